@@ -68,7 +68,7 @@ write([tuple(map(token_bytes, pair)) for pair in json.loads(tokenizer.to_str())[
 ''',
     "rustbpe": READ + '''
 import rustbpe
-from pipelines.algorithms.bpe.word_counts import GPT2_SPLIT
+from pipelines.algorithms.bpe.split import GPT2_SPLIT
 tokenizer = rustbpe.Tokenizer()
 tokenizer.train_from_iterator(texts(), size - 1, pattern=GPT2_SPLIT)
 ranked = sorted((rank, bytes(token)) for token, rank in tokenizer.get_mergeable_ranks())

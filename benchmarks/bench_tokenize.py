@@ -30,7 +30,7 @@ from tokenizers import Tokenizer
 
 from pipelines.algorithms.bpe.byte_level import byte_characters
 from pipelines.tokenizers.encoding import FastEncoder
-from pipelines.tokenizers.formats import END_OF_TEXT, parse_tokenizer, read_tokenizer
+from pipelines.tokenizers.formats import END_OF_TEXT, load_document_tokenizer, read_tokenizer
 
 _SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 _COPIES_PER_FILE = 2
@@ -76,7 +76,7 @@ def time_peers(texts: list[str], vocabulary: Path, max_bytes: int) -> dict[str, 
             sample.append(text)
             size += len(text.encode())
     data = read_tokenizer(str(vocabulary))
-    library, ranks, fast = parse_tokenizer(data, "gpt2"), tiktoken_of(vocabulary), FastEncoder(data, "gpt2")
+    library, ranks, fast = load_document_tokenizer(data, "gpt2"), tiktoken_of(vocabulary), FastEncoder(data, "gpt2")
     column = pa.array(sample, pa.string())
     cores = os.cpu_count() or 1
     encoders: dict[str, Callable[[], Any]] = {
@@ -125,7 +125,7 @@ def table_of(texts: list[str], copy: int) -> pa.Table:
 
 def compare(texts: list[str], vocabulary: Path, tokens: Path) -> None:
     """Compare the ids of every document in the shards with those of tokenizers and tiktoken."""
-    library, ranks = parse_tokenizer(read_tokenizer(str(vocabulary)), "gpt2"), tiktoken_of(vocabulary)
+    library, ranks = load_document_tokenizer(read_tokenizer(str(vocabulary)), "gpt2"), tiktoken_of(vocabulary)
     documents = shard_documents(tokens)
     unequal = [id for id, ids in documents.items() if not is_equal(ids, texts[int(id.split("-")[1])], library, ranks)]
     print(f"{len(documents):,} documents compared with tokenizers and tiktoken, {len(unequal)} with different ids")

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import regex
 
-from pipelines.algorithms.bpe.word_counts import GPT2_SPLIT
+from pipelines.algorithms.bpe.split import GPT2_SPLIT
 from pipelines.algorithms.bpe.word_table import WordTable
 from pipelines.records import inputs
 from pipelines.records.drops import Drops

@@ -18,7 +18,7 @@ from pipelines.engine.run_record import read_runs
 from pipelines.errors import InputError
 from pipelines.format import plural
 from pipelines.records import inputs
-from pipelines.records.estimate import estimate_documents
+from pipelines.records.estimate import estimate_text_bytes
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.storage.resources import data_path
@@ -26,6 +26,7 @@ from pipelines.storage.resources import data_path
 # Python with the libraries; and what the process that distributes the tasks needs per document: benchmarks/driver.md.
 _DRIVER_BYTES, _DRIVER_BYTES_PER_DOCUMENT, _DRIVER_S_PER_DOCUMENT = 400_000_000, 22, 0.7e-6
 _LINK_BYTES = 300  # 41,842 links of 2013 took 12.9 MB, with their drops
+_BYTES_PER_DOCUMENT = 5000  # the average of WebText
 _STORED_SHARE = 0.4  # bytes of a shard per byte of its text: benchmarks/plan.md
 # Requests of a task in an object store besides those for its data, and bytes per request for data.
 _TASK_REQUESTS, _REQUEST_BYTES = 100, 16 << 20
@@ -140,10 +141,11 @@ WEBTEXT = Workload(
 def read_documents_workload(paths: Sequence[str]) -> Workload:
     """Return the workload of documents that are there; all of them are assumed to be kept."""
     source = inputs.open_documents(list(paths))
-    estimate = estimate_documents(source)
-    if not estimate.text_bytes:
+    text_bytes = estimate_text_bytes(source.files)
+    documents = text_bytes / _BYTES_PER_DOCUMENT if source.records is None else source.records
+    if not text_bytes:
         raise InputError(f"{', '.join(paths)}: no text to extrapolate from")
-    return Workload("the documents of --input", len(source.shards), estimate.documents, estimate.text_bytes)
+    return Workload("the documents of --input", len(source.shards), documents, text_bytes)
 
 
 def read_corpus_workload(corpus: str) -> Workload:

@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pipelines.errors import InputError
+from pipelines.format import format_bytes
+
 _OWN_PAGES = "/proc/self/statm"
 _MEMORY, _CGROUP = "/proc/meminfo", "/sys/fs/cgroup"
 # Control groups version 2 and version 1: the limit, the memory in use, and the file cache in it.
@@ -34,6 +37,15 @@ def available_memory_bytes() -> int | None:
     """
     known = [size for size in (_system_bytes(_MEMORY), _container_bytes(_CGROUP)) if size is not None]
     return min(known) if known else _installed_bytes()
+
+
+def check_memory(task: str, needed_bytes: int, available_bytes: int | None, advice: str) -> None:
+    """Raise InputError if a task needs more memory than is available, None if that is unknown."""
+    if available_bytes is not None and needed_bytes > available_bytes:
+        raise InputError(
+            f"{task} needs about {format_bytes(needed_bytes)} of memory, and {format_bytes(available_bytes)} are "
+            f"available; {advice}"
+        )
 
 
 def resident_bytes() -> int | None:

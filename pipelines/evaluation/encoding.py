@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from pipelines.errors import InputError
 from pipelines.evaluation.task import Request
-from pipelines.model.io.model_folder import TrainedModel, parse_tokenizer
+from pipelines.model.io.model_folder import TrainedModel
 from pipelines.model.training.data import token_bytes
+from pipelines.tokenizers.formats import load_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Encoder:
     """Encodes texts for a model: its tokenizer, context and the token that begins a text."""
 
     def __init__(self, tokenizer_json: bytes, facts: ModelFacts) -> None:
-        self._tokenizer = parse_tokenizer(tokenizer_json, facts.path)
+        self._tokenizer = load_tokenizer(tokenizer_json, facts.path)
         self._byte_lengths = token_bytes(tokenizer_json, facts.vocab_size)
         for id, token in self._tokenizer.get_added_tokens_decoder().items():
             if self._byte_lengths is not None:  # a text may have the name of a special token

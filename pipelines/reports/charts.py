@@ -47,13 +47,6 @@ class Mark(NamedTuple):
     value: float
 
 
-class Bars(NamedTuple):
-    """A group of horizontal bars: its label and one value per series, None for no bar."""
-
-    label: str
-    values: Sequence[float | None]
-
-
 class Shape(NamedTuple):
     """An SVG element: its tag, attributes (None for absent ones), tooltip and text."""
 
@@ -113,54 +106,23 @@ def line_chart(
     return Chart(title, caption, shapes, drawn if len(drawn) > 1 else ())
 
 
-def histogram(
-    title: str, caption: str, series: Sequence[Series], x_axis: Axis, y_axis: Axis, *, max_value: int
-) -> Chart:
-    """Draw counts of the whole numbers 1 to `max_value`, series side by side; the last bar includes larger numbers."""
-    drawn = [(curve, _clamp_counts(curve.points, max_value)) for curve in series if curve.points]
-    if not drawn:
+def bar_chart(title: str, caption: str, bars: Sequence[tuple[str, int]]) -> Chart:
+    """Draw a horizontal bar from 0 for each label and its count."""
+    max_count = max((count for _, count in bars), default=0)
+    if not max_count:
         return Chart(title, caption)
-    y_scale = _scale([0, *(count for _, counts in drawn for count in counts)], y_axis, _BOTTOM, _TOP)
-    step = (_RIGHT - _LEFT) / max_value
-    ticks = [float(number) for number in range(1, max_value + 1) if number == 1 or number % 4 == 0]
-    x_scale = _Scale(lambda number: _LEFT + (number - 0.5) * step, ticks)
-    width = 0.8 * step / len(drawn)
-    shapes = _grid(x_scale, y_scale, x_axis, y_axis)
-    for index, (curve, counts) in enumerate(drawn):
-        for number, count in enumerate(counts, 1):
-            if count:
-                x, y = x_scale.position(number) - 0.4 * step + index * width, y_scale.position(count)
-                or_more = " or more" if number == max_value else ""
-                tooltip = f"{curve.name}: {count:,.0f} of {number}{or_more}"
-                shapes.append(_rect(x, y, width, y_scale.position(0) - y, style=curve.style, tooltip=tooltip))
-    shapes.append(_text(x_scale.position(max_value) + 8, _BOTTOM + 16, "+", "tick"))
-    return Chart(title, caption, shapes, [curve for curve, _ in drawn] if len(drawn) > 1 else ())
-
-
-def bar_chart(title: str, caption: str, series: Sequence[Series], groups: Sequence[Bars]) -> Chart:
-    """Draw horizontal bars from 0, one per series in each group."""
-    max_value = max((value for group in groups for value in group.values if value), default=0.0)
-    if not max_value:
-        return Chart(title, caption)
-    group_height = _BAR_HEIGHT * len(series) + 10
-    scale = (_BAR_CHART_WIDTH - _LABEL_WIDTH - _VALUE_WIDTH) / max_value
+    scale = (_BAR_CHART_WIDTH - _LABEL_WIDTH - _VALUE_WIDTH) / max_count
     shapes = []
-    for index, group in enumerate(groups):
-        top = 4 + index * group_height
-        is_long = len(group.label) > _LABEL_CHARACTERS
-        label = group.label[: _LABEL_CHARACTERS - 1] + "…" if is_long else group.label
-        middle = top + _BAR_HEIGHT * len(series) / 2 + 3
-        shapes.append(_text(_LABEL_WIDTH - 10, middle, text=label, style="label", tooltip=group.label))
-        for row, (curve, value) in enumerate(zip(series, group.values, strict=True)):
-            if value is not None:
-                y, width = top + row * _BAR_HEIGHT, scale * value
-                tooltip = f"{group.label}, {curve.name}: {value:.3f}"
-                shapes.append(_rect(_LABEL_WIDTH, y, width, _BAR_HEIGHT - 2, style=curve.style, tooltip=tooltip))
-                label = f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
-                shapes.append(_text(_LABEL_WIDTH + width + 6, y + 10, label, "value"))
-    height = 8 + group_height * len(groups)
-    legend = series if len(series) > 1 else ()
-    return Chart(title, caption, shapes, legend, width=_BAR_CHART_WIDTH, height=height, style="wide")
+    for index, (label, count) in enumerate(bars):
+        top = 4 + index * (_BAR_HEIGHT + 10)
+        shown = label[: _LABEL_CHARACTERS - 1] + "…" if len(label) > _LABEL_CHARACTERS else label
+        shapes += [
+            _text(_LABEL_WIDTH - 10, top + _BAR_HEIGHT / 2 + 3, shown, "label", label),
+            _rect(_LABEL_WIDTH, top, scale * count, _BAR_HEIGHT - 2, style="primary", tooltip=f"{label}: {count:,}"),
+            _text(_LABEL_WIDTH + scale * count + 6, top + 10, f"{count:,}", "value"),
+        ]
+    height = 8 + (_BAR_HEIGHT + 10) * len(bars)
+    return Chart(title, caption, shapes, width=_BAR_CHART_WIDTH, height=height, style="wide")
 
 
 def percent_histogram(
@@ -263,13 +225,6 @@ def _tick_label(value: float, axis: Axis) -> str:
         if value >= size:
             return f"{value / size:g}{suffix}"
     return f"{value:g}"
-
-
-def _clamp_counts(points: Points, max_value: int) -> list[float]:
-    counts = [0.0] * max_value
-    for number, count in points:
-        counts[min(int(number), max_value) - 1] += count
-    return counts
 
 
 def _scale(values: Sequence[float], axis: Axis, start: float, end: float) -> _Scale:

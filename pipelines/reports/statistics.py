@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.reports.charts import Bars, Chart, Series, bar_chart
+from pipelines.reports.charts import Chart, bar_chart
 from pipelines.reports.render import render
 
 
@@ -20,5 +20,4 @@ def render_statistics(total: Any, groups: Mapping[str, Sequence[tuple[str, Any]]
 
 
 def _chart(kind: str, rows: Sequence[tuple[str, Any]]) -> Chart:
-    bars = [Bars(name, [counts.documents]) for name, counts in rows]
-    return bar_chart(f"Documents by {kind}", "The largest groups.", [Series("documents", [])], bars)
+    return bar_chart(f"Documents by {kind}", "The largest groups.", [(name, counts.documents) for name, counts in rows])

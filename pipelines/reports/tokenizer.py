@@ -6,59 +6,39 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.algorithms.bpe.suspicious_tokens import shortened_runs
-from pipelines.format import format_bytes, format_count, format_duration
-from pipelines.reports.charts import Axis, Bars, Chart, Series, bar_chart, histogram, line_chart
+from pipelines.format import format_bytes, format_count, format_decimal, format_duration, format_percent
 from pipelines.reports.render import render
 
-_LONGEST_DRAWN = 24
 _TOKEN_CHARACTERS = 90
-_BY_SIZE = "bytes_per_token_by_entries"
-# The key of the curve, title, caption, title of the x axis, y axis.
-_LINE_CHARTS = (
-    (
-        _BY_SIZE,
-        "Bytes per token by vocabulary size",
-        "With only the first entries of this vocabulary, at the merges that were checked, and with all of them.",
-        "entries",
-        Axis("bytes per token"),
-    ),
-    (
-        "frequency_by_rank",
-        "Frequency by rank",
-        "How often entries occur in the corpus, the most frequent first.",
-        "rank",
-        Axis("occurrences", is_log=True),
-    ),
-    (
-        "share_of_tokens",
-        "Share of all tokens",
-        "The share of the corpus that the most frequent entries cover.",
-        "most frequent entries",
-        Axis("share", is_percent=True),
-    ),
-    (
-        "count_by_step",
-        "Count at each merge",
-        "How often the pair occurred when it was merged; the end shows roughly what further entries would gain.",
-        "merge",
-        Axis("occurrences", is_log=True),
-    ),
-)
-
-Report = Mapping[str, Any]
 
 
-def render_tokenizer_report(report: Report) -> str:
-    """Return the page of a report that `make_report_card` computed, with the figures of its run in `run`."""
-    continued_share = report["corpus"]["continued_words"]
+def render_tokenizer_report(report: Mapping[str, Any]) -> str:
+    """Return the page of a report, with the figures of its run in `run`."""
     return render(
         "tokenizer.html",
         report=report,
-        single_token_share=None if continued_share is None else 1 - continued_share,
-        charts=_charts(report),
+        figures=compare_figures(report),
         run=describe_run(report["run"]),
         shorten=_shorten_token,
     )
+
+
+def compare_figures(report: Mapping[str, Any]) -> list[list[str]]:
+    """Return a row for each figure: its name, its value for the tokenizer and, if there is one, for the reference."""
+    tokenizers = [report["tokenizer"], *filter(None, [report["reference"]])]
+    held_out = [tokenizer["held_out"] for tokenizer in tokenizers]
+    held_out_name = "held out but trained on" if report["held_out_was_trained_on"] else "held out"
+    return [
+        ["entries", *(format_count(tokenizer["entries"]) for tokenizer in tokenizers)],
+        ["bytes per token, corpus", *(format_decimal(tokenizer["bytes_per_token"]) for tokenizer in tokenizers)],
+        ["bytes per token, sample", *(format_decimal(tokenizer["sample_bytes_per_token"]) for tokenizer in tokenizers)],
+        [f"bytes per token, {held_out_name}", *(format_decimal(use["bytes_per_token"]) for use in held_out)],
+        [
+            "fertility, tokens per alphabetic word",
+            *(format_decimal(tokenizer["fertility"], 3) for tokenizer in tokenizers),
+        ],
+        [f"entries used, {held_out_name}", *(format_percent(use["share_used"]) for use in held_out)],
+    ]
 
 
 def describe_run(run: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -80,37 +60,3 @@ def describe_run(run: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _shorten_token(token: str) -> str:
     text, half = shortened_runs(token), _TOKEN_CHARACTERS // 2
     return text if len(text) <= _TOKEN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
-
-
-def _charts(report: Report) -> list[Chart]:
-    names = [("this tokenizer", "primary")]
-    if report["reference"] is not None:
-        names.append((report["reference"]["name"], "reference"))
-
-    def series(key: str) -> list[Series]:
-        curves = (report["curves"][key], report["curves"].get(f"reference_{key}", ()))
-        has_dots = key == _BY_SIZE
-        return [Series(name, curve, style, has_dots) for (name, style), curve in zip(names, curves, strict=False)]
-
-    by_group = bar_chart(
-        "Bytes per token by group",
-        "Documents of the sample, groups with the most bytes first. Longer bars mean fewer tokens.",
-        [Series(name, [], style) for name, style in names],
-        [
-            Bars(row["group"], (row["bytes_per_token"], row["reference_bytes_per_token"])[: len(names)])
-            for row in report["groups"]
-        ],
-    )
-    lengths = histogram(
-        "Entry length",
-        f"Entries by length in bytes; the last bar includes all of {_LONGEST_DRAWN} bytes or more.",
-        series=series("entries_by_bytes"),
-        x_axis=Axis("bytes"),
-        y_axis=Axis("entries"),
-        max_value=_LONGEST_DRAWN,
-    )
-    lines = [
-        line_chart(title, caption, series=series(key), x_axis=Axis(x_title, is_log=True), y_axis=y_axis)
-        for key, title, caption, x_title, y_axis in _LINE_CHARTS
-    ]
-    return [by_group, *lines, lengths]

@@ -37,9 +37,6 @@ _CHUNK_BYTES = 1 << 18
 _READ_BYTES = 1 << 20
 # For reading lines; larger reads are decoded into the caller's buffer without a copy.
 _BUFFER_BYTES = 1 << 17
-# `CountedReader` reads small chunks, so that hardly any data is buffered in the decoder.
-_COUNTED_READ_BYTES = 1 << 14
-_COUNTED_BUFFER_BYTES = 1 << 16
 
 # The decoders' exceptions for damaged files; bz2 reports corruption as an OSError without an error number.
 DAMAGE_ERRORS = (EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError, OSError)
@@ -81,42 +78,6 @@ def open_decompressed(path: str, *, report_bytes: bool = False) -> Iterator[Bina
         source = cast(BinaryIO, _ObservedReader(raw, progress.advance)) if report_bytes else raw
         _check_format(path, raw)
         yield _DeferredErrorReader(_decoder(path, source), _BUFFER_BYTES)
-
-
-@contextlib.contextmanager
-def open_counted(path: str) -> Iterator[CountedReader]:
-    """Yield the decompressed bytes as `open_decompressed` does, and count the compressed bytes that they come from.
-
-    For estimating the compression ratio; the last bytes before damage may be missing.
-    """
-    with storage.open_read(path) as raw, _translate_damage(path, raw):
-        _check_format(path, raw)
-        yield CountedReader(path, raw)
-
-
-class CountedReader(io.BufferedReader):
-    """Decompressed bytes; the first `file_bytes` of the file decompress to `decoded_bytes`, some still buffered.
-
-    Both are from when the decoder last had no output pending, since some formats read far ahead of their output.
-    """
-
-    def __init__(self, path: str, raw: BinaryIO) -> None:
-        self.file_bytes = self.decoded_bytes = 0
-        self._bytes_in = self._bytes_out = self._settled_bytes = 0
-        source = _ObservedReader(raw, self._count_input, _COUNTED_READ_BYTES)
-        decoder = _decoder(path, cast(BinaryIO, source))
-        super().__init__(_ObservedReader(cast(BinaryIO, decoder), self._count_output), _COUNTED_BUFFER_BYTES)
-
-    def _count_input(self, size: int) -> None:
-        if self._bytes_out > self._settled_bytes:
-            self.file_bytes = self._bytes_in
-            self.decoded_bytes = self._settled_bytes = self._bytes_out
-        self._bytes_in += size
-
-    def _count_output(self, size: int) -> None:
-        self._bytes_out += size
-        if not self._settled_bytes:
-            self.file_bytes, self.decoded_bytes = self._bytes_in, self._bytes_out
 
 
 def find_bzip2_stream(path: str, begin: int, end: int) -> int | None:
@@ -228,8 +189,8 @@ class _Reader(io.RawIOBase):
 class _ObservedReader(_Reader):
     """Calls `on_read` with the size of every read from a stream."""
 
-    def __init__(self, raw: BinaryIO, on_read: Callable[[int], None], max_bytes: int = _READ_BYTES) -> None:
-        super().__init__(lambda size: raw.read(min(size, max_bytes)))
+    def __init__(self, raw: BinaryIO, on_read: Callable[[int], None]) -> None:
+        super().__init__(lambda size: raw.read(min(size, _READ_BYTES)))
         self._on_read = on_read
 
     def readinto(self, buffer: WriteableBuffer) -> int:

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from pipelines.engine import machine
 from pipelines.errors import InputError
 from pipelines.records.text_columns import slices_within, text_arrays
-from pipelines.tokenizers.formats import END_OF_TEXT, parse_tokenizer
+from pipelines.tokenizers.formats import END_OF_TEXT, load_document_tokenizer
 
 USE_TOKENIZERS = "; use --engine tokenizers"
 
@@ -161,7 +161,7 @@ def quickest_encoder(tokenizer_json: bytes, source: str, *, max_texts: int | Non
     try:
         return FastEncoder(tokenizer_json, source, max_texts=max_texts)
     except InputError:
-        return LibraryEncoder(parse_tokenizer(tokenizer_json, source))
+        return LibraryEncoder(load_document_tokenizer(tokenizer_json, source))
 
 
 def _check_added_tokens(added: Any, source: str) -> None:

@@ -58,28 +58,39 @@ def read_tokenizer(path: str) -> bytes:
     return _from_ranks(path) if name.endswith(RANKS_SUFFIX) else _from_tokenizer_json(path)
 
 
-def parse_tokenizer(data: bytes, source: str) -> Tokenizer:
-    """Return the tokenizer of a `tokenizer.json`; `<|endoftext|>` in a text is encoded as text, never as the token.
+def load_tokenizer(data: bytes, source: str) -> Tokenizer:
+    """Return the tokenizer of a `tokenizer.json`, without truncation and padding.
 
-    Truncation and padding are turned off. Raises InputError, naming `source`, if it cannot be loaded, lacks
-    `<|endoftext|>`, or encodes at random.
+    Raises InputError, naming `source`, if it cannot be loaded.
+    """
+    try:
+        tokenizer = Tokenizer.from_buffer(data)
+    except Exception as error:  # tokenizers raises nothing narrower
+        raise InputError(f"{source}: is not a tokenizer of the tokenizers library ({error})") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def load_document_tokenizer(data: bytes, source: str) -> Tokenizer:
+    """Return the tokenizer of a `tokenizer.json` that encodes documents: `<|endoftext|>` in a text is encoded as text.
+
+    Raises InputError, naming `source`, if it cannot be loaded, lacks `<|endoftext|>`, or encodes at random.
     """
     try:
         settings = json.loads(data)
         for token in settings["added_tokens"]:
             # Only special tokens can be kept from being recognized in a text.
             token["special"] = token["special"] or token["content"] == END_OF_TEXT
-        tokenizer = Tokenizer.from_str(json.dumps(settings))
-    except Exception as error:  # tokenizers raises nothing narrower
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{source}: is not a tokenizer of the tokenizers library ({error})") from error
+    tokenizer = load_tokenizer(json.dumps(settings).encode(), source)
     if vocabulary_size(tokenizer) > _MAX_ENTRIES:
         raise InputError(f"{source}: has the id {vocabulary_size(tokenizer) - 1:,}, larger than any vocabulary")
     if tokenizer.token_to_id(END_OF_TEXT) is None:
         raise InputError(f"{source}: has no {END_OF_TEXT} in its vocabulary, which separates documents")
     if settings["model"].get("dropout"):
         raise InputError(f"{source}: has BPE dropout, so ids would differ from run to run; set its dropout to null")
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
     if end_of_text_id(tokenizer) in tokenizer.encode(f"a{END_OF_TEXT}b", add_special_tokens=False).ids:
         raise InputError(f"{source}: encodes the text {END_OF_TEXT} as the token that separates documents")

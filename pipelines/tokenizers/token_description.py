@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
 import msgspec
 
 from pipelines import storage
 from pipelines.engine.manifest import Count
-from pipelines.errors import translate_format_errors
+from pipelines.errors import InputError, translate_format_errors
 from pipelines.records.inputs import StageFolder
+from pipelines.tokenizers.formats import TOKENIZER
 
 TOKENS = "tokens.json"
 
@@ -36,3 +39,15 @@ def read_token_description(folder: StageFolder) -> dict[str, Any]:
         description: dict[str, Any] = storage.read_json(path)
         msgspec.convert(description, _Description)
         return description
+
+
+def read_shards_tokenizer(folder: StageFolder, description: Mapping[str, Any]) -> bytes:
+    """Read the tokenizer of token shards; raise InputError if it is not the one that their description names."""
+    path = folder.file(TOKENIZER).path
+    data = storage.read_bytes(path)
+    if hashlib.sha256(data).hexdigest() != description["tokenizer_sha256"]:
+        raise InputError(
+            f"{path}: not the tokenizer that the shards were encoded with ({TOKENS} has a different SHA-256); "
+            f"delete {folder.path} and re-run `webtext tokenize`"
+        )
+    return data

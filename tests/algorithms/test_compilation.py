@@ -21,7 +21,7 @@ def test_numba_starts_without_scipy_and_foreign_extensions() -> None:
     script = """
 import sys
 import numpy as np, numba
-from pipelines.algorithms.bpe.word_counts import count_words
+from pipelines.algorithms.bpe.word_table import count_words
 assert count_words([b"a a"]) == [(b"a", 1), (b" a", 1)]
 print(sorted({"scipy.linalg", "awkward"} & set(sys.modules)))
 print(numba.njit(lambda left, right: np.dot(left, right))(np.ones(3), np.ones(3)))
@@ -78,7 +78,7 @@ def test_a_cache_of_another_version_is_replaced(tmp_path: Path) -> None:
     script = """
 import pickle, sys
 import numba
-from pipelines.algorithms.bpe.word_counts import count_words
+from pipelines.algorithms.bpe.word_table import count_words
 from pipelines.algorithms.kernels.compilation import cache_folder
 for index in cache_folder().glob("word_table*.nbi"):
     if "damage" in sys.argv:
@@ -98,9 +98,9 @@ def test_only_changes_of_what_a_module_imports_make_its_kernels_compile_again(
 ) -> None:
     def hashes() -> list[str]:
         source_hash.cache_clear()
-        return [source_hash(f"pipelines.algorithms.{name}") for name in ("bpe.word_counts", "quality.lines")]
+        return [source_hash(f"pipelines.algorithms.{name}") for name in ("bpe.word_table", "quality.lines")]
 
-    import pipelines.algorithms.bpe.word_counts
+    import pipelines.algorithms.bpe.word_table
     import pipelines.algorithms.quality.lines  # noqa: F401
 
     before = hashes()

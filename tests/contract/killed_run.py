@@ -34,7 +34,7 @@ _LAZY_IMPORTS = {
     "extract": ["pipelines.algorithms.blocks.model", "pipelines.algorithms.blocks.rendering"],
     "filter": ["numba"],
     "dedup": ["datasketch", "numba"],
-    "train-bpe": ["gigatoken", "numba", "tiktoken", "pipelines.stages.train_bpe.report_card"],
+    "train-bpe": ["gigatoken", "numba"],
     "tokenize": ["gigatoken"],
     "pretrain": ["pipelines.stages.pretrain.training", "torch._dynamo"],
     "overlap-index": ["numba"],

@@ -186,10 +186,10 @@ def _read_tokenizer(folder: str) -> None:
 
     from pipelines.errors import InputError
     from pipelines.tokenizers.encoding import FastEncoder, LibraryEncoder
-    from pipelines.tokenizers.formats import end_of_text_id, parse_tokenizer, read_tokenizer, vocabulary_size
+    from pipelines.tokenizers.formats import end_of_text_id, load_document_tokenizer, read_tokenizer, vocabulary_size
 
     data = read_tokenizer(folder)
-    tokenizer = parse_tokenizer(data, folder)
+    tokenizer = load_document_tokenizer(data, folder)
     assert end_of_text_id(tokenizer) < vocabulary_size(tokenizer)
     texts = pa.array(["Some text of 12 words, éà <|endoftext|>.\n", ""])
     LibraryEncoder(tokenizer).encode(texts)
@@ -258,11 +258,11 @@ def _model() -> Path:
     from pipelines.model.io.hugging_face import model_config, to_hugging_face
     from pipelines.model.io.tensor_files import write_tensors
     from pipelines.model.network.gpt2 import GPT2, Architecture
-    from pipelines.tokenizers.formats import end_of_text_id, parse_tokenizer
+    from pipelines.tokenizers.formats import end_of_text_id, load_document_tokenizer
 
     torch.manual_seed(0)
     folder = _new_folder()
-    tokenizer = parse_tokenizer((_form() / "tokenizer.json").read_bytes(), "tokenizer.json")
+    tokenizer = load_document_tokenizer((_form() / "tokenizer.json").read_bytes(), "tokenizer.json")
     architecture = Architecture(1, 8, 2, 16, tokenizer.get_vocab_size())
     weights = GPT2(architecture).state_dict()
     write_tensors(str(folder), "model.safetensors", to_hugging_face(weights))

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from pipelines.algorithms.bpe.byte_level import byte_characters, token_bytes
-from pipelines.algorithms.bpe.word_counts import GPT2_SPLIT
+from pipelines.algorithms.bpe.split import GPT2_SPLIT
 from pipelines.errors import InputError
 from pipelines.tokenizers.formats import (
     end_of_text_id,
-    parse_tokenizer,
+    load_document_tokenizer,
     read_tokenizer,
     tokenizer_json,
     vocabulary_size,
@@ -49,7 +49,7 @@ def _write(folder: Path, files: dict[str, str]) -> Path:
 
 
 def _ids(tokenizer_json: bytes, text: str) -> list[int]:
-    return parse_tokenizer(tokenizer_json, "test").encode(text).ids
+    return load_document_tokenizer(tokenizer_json, "test").encode(text).ids
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def ranks_path(gpt2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def forms(gpt2: Path, ranks_path: Path) -> list[Tokenizer]:
     """GPT-2's tokenizer by vocabulary and merges, and by ranks."""
-    return [parse_tokenizer(read_tokenizer(str(path)), str(path)) for path in (gpt2, ranks_path)]
+    return [load_document_tokenizer(read_tokenizer(str(path)), str(path)) for path in (gpt2, ranks_path)]
 
 
 @settings(deadline=None, max_examples=50)
@@ -109,7 +109,7 @@ def test_every_form_of_gpt2_gives_the_ids_of_the_libraries_on_real_text(
 
 def test_ranks_get_the_merges_of_gpt2_back(gpt2: Path, ranks_path: Path) -> None:
     assert read_tokenizer(str(ranks_path)) == read_tokenizer(str(gpt2))
-    tokenizer = parse_tokenizer(read_tokenizer(str(ranks_path)), "ranks")
+    tokenizer = load_document_tokenizer(read_tokenizer(str(ranks_path)), "ranks")
     assert (end_of_text_id(tokenizer), vocabulary_size(tokenizer)) == (50256, 50257)
 
 
@@ -118,7 +118,7 @@ def test_all_forms_of_one_tokenizer_are_the_same_bytes(tmp_path: Path) -> None:
     vocabulary = json.loads(pair["vocab.json"])
     expected = tokenizer_json(vocabulary, [("t", "h"), ("th", "e"), ("Ġ", "the"), ("=", "=")])
     assert _ids(expected, "the the===" + _END)[:4] == [257, 258, 259, vocabulary["="]]
-    assert end_of_text_id(parse_tokenizer(expected, "test")) == 260
+    assert end_of_text_id(load_document_tokenizer(expected, "test")) == 260
     folders = {
         "hugging-face": pair,
         "openai": {"encoder.json": pair["vocab.json"], "vocab.bpe": pair["merges.txt"]},
@@ -161,7 +161,7 @@ def test_special_tokens_may_be_entries_that_no_merge_makes(tmp_path: Path) -> No
     pair = _pair()
     vocabulary = {**json.loads(pair["vocab.json"]), "<pad>": 261, "[MASK]": 262}
     data = read_tokenizer(str(_write(tmp_path, {**pair, "vocab.json": json.dumps(vocabulary)})))
-    assert vocabulary_size(parse_tokenizer(data, "test")) == 263
+    assert vocabulary_size(load_document_tokenizer(data, "test")) == 263
 
 
 def test_a_byte_may_have_a_higher_rank_than_a_token_made_of_it(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_any_damage_is_read_or_refused(
     start = int(place * len(data))
     (folder / name).write_bytes(data[:start] + new + data[start + cut :])
     try:
-        tokenizer = parse_tokenizer(read_tokenizer(str(folder / name)), name)
+        tokenizer = load_document_tokenizer(read_tokenizer(str(folder / name)), name)
     except InputError as refusal:
         assert name in str(refusal) or "vocab.json" in str(refusal)  # noqa: PT017 - either outcome is right
     else:

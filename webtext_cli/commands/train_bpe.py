@@ -31,15 +31,15 @@ from webtext_cli.options import (
 @click.option(
     "--compare",
     metavar="PATH",
-    help="A tokenizer to compare with on the report card, such as GPT-2's own encoder.json and vocab.bpe.",
+    help="A tokenizer to compare with in the report, such as GPT-2's own encoder.json and vocab.bpe.",
 )
 @config_options(TrainBpeConfig)
 @stage_options(DOCUMENTS_HELP)
 def command(shared: Shared, counts_paths: tuple[str, ...], compare: str | None, **flags: Any) -> None:
     """Train a byte-level BPE tokenizer like GPT-2's.
 
-    Writes the tokenizer in the format of every common library, the counts of all words (for --counts), and a report
-    card. Ids follow GPT-2: 256 bytes, the merges, <|endoftext|> last.
+    Writes the tokenizer in the format of every common library, the counts of all words (for --counts), and a
+    report. Ids follow GPT-2: 256 bytes, the merges, <|endoftext|> last.
 
     \b
     Examples:
@@ -48,8 +48,8 @@ def command(shared: Shared, counts_paths: tuple[str, ...], compare: str | None, 
       webtext train-bpe --counts my-tokenizer -o smaller --vocab-size 4096
     """
     from pipelines.errors import UsageError
-    from pipelines.stages.train_bpe.stage import report_card, train_bpe
-    from webtext_cli.tables.tokenizer import print_report_card
+    from pipelines.stages.train_bpe.stage import read_report, train_bpe
+    from webtext_cli.tables.tokenizer import print_tokenizer_report
 
     config = stage_config(TrainBpeConfig, "train-bpe", shared.corpus, flags)
     if counts_paths and shared.input:
@@ -68,4 +68,4 @@ def command(shared: Shared, counts_paths: tuple[str, ...], compare: str | None, 
     )
     print_summary(summary, shared.as_json)
     if not (shared.as_json or config.count_only):
-        print_report_card(report_card(output))
+        print_tokenizer_report(read_report(output))

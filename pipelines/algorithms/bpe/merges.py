@@ -23,12 +23,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.bpe.pair_table import HALF, LOW, Integers, Words, count_pairs, enlarged, key_of, words_of
 from pipelines.algorithms.kernels.compilation import helper, kernel
-from pipelines.algorithms.kernels.hash_table import Keys, Table, find_or_add, slot_of, table_of
+from pipelines.algorithms.kernels.hash_table import Keys, Table, find_or_add, new_table, slot_of, table_of
 
+Integers = npt.NDArray[np.int64]
+
+_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _MAX_WORDS = 2**31 - 1
-_MIN_TRACKED = 1 << 12
+_INITIAL_PAIRS = _MIN_TRACKED = 1 << 12
 # Ratio of one limit to the next. For each limit all words are read once more.
 _LIMIT_RATIO = 64
 _PROGRESS_INTERVAL_S = 0.2
@@ -43,6 +45,23 @@ class Merges(NamedTuple):
     left: npt.NDArray[np.int32]
     right: npt.NDArray[np.int32]
     counts: Integers
+
+
+class _Words(NamedTuple):
+    """The symbols of words: word i is `ids[starts[i]:starts[i] + lengths[i]]` and occurs `counts[i]` times."""
+
+    ids: npt.NDArray[Any]
+    starts: Integers
+    lengths: npt.NDArray[np.int32]
+    counts: Integers
+
+
+class _PairCounts(NamedTuple):
+    """Distinct pairs: their keys, how often each occurs, and at how many positions of distinct words."""
+
+    keys: Keys
+    counts: Integers
+    positions: Integers
 
 
 class _Pairs(NamedTuple):
@@ -98,7 +117,11 @@ def learn_merges(
     if len(counts) > _MAX_WORDS:
         raise ValueError(f"{len(counts):,} words are more than the limit of {_MAX_WORDS:,}")
     most = min(most, len(symbols))  # each merge shortens the words by at least one symbol
-    words = words_of(symbols, starts, counts, first_id + most)
+    kind = np.uint16 if first_id + most <= np.iinfo(np.uint16).max + 1 else np.int32
+    # Copies, which are overwritten.
+    words = _Words(
+        symbols.astype(kind), starts[:-1].astype(np.int64), np.diff(starts).astype(np.int32), counts.astype(np.int64)
+    )
     merges = Merges(np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int64))
     done = np.zeros(2, np.int64)
     with ThreadPoolExecutor(1) as thread:
@@ -116,7 +139,7 @@ def learn_merges(
     return Merges._make(column[: done[_MERGES_DONE]] for column in merges)
 
 
-def _learn(words: Words, merges: Merges, first_id: int, min_count: int, done: Integers) -> None:
+def _learn(words: _Words, merges: Merges, first_id: int, min_count: int, done: Integers) -> None:
     """Fill `merges`; `done` contains the number of merges so far, and whether to stop."""
     slots = 2 * (first_id + len(merges.left))
     # Upper bounds of the sizes; the system allocates the pages when they are first written.
@@ -127,8 +150,8 @@ def _learn(words: Words, merges: Merges, first_id: int, min_count: int, done: In
     )  # fmt: skip
     while done[_MERGES_DONE] < len(merges.left) and not done[_STOP]:
         kept, size = _compact_words(words)
-        words = words.first(kept, size)
-        keys, counts, positions = count_pairs(words)
+        words = _Words(words.ids[:size], words.starts[:kept], words.lengths[:kept], words.counts[:kept])
+        keys, counts, positions = _count_pairs(words)
         greatest = int(counts.max(initial=0))
         if greatest < min_count:
             break
@@ -150,13 +173,60 @@ def _tracked(keys: Keys, counts: Integers, positions: Integers) -> _Pairs:
     order = np.lexsort((keys, -counts)).astype(np.int32)  # a sorted array is a heap
     room = max(_MIN_TRACKED, len(keys) + len(keys) // 2)
     columns = (keys, counts, begins, begins, counts[order], order)
-    return _Pairs._make([*(enlarged(column, room) for column in columns), table_of(keys, room)])
+    return _Pairs._make([*(_enlarged(column, room) for column in columns), table_of(keys, room)])
 
 
 def _with_more_room(pairs: _Pairs, size: int) -> _Pairs:
     room = 2 * len(pairs.keys)
     columns: tuple[npt.NDArray[Any], ...] = pairs[:-1]
-    return _Pairs._make([*(enlarged(column, room) for column in columns), table_of(pairs.keys[:size], room)])
+    return _Pairs._make([*(_enlarged(column, room) for column in columns), table_of(pairs.keys[:size], room)])
+
+
+def _count_pairs(words: _Words) -> _PairCounts:
+    """Count all adjacent pairs of symbols."""
+    word, size = 0, 0
+    pairs = _PairCounts._make(np.empty(_INITIAL_PAIRS, kind) for kind in (np.uint64, np.int64, np.int64))
+    table = new_table(_INITIAL_PAIRS)
+    while True:
+        word, size = _count(words, word, pairs, size, table)
+        if word == len(words.starts):
+            return _PairCounts._make(column[:size] for column in pairs)
+        room = max(4 * len(pairs.keys), size + int(words.lengths[word]))
+        pairs = _PairCounts._make(_enlarged(column, room) for column in pairs)
+        table = table_of(pairs.keys[:size], room)
+
+
+def _enlarged(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
+    """Return a copy of an array with room for so many entries."""
+    larger = np.empty(room, array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+@helper
+def _key_of(left, right):  # type: ignore[no-untyped-def]
+    """Return a pair as one number: the left id in the high bits."""
+    return (np.uint64(left) << _HALF) | np.uint64(right)
+
+
+@kernel
+def _count(words, word, pairs, size, table):  # type: ignore[no-untyped-def]
+    """Count from a word on; return the next word, whose pairs there may be no room for, and the number of pairs."""
+    ids, keys = words.ids, pairs.keys
+    while word < len(words.starts) and size + words.lengths[word] <= len(keys):
+        start, weight = words.starts[word], words.counts[word]
+        for at in range(start, start + words.lengths[word] - 1):
+            key = _key_of(ids[at], ids[at + 1])
+            number = find_or_add(table, key, size)
+            if number == size:
+                keys[size] = key
+                pairs.counts[size] = 0
+                pairs.positions[size] = 0
+                size += 1
+            pairs.counts[number] += weight
+            pairs.positions[number] += 1
+        word += 1
+    return word, size
 
 
 @kernel
@@ -184,7 +254,7 @@ def _list_words(words, pairs, pool):  # type: ignore[no-untyped-def]
     for word in range(len(words.starts)):
         start = words.starts[word]
         for at in range(start, start + words.lengths[word] - 1):
-            key = key_of(words.ids[at], words.ids[at + 1])
+            key = _key_of(words.ids[at], words.ids[at + 1])
             slot = slot_of(table.keys, key)
             if table.keys[slot] == key:
                 _list_word(pool, pairs, table.numbers[slot], word)
@@ -219,8 +289,8 @@ def _merge(limit, words, pairs, pool, neighbors, merges, first_id, sizes, done):
         if not is_current:
             continue
         step = done[_MERGES_DONE]
-        merges.left[step] = pairs.keys[pair] >> HALF
-        merges.right[step] = pairs.keys[pair] & LOW
+        merges.left[step] = pairs.keys[pair] >> _HALF
+        merges.right[step] = pairs.keys[pair] & _LOW
         merges.counts[step] = count
         new = first_id + step
         slots, occurrences = _rewrite_words(words, pairs, pair, pool, neighbors, new)
@@ -275,7 +345,7 @@ def _push(pairs, size, pair):  # type: ignore[no-untyped-def]
 @helper
 def _rewrite_words(words, pairs, pair, pool, neighbors, new):  # type: ignore[no-untyped-def]
     """Merge a pair in the words of its list; return the number of slots and of occurrences of neighbors."""
-    left, right = np.int64(pairs.keys[pair] >> HALF), np.int64(pairs.keys[pair] & LOW)
+    left, right = np.int64(pairs.keys[pair] >> _HALF), np.int64(pairs.keys[pair] & _LOW)
     ids = words.ids
     slots = occurrences = 0
     for entry in range(pairs.begins[pair], pairs.ends[pair]):
@@ -300,9 +370,9 @@ def _rewrite(words, pairs, word, at, left, right, new, neighbors, slots, occurre
         # Of two adjacent occurrences, the pair between them is the right symbol with the left one.
         if is_pair and to > start:
             before = right if after_new else np.int64(ids[to - 1])
-            lost, slot = key_of(before, left), new if after_new else offset + before
+            lost, slot = _key_of(before, left), new if after_new else offset + before
         elif after_new and not is_pair:
-            lost, slot = key_of(right, ids[at]), np.int64(ids[at])
+            lost, slot = _key_of(right, ids[at]), np.int64(ids[at])
         else:
             lost, slot = np.uint64(0), np.int64(-1)
         if slot >= 0:
@@ -334,7 +404,7 @@ def _track_neighbors(pairs, pool, neighbors, slots, occurrences, new, limit, siz
         neighbors.pairs[slot] = -1
         if neighbors.counts[slot] >= limit:
             pair, begin = sizes[_PAIRS], sizes[_LISTED]
-            key = key_of(slot - offset, new) if slot >= offset else key_of(new, slot)
+            key = _key_of(slot - offset, new) if slot >= offset else _key_of(new, slot)
             find_or_add(table, key, pair)
             pairs.keys[pair] = key
             pairs.counts[pair] = neighbors.counts[slot]

@@ -1,7 +1,7 @@
 """GPT-2's pre-tokenization over bytes, for numba kernels: word starts, 32 bytes at a time if all of them are ASCII.
 
-Equivalent to the pattern `GPT2_SPLIT` of `word_counts`, with the character classes of `split_classes`. In a block of
-ASCII, each class is a bit mask with one bit per byte, and a word starts at a character
+Equivalent to the pattern `GPT2_SPLIT` with the character classes of `split_classes`. In a block of ASCII, each class is
+a bit mask with one bit per byte, and a word starts at a character
 
 - that is not white space, has another class than the previous character, and does not follow a space, which would be
   part of the word;
@@ -27,6 +27,10 @@ from pipelines.algorithms.kernels.byte_scan import (
     tabs_and_line_ends,
 )
 from pipelines.algorithms.kernels.compilation import helper
+
+# The split of GPT-2's own code. A word is letters, digits, or other characters that are not white space, each with one
+# space before it if there is one; or white space, which leaves its last character to the word behind it.
+GPT2_SPLIT = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 
 # Maximum number of words that `next_words` appends per step: one per byte, and one after a contraction.
 MAX_WORDS_PER_STEP = 2 * BLOCK

@@ -8,6 +8,8 @@ seven bytes is the word itself and its length, so nothing else has to be compare
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -92,13 +94,39 @@ class WordTable:
                 np.concatenate([column, np.zeros_like(column)]) for column in (self._ends, self._slot_of)
             )
             larger = np.zeros((2 * len(self._slots), self._slots.shape[1]), np.uint64)
-            _spread(self._slots, larger, self._slot_of)
+            _rehash(self._slots, larger, self._slot_of)
             self._slots = larger
         room = self.word_bytes + needed + _SLACK
         if room > len(self._known):
             known = np.zeros(max(room, 2 * len(self._known)), np.uint8)
             known[: self.word_bytes] = self._known[: self.word_bytes]
             self._known = known
+
+
+def count_words(texts: Sequence[bytes]) -> list[tuple[bytes, int]]:
+    """Return the words of texts, which are UTF-8, with their counts, in the order in which they first occur."""
+    table = WordTable()
+    starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    table.add(np.frombuffer(b"".join(texts), np.uint8), starts, np.zeros(len(texts), np.uint8))
+    data, begins = table.column()
+    words = [data[begin:end].tobytes() for begin, end in itertools.pairwise(begins.tolist())]
+    return list(zip(words, table.counts()[:, 0].tolist(), strict=True))
+
+
+def bucket_of_words(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32], buckets: int) -> npt.NDArray[np.int32]:
+    """Return the bucket of each word `data[starts[i]:starts[i + 1]]`, by a hash of its bytes (FNV-1a)."""
+    chosen = np.empty(len(starts) - 1, np.int32)
+    _assign_buckets(data, starts, buckets, chosen)
+    return chosen
+
+
+@kernel
+def _assign_buckets(data, starts, buckets, chosen):  # type: ignore[no-untyped-def]
+    for word in range(len(chosen)):
+        hashed = np.uint64(0xCBF29CE484222325)
+        for at in range(starts[word], starts[word + 1]):
+            hashed = (hashed ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
+        chosen[word] = np.int32((hashed >> np.uint64(32)) % np.uint64(buckets))
 
 
 @kernel
@@ -201,7 +229,7 @@ def _is_word(data, at, length, known, ends, number):  # type: ignore[no-untyped-
 
 
 @kernel
-def _spread(slots, larger, slot_of):  # type: ignore[no-untyped-def]
+def _rehash(slots, larger, slot_of):  # type: ignore[no-untyped-def]
     """Put the words of a table into a larger one."""
     mask = np.uint64(len(larger) - 1)
     for old in range(len(slots)):

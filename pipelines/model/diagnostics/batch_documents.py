@@ -18,7 +18,7 @@ from pipelines import storage
 from pipelines.errors import InputError, translate_format_errors
 from pipelines.model.training.data import ShardFile, Span, Split, TokenFolder
 from pipelines.records import inputs, shards
-from pipelines.tokenizers.formats import parse_tokenizer
+from pipelines.tokenizers.formats import load_tokenizer
 
 _COLUMNS = ["id", "url", "offset", "tokens", "document_offset"]
 
@@ -63,7 +63,7 @@ def describe_blocks(tokens: TokenFolder, numbers: Sequence[int], context: int) -
     split = tokens.train
     spans = [list(split.spans(number * context, (number + 1) * context + 1)) for number in numbers]
     pieces_of = _find_pieces(tokens, set(itertools.chain.from_iterable(spans)))
-    tokenizer = parse_tokenizer(tokens.tokenizer, storage.join(tokens.path, "tokenizer.json"))
+    tokenizer = load_tokenizer(tokens.tokenizer, storage.join(tokens.path, "tokenizer.json"))
     blocks = []
     for number, row, block_spans in zip(numbers, split.read_blocks(numbers, context), spans, strict=True):
         pieces = [piece for span in block_spans for piece in pieces_of[span]]

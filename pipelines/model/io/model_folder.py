@@ -25,6 +25,7 @@ from pipelines.model.training.checkpoint import (
     read_json_lines,
 )
 from pipelines.records import inputs
+from pipelines.tokenizers.formats import load_tokenizer
 
 CONFIG_FILE = "config.json"
 TOKENIZER_FILE = "tokenizer.json"
@@ -65,22 +66,11 @@ class TrainedModel:
         Raises InputError if it has ids that the model does not have.
         """
         path = storage.join(self.path, TOKENIZER_FILE)
-        tokenizer = parse_tokenizer(self.tokenizer_json, path)
+        tokenizer = load_tokenizer(self.tokenizer_json, path)
         entries, vocab_size = tokenizer.get_vocab_size(), self.model.architecture.vocab_size
         if entries > vocab_size:
             raise InputError(f"{path}: has {entries} entries, the model {vocab_size}; use the model's own tokenizer")
         return tokenizer
-
-
-def parse_tokenizer(content: bytes, path: str) -> Tokenizer:
-    """Return the tokenizer of a file, without truncation and padding; raise InputError if it is not one."""
-    try:
-        tokenizer = Tokenizer.from_str(content.decode())
-    except Exception as error:  # tokenizers raises nothing narrower
-        raise InputError(f"{path}: not a file of the tokenizers library ({error})") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
 
 
 def open_model(path: str, *, best: bool = False, checkpoint: Checkpoint | None = None) -> TrainedModel:

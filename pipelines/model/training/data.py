@@ -10,7 +10,6 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from pipelines import storage
 from pipelines.errors import InputError
 from pipelines.model.training.recipe import Recipe
 from pipelines.records import inputs
-from pipelines.tokenizers.token_description import read_token_description
+from pipelines.tokenizers.token_description import read_shards_tokenizer, read_token_description
 
 Tokens = npt.NDArray[np.int64]
 _VERIFYING_THREADS = 4
@@ -158,7 +157,7 @@ def open_tokens(path: str, *, verify: bool = True) -> TokenFolder:
         end_of_text=description["end_of_text"],
         train=_open_split(folder, description, "train"),
         held_out=_open_split(folder, description, "held-out"),
-        tokenizer=_read_tokenizer(folder, description),
+        tokenizer=read_shards_tokenizer(folder, description),
     )
 
 
@@ -174,17 +173,6 @@ def _open_split(folder: inputs.StageFolder, description: Mapping[str, Any], name
         for shard in listed
     ]
     return Split(folder.path, tuple(shards), description["vocab_size"], tuple(files))
-
-
-def _read_tokenizer(folder: inputs.StageFolder, description: Mapping[str, Any]) -> bytes:
-    path = folder.file("tokenizer.json").path
-    data = storage.read_bytes(path)
-    if hashlib.sha256(data).hexdigest() != description.get("tokenizer_sha256"):
-        raise InputError(
-            f"{path}: not the tokenizer that the shards were encoded with (tokens.json has a different SHA-256); "
-            f"delete {folder.path} and re-run `webtext tokenize`"
-        )
-    return data
 
 
 def _map_shard(path: str, dtype: np.dtype[Any], header_bytes: int, tokens: int) -> npt.NDArray[Any]:

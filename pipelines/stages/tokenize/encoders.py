@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from pipelines.errors import InputError, WebtextError
 from pipelines.tokenizers.encoding import USE_TOKENIZERS, Encoded, Encoder, FastEncoder, LibraryEncoder
-from pipelines.tokenizers.formats import END_OF_TEXT, parse_tokenizer
+from pipelines.tokenizers.formats import END_OF_TEXT, load_document_tokenizer
 
 # The sample of each shard: its first documents, then one in 200, up to a limit of characters: a million per run of 5 to
 # 50 shards. `tokenizers` takes a hundred times as long per character as gigatoken.
@@ -40,18 +40,10 @@ class TokenizerFile(NamedTuple):
     source: str
 
 
-class EngineChoice(NamedTuple):
-    """The engine of a run, its encoder, and a note for the user if `auto` selected the slower one."""
-
-    engine: str
-    encoder: Encoder
-    note: str | None = None
-
-
 @functools.lru_cache(maxsize=1)
 def load_library(tokenizer: TokenizerFile) -> Tokenizer:
     """Return the tokenizer as the `tokenizers` library loads it, once per process."""
-    return parse_tokenizer(tokenizer.data, tokenizer.source)
+    return load_document_tokenizer(tokenizer.data, tokenizer.source)
 
 
 @functools.lru_cache(maxsize=1)
@@ -73,15 +65,15 @@ def find_lossy_text(library: Tokenizer) -> str | None:
     return None
 
 
-def choose_engine(tokenizer: TokenizerFile, engine: str) -> EngineChoice:
-    """Return the engine to encode with.
+def choose_engine(tokenizer: TokenizerFile, engine: str) -> tuple[str, str | None]:
+    """Return the engine to encode with, and a note for the user if `auto` selected the slower one.
 
     `auto` selects gigatoken if it supports the tokenizer and gives the ids of `tokenizers` for a few texts. Raises
     InputError if `gigatoken` was requested and fails this.
     """
     library = load_encoder(tokenizer, "tokenizers")
     if engine == "tokenizers":
-        return EngineChoice(engine, library)
+        return engine, None
     try:
         gigatoken = load_encoder(tokenizer, "gigatoken")
         probes = pa.array(_PROBES, pa.string())
@@ -92,8 +84,8 @@ def choose_engine(tokenizer: TokenizerFile, engine: str) -> EngineChoice:
         if engine == "gigatoken":
             raise
         reason = str(error).removesuffix(USE_TOKENIZERS)
-        return EngineChoice("tokenizers", library, f"encoding with tokenizers, which is slower: {reason}")
-    return EngineChoice("gigatoken", gigatoken)
+        return "tokenizers", f"encoding with tokenizers, which is slower: {reason}"
+    return "gigatoken", None
 
 
 def sample_characters(shards: int) -> int:

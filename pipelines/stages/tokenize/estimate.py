@@ -1,127 +1,105 @@
-"""Memory, disk and tokens that a run needs, estimated from a sample of the input before the work starts."""
+"""Memory and disk that a run needs: roughly from the size of the input before it is encoded, exactly afterwards."""
 
 from __future__ import annotations
 
 import dataclasses
 
-import pyarrow as pa
-
 from pipelines import storage
+from pipelines.engine.machine import check_memory
 from pipelines.errors import InputError
-from pipelines.format import format_bytes, plural
-from pipelines.records.estimate import DocumentsEstimate, check_memory, round_down
-from pipelines.tokenizers.encoding import Encoder
+from pipelines.format import format_bytes, format_rounded, plural
+from pipelines.records import inputs
+from pipelines.records.estimate import estimate_text_bytes
 
-# Python with the libraries and a vocabulary; then the run waiting to be written, with the texts read meanwhile.
-_PROCESS_BYTES = 250_000_000
-_ENCODING_BYTES = 250_000_000
-# gigatoken's cache of prose, at most a byte per byte of text until it is reloaded; it survives into the second phase.
-_CACHE_BYTES = 400_000_000
+# Python with the libraries and a vocabulary; gigatoken's cache of prose, at most a byte per byte of text until it is
+# reloaded, which survives into the second phase; the run waiting to be written, with the texts read meanwhile.
+_PROCESS_BYTES, _CACHE_BYTES, _ENCODING_BYTES = 250_000_000, 400_000_000, 250_000_000
 # Memory of a shard in addition to its tokens: a block of a run, and the table of its documents.
-_BYTES_PER_DOCUMENT = 500
-_COPYING_BYTES = 50_000_000
-_TABLE_BYTES_PER_DOCUMENT = 100
+_COPYING_BYTES, _BYTES_PER_DOCUMENT = 50_000_000, 500
+_STORED_BYTES_PER_DOCUMENT = 100
 _MAX_SHARDS = 100_000
-# Used if there is no sample.
-_TOKENS_PER_BYTE = 0.25
-_ENCODED_BYTES = 250_000
+# English prose with GPT-2's vocabulary, and WebText's documents.
+_TEXT_BYTES_PER_TOKEN, _TEXT_BYTES_PER_DOCUMENT = 4, 5000
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenizeEstimate:
-    """What a run needs: `disk_bytes` while it runs, half of it afterwards; `memory_bytes` per worker.
+class Needs:
+    """What a run needs to write tokens of `token_bytes` bytes into shards of `shard_tokens` tokens.
 
-    `max_shard_tokens` is the largest shard that fits into the memory available, None if that is unknown.
+    Unless its runs are in local files, blocks of several of them are in memory at once.
     """
 
-    text_bytes: int
-    is_exact: bool
     tokens: int
-    disk_bytes: int
-    memory_bytes: int
-    available_bytes: int | None
-    max_shard_tokens: int | None
+    documents: int
+    token_bytes: int
+    shard_tokens: int
+    is_local: bool = True
 
-    def describe(self, workers: int) -> str:
-        """Return the estimate as one line."""
+    @property
+    def disk_bytes(self) -> int:
+        """The disk space while it runs, half of it afterwards."""
+        return 2 * (self.tokens * self.token_bytes + self.documents * _STORED_BYTES_PER_DOCUMENT)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory of a worker."""
+        shard_bytes = round(min(self.tokens, self.shard_tokens) * self._shard_bytes_per_token)
+        return self._process_bytes + max(_ENCODING_BYTES, self._copying_bytes + shard_bytes)
+
+    @property
+    def _process_bytes(self) -> int:
+        return _PROCESS_BYTES + min(_CACHE_BYTES, self.tokens * _TEXT_BYTES_PER_TOKEN)
+
+    @property
+    def _copying_bytes(self) -> int:
+        remote_bytes = 0 if self.is_local else min(self.tokens * self.token_bytes, storage.MAX_REMOTE_BYTES)
+        return _COPYING_BYTES + remote_bytes
+
+    @property
+    def _shard_bytes_per_token(self) -> float:
+        return self.token_bytes + self.documents / max(1, self.tokens) * _BYTES_PER_DOCUMENT
+
+    def describe(self, workers: int, available_bytes: int | None) -> str:
+        """Return the needs as one line."""
         line = (
-            f"{'' if self.is_exact else 'about '}{format_bytes(self.text_bytes)} of text, about "
-            f"{round_down(self.tokens, 3):,} tokens: about {format_bytes(self.disk_bytes)} of disk while it runs, half "
-            f"of it afterwards, and up to {format_bytes(self.memory_bytes)} of memory per worker, "
-            f"with {plural(workers, 'worker')}"
+            f"roughly {format_rounded(self.tokens)} tokens: about {format_bytes(self.disk_bytes)} of disk while it "
+            f"runs, half of it afterwards, and up to {format_bytes(self.memory_bytes)} of memory per worker, with "
+            f"{plural(workers, 'worker')}"
         )
-        max_workers = (self.available_bytes or 0) // self.memory_bytes
-        if self.available_bytes is not None and 0 < max_workers < workers:
-            line += f", more than the {format_bytes(self.available_bytes)} available; use --workers {max_workers}"
+        max_workers = (available_bytes or 0) // self.memory_bytes
+        if available_bytes is not None and 0 < max_workers < workers:
+            line += f", more than the {format_bytes(available_bytes)} available; use --workers {max_workers}"
         return line
 
-    def check(self, shard_tokens: int, output: str) -> None:
-        """Raise InputError if one worker lacks memory for a shard, or the disk lacks space for all of them.
-
-        Files that an earlier run left in the folder count as part of the disk space needed.
-        """
-        if self.tokens > _MAX_SHARDS * shard_tokens:
-            raise InputError(
-                f"tokenize: shards of {shard_tokens:,} tokens would be about {self.tokens // shard_tokens:,} files, "
-                f"each with a table; use --shard-tokens {self.tokens // _MAX_SHARDS + 1} or more"
-            )
-        fitting = round_down(self.max_shard_tokens or 0)
+    def check_memory(self, available_bytes: int | None) -> None:
+        """Raise InputError if one worker lacks memory for a shard; the message suggests the size that fits."""
         advice = "free some memory or use another machine"
-        if 0 < fitting < shard_tokens:
+        left_bytes = (available_bytes or 0) - self._process_bytes
+        fitting = int((left_bytes - self._copying_bytes) / self._shard_bytes_per_token)
+        fitting -= fitting % 10 ** max(0, len(str(fitting)) - 2)
+        if left_bytes >= _ENCODING_BYTES and 0 < fitting < self.shard_tokens:
             advice = f"use --shard-tokens {fitting} or less"
-        check_memory("tokenize: one worker", self.memory_bytes, self.available_bytes, advice)
-        free = storage.free_bytes(output)
-        if free is None:
-            return
-        missing = self.disk_bytes - storage.folder_bytes(output)
-        if missing > free:
+        check_memory("tokenize: one worker", self.memory_bytes, available_bytes, advice)
+
+    def check_output(self, output: str) -> None:
+        """Raise InputError for too many shards, or if the disk lacks space for what the folder does not have yet."""
+        files = self.tokens // self.shard_tokens
+        if files > _MAX_SHARDS:
             raise InputError(
-                f"{output}: needs about {format_bytes(missing)} more while tokenize runs, {format_bytes(free)} are "
-                "free; free some space or choose another --output"
+                f"tokenize: shards of {self.shard_tokens:,} tokens would be {files:,} files, each with a table; use "
+                f"--shard-tokens {self.tokens // _MAX_SHARDS + 1} or more"
+            )
+        free_bytes = storage.free_bytes(output)
+        missing_bytes = self.disk_bytes - storage.folder_bytes(output)
+        if free_bytes is not None and missing_bytes > free_bytes:
+            raise InputError(
+                f"{output}: needs about {format_bytes(missing_bytes)} more, {format_bytes(free_bytes)} are free; free "
+                "some space and re-run the same command to resume"
             )
 
 
-def estimate_tokenizing(
-    documents: DocumentsEstimate,
-    encoder: Encoder,
-    token_bytes: int,
-    shard_tokens: int,
-    available_bytes: int | None,
-    *,
-    is_local: bool = True,
-) -> TokenizeEstimate:
-    """Estimate what tokenizing documents into shards needs, at `token_bytes` bytes per token.
-
-    Unless the runs are in local files, blocks of several of them are in memory at once.
-    """
-    tokens = round(documents.text_bytes * _tokens_per_byte(documents, encoder)) + documents.documents
-    bytes_per_token = token_bytes + max(1, documents.documents) / max(1, tokens) * _BYTES_PER_DOCUMENT
-    process_bytes = _PROCESS_BYTES + min(_CACHE_BYTES, documents.text_bytes)
-    copying_bytes = _COPYING_BYTES + (0 if is_local else min(tokens * token_bytes, storage.MAX_REMOTE_BYTES))
-    shard_bytes = round(min(tokens, shard_tokens) * bytes_per_token) + copying_bytes
-    max_shard_tokens = None
-    if available_bytes is not None:
-        is_enough_to_encode = available_bytes > _PROCESS_BYTES + _CACHE_BYTES + _ENCODING_BYTES
-        left = available_bytes - process_bytes - copying_bytes
-        max_shard_tokens = int(left / bytes_per_token) if is_enough_to_encode else 0
-    return TokenizeEstimate(
-        text_bytes=documents.text_bytes,
-        is_exact=documents.is_exact,
-        tokens=tokens,
-        disk_bytes=2 * (tokens * token_bytes + max(1, documents.documents) * _TABLE_BYTES_PER_DOCUMENT),
-        memory_bytes=process_bytes + max(_ENCODING_BYTES, shard_bytes),
-        available_bytes=available_bytes,
-        max_shard_tokens=max_shard_tokens,
-    )
-
-
-def _tokens_per_byte(documents: DocumentsEstimate, encoder: Encoder) -> float:
-    texts: list[str] = []
-    size = 0
-    # Beginnings of texts from the whole sample, so that one long document does not stand for all.
-    for text in documents.sample[:: max(1, len(documents.sample) // 100)]:
-        texts.append(text[:10_000])
-        size += len(texts[-1].encode())
-        if size >= _ENCODED_BYTES:
-            break
-    return len(encoder.encode(pa.array(texts, pa.string())).ids) / size if size else _TOKENS_PER_BYTE
+def estimate_needs(source: inputs.DocumentInput, token_bytes: int, shard_tokens: int, *, is_local: bool) -> Needs:
+    """Estimate what a run needs from the size of its input; right within a factor of two or so."""
+    text_bytes = estimate_text_bytes(source.files)
+    documents = source.records if source.records is not None else text_bytes // _TEXT_BYTES_PER_DOCUMENT
+    return Needs(text_bytes // _TEXT_BYTES_PER_TOKEN + documents, documents, token_bytes, shard_tokens, is_local)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from pipelines import storage
 from pipelines.engine.journal import WORK
-from pipelines.engine.manifest import FileEntry
+from pipelines.engine.manifest import FileEntry, ShardEntry
 from pipelines.errors import DamagedShardError
 from pipelines.records import shards
 
@@ -197,13 +197,27 @@ def is_intact(run: Run, dtype: np.dtype[np.unsignedinteger], end_of_text: int) -
         return not stream.read(1)
 
 
-def read_bins(path: str, bins: int) -> npt.NDArray[np.int64]:
-    """Return the tokens by split and bin of one task, shape (2, bins)."""
-    totals = np.zeros((len(SPLITS), bins), np.int64)
-    for batch in shards.read_batches(path):
-        split, bin, tokens = (batch.column(name).to_numpy() for name in _BIN_SCHEMA.names)
-        totals[split, bin] = tokens
+def runs_of(entry: ShardEntry, output: str) -> list[Run]:
+    """Return the runs that a task wrote into the folder `output`."""
+    return [Run(f"{path.removesuffix('.parquet')}.tokens", path) for path in _paths(entry, output, "run-")]
+
+
+def sum_bins(entries: Sequence[ShardEntry], output: str, *, shuffled: bool) -> npt.NDArray[np.int64]:
+    """Return the tokens by split and bin: summed over all tasks if they are shuffled, else with one bin per run."""
+    totals = np.zeros((len(SPLITS), SHUFFLED_BINS if shuffled else 0), np.int64)
+    for entry in entries:
+        bins = np.zeros((len(SPLITS), SHUFFLED_BINS if shuffled else len(runs_of(entry, output))), np.int64)
+        [path] = _paths(entry, output, "bins-")
+        for batch in shards.read_batches(path):
+            split, bin, tokens = (batch.column(name).to_numpy() for name in _BIN_SCHEMA.names)
+            bins[split, bin] = tokens
+        totals = totals + bins if shuffled else np.concatenate([totals, bins], axis=1)
     return totals
+
+
+def _paths(entry: ShardEntry, output: str, prefix: str) -> list[str]:
+    names = [file.name for file in entry.files if storage.basename(file.name).startswith(prefix)]
+    return [storage.join(output, name) for name in names]
 
 
 def read_documents(run: Run, split: int, low: int, high: int) -> pa.Table:

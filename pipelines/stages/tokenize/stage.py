@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines import storage
@@ -14,14 +14,20 @@ from pipelines.engine.manifest import ShardEntry, has_manifest
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
 from pipelines.errors import InputError
 from pipelines.records import inputs, shards
-from pipelines.records.estimate import estimate_documents
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.encode import EncodeContext, encode_shard, prepare_worker
 from pipelines.stages.tokenize.encoders import TokenizerFile, choose_engine, find_lossy_text, load_library
-from pipelines.stages.tokenize.estimate import estimate_tokenizing
-from pipelines.stages.tokenize.plan import plan_files, plan_shards, runs_of
-from pipelines.stages.tokenize.runs import SPLITS, RunSizes, is_intact
-from pipelines.stages.tokenize.token_shards import META, documents_file, token_format, write_meta, write_token_file
+from pipelines.stages.tokenize.estimate import Needs, estimate_needs
+from pipelines.stages.tokenize.runs import SPLITS, RunSizes, is_intact, runs_of, sum_bins
+from pipelines.stages.tokenize.token_shards import (
+    META,
+    MergeContext,
+    cut_files,
+    documents_file,
+    token_format,
+    write_meta,
+    write_token_file,
+)
 from pipelines.tokenizers.formats import TOKENIZER, end_of_text_id, read_tokenizer, vocabulary_size
 
 # Fewer tokens are merged into shards sooner than a worker starts.
@@ -62,7 +68,7 @@ def tokenize(
         with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
             if run.finished:
                 return run.finish()
-            engine, memory_bytes = _prepare(
+            engine, needs = _prepare(
                 config, source, tokenizer=tokenizer_file, token_bytes=form.little_endian.itemsize, run=run
             )
             context = EncodeContext(
@@ -75,14 +81,22 @@ def tokenize(
                 output=run.output,
                 sizes=sizes,
             )
-            encoded = _encode(source, context, run, memory_bytes)
-            _check_splits(config, encoded, run)
-            splits = _write_files(encoded, context, run, memory_bytes)
+            encoded = _encode(source, context, run, needs.memory_bytes)
+            totals = _totals(encoded)
+            _check_splits(config, totals, run)
+            needs = dataclasses.replace(
+                needs,
+                tokens=sum(split["tokens"] for split in totals.values()),
+                documents=sum(split["documents"] for split in totals.values()),
+            )
+            needs.check_memory(run.memory_bytes)
+            needs.check_output(run.output)
+            splits = _write_files(encoded, context, run, needs.memory_bytes)
             if form.split_files:
                 run.once("meta", lambda: TaskResult(files=(write_meta(run.output, library),)))
             run.once("dropped", lambda: result_files(encoded))
             description = _describe(context, vocabulary_size(library), sha256)
-            text = json.dumps({**description, "totals": _totals(encoded), "splits": splits}, indent=1, sort_keys=True)
+            text = json.dumps({**description, "totals": totals, "splits": splits}, indent=1, sort_keys=True)
             data = f"{text}\n".encode()
             run.once("describe", lambda: TaskResult(files=(shards.write_file(run.output, "tokens.json", data),)))
             return run.finish()
@@ -97,15 +111,13 @@ def _workers(source: inputs.DocumentInput, output: str, options: RunOptions) -> 
 
 def _prepare(
     config: TokenizeConfig, source: inputs.DocumentInput, tokenizer: TokenizerFile, token_bytes: int, run: StageRun
-) -> tuple[str, int]:
-    """Choose the engine, refuse what memory or disk cannot hold, and write the tokenizer.
+) -> tuple[str, Needs]:
+    """Choose the engine, estimate what the run needs, and write the tokenizer; return the first two.
 
-    Return the engine, and the memory that a task needs.
+    Raises InputError if a worker lacks memory.
     """
-    with ThreadPoolExecutor(1) as thread:
-        estimating = thread.submit(estimate_documents, source)
-        engine, encoder, note = choose_engine(tokenizer, config.engine)
-        lossy = find_lossy_text(load_library(tokenizer))
+    engine, note = choose_engine(tokenizer, config.engine)
+    lossy = find_lossy_text(load_library(tokenizer))
     if note:
         run.note(note)
     if lossy is not None:
@@ -113,18 +125,11 @@ def _prepare(
             f"{tokenizer.source}: loses text: {lossy[:20]!r} cannot be decoded from its ids; "
             "use a byte-level tokenizer such as GPT-2's to keep all text"
         )
-    estimate = estimate_tokenizing(
-        estimating.result(),
-        encoder,
-        token_bytes=token_bytes,
-        shard_tokens=config.shard_tokens,
-        available_bytes=run.memory_bytes,
-        is_local=storage.is_local(run.output),
-    )
-    run.note(estimate.describe(run.workers))
-    estimate.check(config.shard_tokens, run.output)
+    needs = estimate_needs(source, token_bytes, config.shard_tokens, is_local=storage.is_local(run.output))
+    run.note(needs.describe(run.workers, run.memory_bytes))
+    needs.check_memory(run.memory_bytes)
     run.once("tokenizer", lambda: TaskResult(files=(shards.write_file(run.output, TOKENIZER, tokenizer.data),)))
-    return engine, estimate.memory_bytes
+    return engine, needs
 
 
 def _encode(source: inputs.DocumentInput, context: EncodeContext, run: StageRun, memory_bytes: int) -> list[ShardEntry]:
@@ -147,9 +152,8 @@ def _encode(source: inputs.DocumentInput, context: EncodeContext, run: StageRun,
     )
 
 
-def _check_splits(config: TokenizeConfig, encoded: Sequence[ShardEntry], run: StageRun) -> None:
-    totals = _totals(encoded)
-    if any(entry.records_out for entry in encoded) and not totals["train"]["documents"]:
+def _check_splits(config: TokenizeConfig, totals: Mapping[str, Mapping[str, int]], run: StageRun) -> None:
+    if totals["held-out"]["documents"] and not totals["train"]["documents"]:
         raise InputError(
             "tokenize: every document is held out, none is left to train on; lower --held-out and re-run with "
             "--overwrite, which encodes the documents again"
@@ -174,24 +178,25 @@ def _write_files(
 ) -> dict[str, list[dict[str, Any]]]:
     """Merge the runs into the files of tokens; return the description of each in `tokens.json`, by split."""
     config, form = context.config, context.form
-    shard_plans = plan_shards(encoded, run.output, shuffle=config.shuffle, shard_tokens=config.shard_tokens)
-    plans = plan_files(shard_plans, form.split_files)
+    runs = [one_run for entry in encoded for one_run in runs_of(entry, run.output)]
+    bins = sum_bins(encoded, run.output, shuffled=config.shuffle)
+    files = cut_files(bins, len(runs), form, shuffled=config.shuffle, shard_tokens=config.shard_tokens)
     written = run.map(
         write_token_file,
-        plans,
-        (run.output, form, config.shuffle, [one_run for entry in encoded for one_run in runs_of(entry, run.output)]),
+        files,
+        MergeContext(run.output, form, config.shuffle, runs),
         unit="tokens",
-        cost=lambda plan: plan.tokens,
-        serial=sum(plan.tokens for plan in plans) < _MIN_TOKENS_FOR_WORKERS,
+        cost=lambda file: file.tokens,
+        serial=sum(file.tokens for file in files) < _MIN_TOKENS_FOR_WORKERS,
         memory_bytes=memory_bytes,
     )
     splits: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
-    for plan, entry in zip(plans, written, strict=True):
+    for token_file, entry in zip(files, written, strict=True):
         file = entry.files[0]
-        splits[plan.split].append(
+        splits[token_file.split].append(
             {
                 "name": file.name,
-                "tokens": plan.tokens,
+                "tokens": token_file.tokens,
                 "documents": int(entry.counts["pieces"]),
                 "documents_file": documents_file(file.name),
                 "size_bytes": file.size_bytes,

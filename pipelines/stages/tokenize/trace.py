@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 from pipelines import storage
 from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.records import inputs, shards
-from pipelines.tokenizers.formats import TOKENIZER, parse_tokenizer, read_tokenizer
-from pipelines.tokenizers.token_description import TOKENS, read_token_description
+from pipelines.tokenizers.formats import TOKENIZER, load_document_tokenizer, read_tokenizer
+from pipelines.tokenizers.token_description import TOKENS, read_shards_tokenizer, read_token_description
 
 _CONTEXT_TOKENS = 24
 _REBUILD = "delete the folder and re-run `webtext tokenize`"
@@ -57,7 +57,7 @@ def trace(location: str, tokenizer: str | None = None) -> TracedToken:
     shard = _shard_of(description, name, path)
     if not 0 <= position < shard["tokens"]:
         raise UsageError(f"--trace {location}: {name} has the tokens 0 to {shard['tokens'] - 1}")
-    library = _load_tokenizer(folder, description["tokenizer_sha256"], tokenizer)
+    library = _load_tokenizer(folder, description, tokenizer)
     row = _document_at(_verified(folder, shard["documents_file"]), position)
     start = max(row["offset"], position - _CONTEXT_TOKENS)
     stop = min(row["offset"] + row["tokens"], position + 1 + _CONTEXT_TOKENS)
@@ -99,18 +99,17 @@ def _shard_of(description: dict[str, Any], name: str, path: str) -> dict[str, An
     return known[name]
 
 
-def _load_tokenizer(folder: inputs.StageFolder, sha256: str, expected: str | None) -> Tokenizer:
+def _load_tokenizer(folder: inputs.StageFolder, description: dict[str, Any], expected: str | None) -> Tokenizer:
     """Return the folder's tokenizer, after checking it against `tokens.json` and the tokenizer that is `expected`."""
     path = _verified(folder, TOKENIZER)
-    data = storage.read_bytes(path)
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise InputError(f"{path}: is not the tokenizer that tokens.json names; {_REBUILD}")
+    data = read_shards_tokenizer(folder, description)
+    sha256 = description["tokenizer_sha256"]
     if expected is not None and hashlib.sha256(read_tokenizer(expected)).hexdigest() != sha256:
         raise ChangedRunError(
             f"{expected}: is not the tokenizer of {folder.path}, whose {TOKENIZER} has SHA-256 {sha256}; "
             "omit --tokenizer to use that one"
         )
-    return parse_tokenizer(data, path)
+    return load_document_tokenizer(data, path)
 
 
 def _document_at(path: str, position: int) -> dict[str, Any]:

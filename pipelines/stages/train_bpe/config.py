@@ -40,12 +40,11 @@ class TrainBpeConfig:
         choices=("webtext", "tokenizers"),
     )
     count_only: bool = option(False, "Stop after counting words; train later with --counts.")
-    rare: int = option(100, "The report card lists entries that occur fewer times as rare.", minimum=1)
+    rare: int = option(100, "The report lists entries that occur fewer times as rare.", minimum=1)
     text_field: str = text_field_option()
     id_field: str | None = id_field_option()
     document: str = document_option()
     max_document_mb: int | None = max_document_option()
-    group_field: str = option("domain", "Column or field by which the report card groups documents.")
 
     @property
     def needs_files(self) -> bool:

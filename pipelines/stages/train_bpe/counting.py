@@ -1,96 +1,177 @@
-"""Counts the words of each shard into a work file, split into buckets by a hash of the word.
+"""Counts the words of documents: of all, or of a sample by hash.
 
-A task counts into a table, which is written to the work file once it is large. So memory is bounded whatever the size
-of the shard, and each bucket of all shards can be added up separately. While a batch is counted, the next one is read.
+A task counts the words of a shard into a table, which is written to its work file once it is large. So memory is
+bounded whatever the size of the shard. While a batch is counted, the next one is read.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import progress, storage
 from pipelines.algorithms.bpe.word_table import WordTable
 from pipelines.engine.journal import WORK
-from pipelines.engine.manifest import FileEntry
-from pipelines.engine.run import TaskResult
+from pipelines.engine.machine import check_memory
+from pipelines.engine.run import StageRun, TaskResult, result_files
+from pipelines.errors import InputError
+from pipelines.format import format_bytes, format_duration, plural
 from pipelines.records import inputs, shards
 from pipelines.records.buckets import BucketWriter, write_buckets
-from pipelines.records.document_filter import group_names, with_text
-from pipelines.records.document_split import document_keys, hash_key, is_held_out, split_keys
+from pipelines.records.document_filter import with_text
+from pipelines.records.document_split import document_keys, hash_keys, held_out_mask, split_keys
 from pipelines.records.drops import Drops
+from pipelines.records.estimate import estimate_text_bytes
 from pipelines.records.schemas import DROPPED_SCHEMA
+from pipelines.records.tally import LowestHashes
 from pipelines.records.text_columns import slices_within, text_arrays
 from pipelines.stages.train_bpe.config import TrainBpeConfig
-from pipelines.stages.train_bpe.counts import COUNTS_SCHEMA, Limits, work_file, write_bucketed
-from pipelines.stages.train_bpe.sample import SampleWriter
+from pipelines.stages.train_bpe.count_tables import (
+    COUNTS_SCHEMA,
+    MAX_BUCKETS,
+    CountedWords,
+    Limits,
+    add_up,
+    work_file,
+    write_bucketed,
+)
+from pipelines.stages.train_bpe.sample import sampled_text, write_sample
 
 _ROWS_WRITTEN = 100_000
-# Documents are sampled by their place: a hash of their key, below this.
-PLACES = 4096
+# A sample consists of the documents in the lowest of these buckets, by a hash of their key.
+SAMPLE_BUCKETS = 4096
+_MIN_SAMPLE_TEXTS = 4
+# Python with the libraries, the table of words, and batches of texts.
+_WORKER_BYTES = 650_000_000
+# Reading and counting, per worker (benchmarks/bpe.md).
+_BYTES_PER_SECOND = 40e6
 
 
 @dataclasses.dataclass(frozen=True)
 class CountContext:
-    """What all shards share: only documents with a place below `sampled_below` are counted."""
+    """What all shards share: only documents in the sample buckets below `sampled_below` are counted."""
 
     config: TrainBpeConfig
     sampled_below: int
-    sample_bytes: int
+    sample_texts: int
     buckets: int
     output: str
     limits: Limits
 
 
+def count_documents(
+    config: TrainBpeConfig, source: inputs.DocumentInput, run: StageRun, limits: Limits
+) -> CountedWords:
+    """Count the words of all documents, or of a sample of at most `max_bytes`.
+
+    Raises InputError if the workers need more memory than is available.
+    """
+    size_bytes = inputs.size_on_disk(source.files)
+    memory_bytes = None
+    if size_bytes >= limits.large_input_bytes:
+        workers = min(run.workers, len(source.shards))
+        text_bytes = estimate_text_bytes(source.files)
+        duration = format_duration(text_bytes / _BYTES_PER_SECOND / workers)
+        run.note(
+            f"train-bpe: roughly {format_bytes(text_bytes)} of text; counting takes about {duration} with "
+            f"{plural(workers, 'worker')}"
+        )
+        task = f"train-bpe: counting with {plural(workers, 'worker')}"
+        check_memory(task, _WORKER_BYTES * workers, run.memory_bytes, "use fewer --workers")
+        memory_bytes = _WORKER_BYTES
+    sampled_below = _sampled_below(config, source, run)
+    buckets = min(MAX_BUCKETS, 1 + size_bytes // limits.bucket_bytes)
+    context = CountContext(
+        config=config,
+        sampled_below=sampled_below,
+        sample_texts=max(_MIN_SAMPLE_TEXTS, limits.sample_texts // len(source.shards)),
+        buckets=buckets,
+        output=run.output,
+        limits=limits,
+    )
+    entries = run.map(
+        count_shard,
+        source.shards,
+        context,
+        phase="count",
+        work=True,
+        total=source.records,
+        serial=len(source.shards) == 1,
+        memory_bytes=memory_bytes,
+    )
+    results = result_files(entries)
+    run.once("documents", lambda: results)
+    work_files = [work_file(shard.index) for shard in source.shards]
+    samples = [file.name for file in results.files if file.name.startswith("sample-")]
+    return add_up(run, buckets, work_files, limits, samples=samples, sampled_below=sampled_below)
+
+
+def _sampled_below(config: TrainBpeConfig, source: inputs.DocumentInput, run: StageRun) -> int:
+    """Return the number of sample buckets to count: their documents have at most `max_bytes` of text in total."""
+    if config.max_bytes is None:
+        return SAMPLE_BUCKETS
+    entries = run.map(
+        measure_shard,
+        source.shards,
+        run.output,
+        phase="measure",
+        work=True,
+        total=source.records,
+        serial=len(source.shards) == 1,
+    )
+    sizes = np.zeros(SAMPLE_BUCKETS, np.int64)
+    for entry in entries:
+        sizes += np.frombuffer(storage.read_bytes(storage.join(run.output, entry.files[0].name)), np.int64)
+    totals = np.cumsum(sizes)
+    below = int(np.searchsorted(totals, config.max_bytes, side="right"))
+    if not below or not totals[below - 1]:
+        raise InputError(
+            f"train-bpe: a sample of {config.max_bytes:,} bytes contains no document; use a larger --max-bytes"
+        )
+    if below == SAMPLE_BUCKETS:
+        run.note(f"all documents have less text than {config.max_bytes:,} bytes, so all are counted (--max-bytes)")
+    return below
+
+
 def measure_shard(shard: inputs.DocumentShard, output: str) -> TaskResult:
-    """Write how many bytes of text the documents of each place have: how much a sample by hash would contain."""
-    sizes = np.zeros(PLACES, np.int64)
+    """Write how many bytes of text the documents of each sample bucket have."""
+    sizes = np.zeros(SAMPLE_BUCKETS, np.int64)
     for batch in inputs.read_documents(shard, Drops()):
-        places = [_place(key) for key in split_keys(batch, document_keys(batch, shard))]
-        np.add.at(sizes, places, pc.binary_length(batch.column("text")).to_numpy())
+        np.add.at(sizes, _sample_buckets(batch, shard), pc.binary_length(batch.column("text")).to_numpy())
         progress.advance(batch.num_rows)
     name = storage.join(WORK, f"sizes-{shard.index:05d}")
     return TaskResult(files=(shards.write_file(output, name, sizes.tobytes()),))
 
 
-def places_within(output: str, files: Sequence[FileEntry], max_bytes: int) -> int:
-    """Return below which place documents have at most `max_bytes` of text in total, 0 if none is that small."""
-    sizes = np.zeros(PLACES, np.int64)
-    for file in files:
-        sizes += np.frombuffer(storage.read_bytes(storage.join(output, file.name)), np.int64)
-    totals = np.cumsum(sizes)
-    below = int(np.searchsorted(totals, max_bytes, side="right"))
-    return below if below and totals[below - 1] else 0
-
-
 def count_shard(shard: inputs.DocumentShard, context: CountContext) -> TaskResult:
-    """Count the words of a shard; write them, its part of the sample, and the dropped documents."""
-    config = context.config
+    """Count the words of a shard; write them, sampled texts, and the dropped documents."""
     with (
         shards.write_shard(context.output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
         write_buckets(storage.join(context.output, work_file(shard.index)), COUNTS_SCHEMA) as written,
         _WordCounter(written.writer, context.buckets, context.limits) as words,
     ):
         drops = Drops(dropped.writer)
-        sample = SampleWriter(context.sample_bytes)
+        sample = LowestHashes(context.sample_texts)
         documents = 0
         for records in inputs.read_documents(shard, drops):
             progress.advance(records.num_rows)
             batch = select_documents(records, shard, context.sampled_below, drops)
             keys = split_keys(batch, document_keys(batch, shard))
-            held_out = [is_held_out(key, config.held_out) for key in keys]
+            held_out = held_out_mask(keys, context.config.held_out)
             words.add(batch.column("text"), held_out)
-            sample.add(batch, keys, group_names(batch, config.group_field), held_out)
+            for row, hash in enumerate(hash_keys(keys, "sample").tolist()):
+                if sample.accepts(hash):
+                    sample.add(hash, sampled_text(batch, row, bool(held_out[row])))
             documents += batch.num_rows
         words.finish()
     counts = written.entry(work_file(shard.index))
-    files = (sample.write(context.output, shard.index), dropped.entry, counts)
+    files = (write_sample(context.output, shard.index, sample), dropped.entry, counts)
     return drops.task_result(documents, files, {"text_bytes": words.text_bytes})
 
 
@@ -102,15 +183,16 @@ def select_documents(
     Those outside the sample are not listed: their hash identifies them.
     """
     batch = with_text(batch, drops)
-    if sampled_below == PLACES:
+    if sampled_below == SAMPLE_BUCKETS:
         return batch
-    is_sampled = [_place(key) < sampled_below for key in split_keys(batch, document_keys(batch, shard))]
-    drops.counts["not_in_sample"] += len(is_sampled) - sum(is_sampled)
-    return batch.filter(pa.array(is_sampled, pa.bool_()))
+    sampled = batch.filter(pa.array(_sample_buckets(batch, shard) < sampled_below))
+    drops.counts["not_in_sample"] += batch.num_rows - sampled.num_rows
+    return sampled
 
 
-def _place(key: str) -> int:
-    return hash_key(key, "train-bpe") % PLACES
+def _sample_buckets(batch: pa.RecordBatch, shard: inputs.DocumentShard) -> npt.NDArray[np.int64]:
+    keys = split_keys(batch, document_keys(batch, shard))
+    return (hash_keys(keys, "train-bpe") % np.uint64(SAMPLE_BUCKETS)).astype(np.int64)
 
 
 class _WordCounter:
@@ -131,12 +213,12 @@ class _WordCounter:
     def __exit__(self, *error: object) -> None:
         self._thread.shutdown()
 
-    def add(self, texts: pa.Array, held_out: Sequence[bool]) -> None:
+    def add(self, texts: pa.Array, held_out: npt.NDArray[np.bool_]) -> None:
         """Add the texts of documents; they are counted while the caller continues."""
         data, starts = text_arrays(texts)
         self.text_bytes += int(starts[-1]) - int(starts[0])
         self._wait()
-        self._counting = self._thread.submit(self._table.add, data, starts, np.array(held_out, np.uint8))
+        self._counting = self._thread.submit(self._table.add, data, starts, held_out.astype(np.uint8))
 
     def finish(self) -> None:
         """Write the words that are still in memory."""

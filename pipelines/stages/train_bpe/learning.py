@@ -12,14 +12,16 @@ from pipelines import progress, storage
 from pipelines.algorithms.bpe.byte_level import byte_characters
 from pipelines.algorithms.bpe.merges import Merges, learn_merges
 from pipelines.engine.journal import WORK
+from pipelines.engine.machine import check_memory
 from pipelines.engine.run import TaskResult
 from pipelines.errors import InputError
+from pipelines.format import format_bytes, format_duration
 from pipelines.records import inputs, shards
 from pipelines.records.document_split import document_keys, is_held_out, split_keys
 from pipelines.records.drops import Drops
 from pipelines.stages.train_bpe.config import TrainBpeConfig
+from pipelines.stages.train_bpe.count_tables import CountedWords, Words
 from pipelines.stages.train_bpe.counting import select_documents
-from pipelines.stages.train_bpe.counts import Words
 
 BYTES = 256
 _MERGES_FILE = storage.join(WORK, "merges.parquet")
@@ -27,10 +29,55 @@ _MERGES_SCHEMA = pa.schema([("left", pa.int32()), ("right", pa.int32()), ("count
 # `tokenizers` does not report how often a pair occurred.
 _UNKNOWN_COUNT = -1
 
+# Memory of the command while it merges, measured on 0.5 to 6 million random words of 2.7 to 38 million bytes, and on
+# real text (benchmarks/bpe.md): Python with the libraries, then per symbol (more if ids exceed 65,535) and per word.
+_PROCESS_BYTES = 480_000_000
+_BYTES_PER_SYMBOL, _BYTES_PER_WIDE_SYMBOL, _BYTES_PER_WORD = 6, 8, 44
+_MAX_NARROW_VOCABULARY = 65_536
+# The trainer of `tokenizers`: 0.39 GB for 0.29 million words, 3.98 GB for 3.58 million.
+_BYTES_PER_LIBRARY_WORD = 1_100
+_SECONDS_PER_SYMBOL, _SECONDS_PER_WORD, _SECONDS_PER_MERGE = 0.35e-6, 2e-6, 5e-6
+# Fewer take seconds.
+_NOTED_WORDS = 1_000_000
+
 
 def max_merges(config: TrainBpeConfig) -> int:
     """Return the number of merges that fill the vocabulary, which also has the bytes and `<|endoftext|>`."""
     return config.vocab_size - BYTES - 1
+
+
+def check_merging_memory(
+    config: TrainBpeConfig, counted: CountedWords, output: str, available_bytes: int | None
+) -> None:
+    """Raise InputError if the counted words cannot be merged on this machine; note what a large number needs."""
+    repeated = counted.repeated_words, counted.repeated_word_bytes
+    words, symbols = (counted.words, counted.word_bytes) if config.min_word_count == 1 else repeated
+    needed_bytes = merging_bytes(words, symbols, config.vocab_size, config.engine)
+    if words >= _NOTED_WORDS:
+        seconds = symbols * _SECONDS_PER_SYMBOL + words * _SECONDS_PER_WORD + config.vocab_size * _SECONDS_PER_MERGE
+        progress.note(
+            f"train-bpe: {words:,} distinct words: merging takes about {format_duration(seconds)} and "
+            f"{format_bytes(needed_bytes)} of memory"
+        )
+    counts = f"--counts {storage.join(output, 'counts-*.parquet')}"
+    advice = f"on a machine with more memory ({counts})"
+    if config.engine == "tokenizers":
+        less_bytes = merging_bytes(words, symbols, config.vocab_size)
+        alternative = f"with --engine webtext ({counts}), which needs about {format_bytes(less_bytes)}"
+    else:
+        less_bytes = merging_bytes(*repeated, config.vocab_size)
+        alternative = f"{advice}, or use --min-word-count 2, which needs about {format_bytes(less_bytes)}"
+    if available_bytes is not None and less_bytes <= available_bytes:
+        advice = alternative
+    task = f"train-bpe: merging {words:,} distinct words"
+    check_memory(task, needed_bytes, available_bytes, f"the counts are kept: train from them {advice}")
+
+
+def merging_bytes(words: int, symbols: int, vocab_size: int, engine: str = "webtext") -> int:
+    """Return the memory of the command while it merges distinct words of `symbols` bytes in total."""
+    per_symbol = _BYTES_PER_SYMBOL if vocab_size <= _MAX_NARROW_VOCABULARY else _BYTES_PER_WIDE_SYMBOL
+    library_bytes = _BYTES_PER_LIBRARY_WORD * words if engine == "tokenizers" else 0
+    return _PROCESS_BYTES + max(per_symbol * symbols + _BYTES_PER_WORD * words, library_bytes)
 
 
 def learn_from_words(config: TrainBpeConfig, words: Words) -> Merges:

@@ -24,7 +24,7 @@ from pipelines.errors import InputError, UsageError
 from pipelines.progress import Silent
 from pipelines.records.document_split import is_held_out
 from pipelines.stages.tokenize.token_shards import TokenFormat, token_format
-from pipelines.tokenizers.formats import parse_tokenizer
+from pipelines.tokenizers.formats import load_document_tokenizer
 from webtext_cli.main import main
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -79,7 +79,7 @@ def test_any_text_round_trips(small: Path, texts: list[str], form: str, size: in
         library.encode_special_tokens = True
         documents = _documents(Path(folder) / "tokens", "train")
         assert documents == {f"d{number}": library.encode(text).ids for number, text in enumerate(texts)}
-        decoder = parse_tokenizer(small.read_bytes(), "small")
+        decoder = load_document_tokenizer(small.read_bytes(), "small")
         pieces = [decoder.id_to_token(id) for id in documents["d0"]]
         alphabet = {character: byte for byte, character in _alphabet().items()}
         assert bytes(alphabet[character] for piece in pieces for character in piece).decode() == texts[0]

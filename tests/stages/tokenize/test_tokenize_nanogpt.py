@@ -20,8 +20,7 @@ from pipelines.engine.executor import LocalExecutor
 from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError, WebtextError
 from pipelines.model.training.data import open_tokens
-from pipelines.stages.tokenize.plan import ShardPlan
-from pipelines.stages.tokenize.token_shards import _merge_tokens, token_format
+from pipelines.stages.tokenize.token_shards import TokenShard, _merge_tokens, token_format
 from pipelines.stages.tokenize.trace import trace
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -94,10 +93,10 @@ def test_the_files_depend_neither_on_the_workers_nor_on_the_shards(folder: Path,
 
 
 def test_an_interrupted_run_resumes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(plan: ShardPlan, *context: Any) -> Any:
-        if plan.index == 2:
+    def killed(shard: TokenShard, *context: Any) -> Any:
+        if shard.index == 2:
             raise WebtextError("power failure")
-        return _merge_tokens(plan, *context)
+        return _merge_tokens(shard, *context)
 
     with monkeypatch.context() as patch:
         patch.setattr("pipelines.stages.tokenize.token_shards._merge_tokens", killed)

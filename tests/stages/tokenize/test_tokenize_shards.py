@@ -26,9 +26,9 @@ from pipelines.errors import ChangedRunError, WebtextError
 from pipelines.records.document_split import hash_key, hash_keys, held_out_mask, is_held_out
 from pipelines.records.inputs import DocumentShard
 from pipelines.stages.tokenize.encode import EncodeContext, encode_shard
-from pipelines.stages.tokenize.plan import cut
 from pipelines.stages.tokenize.runs import EncodedDocuments, RunSizes, RunWriter, content_hashes
-from pipelines.tokenizers.formats import parse_tokenizer
+from pipelines.stages.tokenize.token_shards import cut_bins
+from pipelines.tokenizers.formats import load_document_tokenizer
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -129,7 +129,7 @@ def test_documents_with_equal_ids_are_ordered(small: Path, tmp_path: Path) -> No
 
 def test_documents_with_equal_ids_and_crc32_are_ordered(small: Path, tmp_path: Path) -> None:
     texts = ["K0j5oqbYVF9C", "cE8NZY9VQJAj"]
-    library = parse_tokenizer(small.read_bytes(), "small")
+    library = load_document_tokenizer(small.read_bytes(), "small")
     assert len({zlib.crc32(np.array(library.encode(text).ids, "<u2").tobytes()) for text in texts}) == 1
     for name, order in (("a", texts), ("b", texts[::-1])):
         write_parquet(tmp_path / f"{name}.parquet", [{"id": "same", "text": text} for text in order])
@@ -210,7 +210,7 @@ def test_members_of_a_cluster_are_not_adjacent(small: Path, tmp_path: Path) -> N
 @given(bins=st.lists(st.integers(0, 30), max_size=30), shard_tokens=st.integers(1, 50))
 def test_shards_are_cut_from_the_bins_that_they_need(bins: list[int], shard_tokens: int) -> None:
     tokens = [(bin, number) for bin, size in enumerate(bins) for number in range(size)]
-    shards = cut(np.array(bins, np.int64), shard_tokens)
+    shards = cut_bins(np.array(bins, np.int64), shard_tokens)
     expected = [tokens[start : start + shard_tokens] for start in range(0, len(tokens), shard_tokens)]
     assert len(shards) == len(expected)
     for (first, last, skip, size), part in zip(shards, expected, strict=True):
@@ -314,7 +314,7 @@ def interrupted(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         raise WebtextError("power failure")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.stages.tokenize.stage.plan_shards", killed)
+        patch.setattr("pipelines.stages.tokenize.stage.cut_files", killed)
         with pytest.raises(WebtextError, match="power failure"):
             run(folder / "in", small, folder / "out", shard_tokens=900)
     return folder

@@ -1,21 +1,15 @@
-"""The estimate of memory and disk with its refusals, and the document of any token."""
+"""The document of any token of a shard."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 
 import pytest
-from token_run import END, Notes, described, pieces, run, write_parquet, write_tokenizer
+from token_run import END, described, pieces, run, write_parquet, write_tokenizer
 
-from pipelines import storage
-from pipelines.engine import machine
-from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, DamagedShardError, InputError, UsageError
-from pipelines.records.estimate import DocumentsEstimate
-from pipelines.stages.tokenize.estimate import TokenizeEstimate, estimate_tokenizing
 from pipelines.stages.tokenize.trace import trace
 from webtext_cli.main import main
 
@@ -85,95 +79,3 @@ def test_a_tokenizer_that_the_shards_do_not_name_is_refused(tokens: Path, small:
     (tmp_path / "damaged" / "tokenizer.json").write_text(other.read_text())
     with pytest.raises(DamagedShardError, match=r"tokenizer\.json: .*damaged"):
         trace(place.replace(str(tokens), str(tmp_path / "damaged")))
-
-
-def test_the_estimate_is_noted(small: Path, tmp_path: Path) -> None:
-    rows = [{"id": str(number), "text": f"text number {number}, and more of it"} for number in range(500)]
-    write_parquet(tmp_path / "docs.parquet", rows)
-    notes = Notes()
-    summary = run(tmp_path / "docs.parquet", small, tmp_path / "out", RunOptions(progress=notes), held_out=0.0)
-    [note] = [note for note in notes.notes if "of text" in note]
-    assert "of memory per worker, with 1 worker" in note
-    match = re.search(r"([\d,]+) tokens", note)
-    assert match
-    assert int(match[1].replace(",", "")) == pytest.approx(summary.extra["train_tokens"], rel=0.05)
-
-
-_DOCUMENTS = DocumentsEstimate(
-    text_bytes=40_000_000_000,
-    documents=8_000_000,
-    shards=9,
-    is_exact=False,
-    sample=("abc def " * 100,),
-    sample_bytes=800,
-)
-
-
-def _estimate(shard_tokens: int, available_bytes: int | None) -> TokenizeEstimate:
-    return estimate_tokenizing(_DOCUMENTS, _Encoder(), 2, shard_tokens, available_bytes)
-
-
-def _check(shard_tokens: int, available_bytes: int | None) -> None:
-    _estimate(shard_tokens, available_bytes).check(shard_tokens, "memory://x")
-
-
-def test_shards_larger_than_memory_are_refused_with_a_size_that_fits() -> None:
-    fitting = _estimate(100_000_000, 3_000_000_000)
-    _check(100_000_000, 3_000_000_000)
-    assert "use --workers" not in fitting.describe(3)
-    assert "more than the 3 GB available; use --workers 3" in fitting.describe(4)
-    message = r"5\.5\d? GB of memory, and 3 GB are available; use --shard-tokens (\d+) or"
-    with pytest.raises(InputError, match=message) as refusal:
-        _check(2_000_000_000, 3_000_000_000)
-    match = re.search(r"--shard-tokens (\d+)", str(refusal.value))
-    assert match
-    _check(int(match[1]), 3_000_000_000)
-    with pytest.raises(InputError, match="free some memory"):
-        _check(100_000_000, 200_000_000)
-    _check(2_000_000_000, None)
-
-
-def test_blocks_of_runs_in_an_object_store_count() -> None:
-    local, remote = (
-        estimate_tokenizing(_DOCUMENTS, _Encoder(), 2, 10**8, 10**10, is_local=is_local) for is_local in (True, False)
-    )
-    assert remote.memory_bytes - local.memory_bytes == 16 * (16 << 20)
-
-
-def test_too_little_memory_is_refused_before_the_work(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(machine, "available_memory_bytes", lambda: 200_000_000)
-    write_parquet(tmp_path / "docs.parquet", [{"id": "a", "text": "text"}])
-    with pytest.raises(InputError, match="one worker needs about"):
-        run(tmp_path / "docs.parquet", small, tmp_path / "out", held_out=0.0)
-
-
-class _Encoder:
-    """A token for every four bytes."""
-
-    def encode(self, texts: object, *, threads: bool = False) -> object:
-        class Encoded:
-            ids = [0] * (sum(len(text) for text in texts.to_pylist()) // 4)  # type: ignore[attr-defined]
-
-        return Encoded()
-
-
-def test_too_little_disk_space_is_refused(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_parquet(tmp_path / "docs.parquet", [{"id": "a", "text": "text " * 1000}])
-    monkeypatch.setattr(storage, "free_bytes", lambda path: 5000)
-    with pytest.raises(InputError, match=r"out: needs about .* kB more .* 5 kB are free"):
-        run(tmp_path / "docs.parquet", small, tmp_path / "out", held_out=0.0)
-
-
-def test_free_space_is_that_of_the_output_disk(tmp_path: Path) -> None:
-    free = storage.free_bytes(str(tmp_path / "not" / "there" / "yet"))
-    assert free is not None
-    assert free > 0
-    assert storage.free_bytes("memory://anything") is None
-
-
-def test_more_shards_than_a_folder_should_contain_are_refused() -> None:
-    message = r"shards of 1 tokens would be about [\d,]+ files, .*; use --shard-tokens \d+ or more"
-    with pytest.raises(InputError, match=message):
-        _check(1, None)

@@ -1,4 +1,4 @@
-"""A tokenizer to compare with: shown on the card, or refused before any work."""
+"""A tokenizer to compare with: shown in the report, or refused before any work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError
 from pipelines.stages.train_bpe.config import TrainBpeConfig
-from pipelines.stages.train_bpe.stage import report_card, train_bpe
+from pipelines.stages.train_bpe.stage import read_report, train_bpe
 
 _END = "<|endoftext|>"
 
@@ -27,16 +27,16 @@ def _train(folder: Path, output: Path, compare: Path | None = None, vocab_size: 
         options=RunOptions(),
         compare=str(compare) if compare else None,
     )
-    return report_card(str(output))
+    return read_report(str(output))
 
 
 def test_another_tokenizer_is_shown_next_to_the_result(tmp_path: Path) -> None:
     small = _train(tmp_path, tmp_path / "small", vocab_size=262)
-    card = _train(tmp_path, tmp_path / "bpe", tmp_path / "small")
-    assert card["reference"]["name"] == "small"
-    assert card["reference"]["entries"] == 262
-    assert card["reference"]["bytes_per_token"] == small["corpus"]["bytes_per_token"]
-    assert card["corpus"]["bytes_per_token"] > small["corpus"]["bytes_per_token"]
+    report = _train(tmp_path, tmp_path / "bpe", tmp_path / "small")
+    assert report["reference"]["name"] == "small"
+    assert report["reference"]["entries"] == 262
+    assert report["reference"]["bytes_per_token"] == small["tokenizer"]["bytes_per_token"]
+    assert report["tokenizer"]["bytes_per_token"] > small["tokenizer"]["bytes_per_token"]
 
 
 def test_a_tokenizer_that_only_the_library_loads_is_shown(tmp_path: Path) -> None:
@@ -45,16 +45,15 @@ def test_a_tokenizer_that_only_the_library_loads_is_shown(tmp_path: Path) -> Non
     added = {"content": "<tool>", "id": 280, "special": False, "single_word": False, "lstrip": False, "rstrip": False}
     settings["added_tokens"].append(added | {"normalized": False})
     (tmp_path / "tokenizer.json").write_text(json.dumps(settings))
-    card = _train(tmp_path, tmp_path / "bpe", tmp_path / "tokenizer.json")
-    assert card["reference"]["entries"] == 281
-    assert card["reference"]["bytes_per_token"] == card["corpus"]["bytes_per_token"]
+    report = _train(tmp_path, tmp_path / "bpe", tmp_path / "tokenizer.json")
+    assert report["reference"]["entries"] == report["tokenizer"]["entries"] + 1
+    assert report["reference"]["bytes_per_token"] == report["tokenizer"]["bytes_per_token"]
 
 
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        ({"type": "BPE"}, r"its model \(BPE\) has no vocabulary"),
-        ({"type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0], [_END, -1.0]]}, r"its model \(Unigram\) has no vocab"),
+        ({"type": "BPE"}, "is not a tokenizer of the tokenizers"),
         ({"type": "BPE", "vocab": {"a": 0, _END: 1}, "merges": [["a", "b"]]}, "is not a tokenizer of the tokenizers"),
     ],
 )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from pipelines.algorithms.bpe.merges import Merges
-from pipelines.algorithms.bpe.word_counts import GPT2_SPLIT
+from pipelines.algorithms.bpe.split import GPT2_SPLIT
 from pipelines.engine import machine
 from pipelines.engine.executor import make_executor
 from pipelines.engine.run import RunOptions, Summary
@@ -26,7 +26,7 @@ from pipelines.progress import Silent
 from pipelines.records.document_split import is_held_out
 from pipelines.stages.train_bpe import learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
-from pipelines.stages.train_bpe.counts import Limits
+from pipelines.stages.train_bpe.count_tables import CountedWords, Limits
 from pipelines.stages.train_bpe.stage import train_bpe
 from webtext_cli.main import main
 
@@ -201,8 +201,8 @@ def test_held_out_documents_can_be_excluded_from_training(tmp_path: Path) -> Non
     _train(tmp_path / "d.jsonl", tmp_path / "kept-only", held_out=0.3, train_on="kept")
     _train(tmp_path / "kept.jsonl", tmp_path / "plain", held_out=0.0)
     assert _same_tokenizer(tmp_path / "kept-only", tmp_path / "plain")
-    card = json.loads((tmp_path / "kept-only" / "report.json").read_text())
-    assert card["held_out"]["was_trained_on"] is False
+    report = json.loads((tmp_path / "kept-only" / "report.json").read_text())
+    assert report["held_out_was_trained_on"] is False
     _train_from([tmp_path / "kept-only"], tmp_path / "again", held_out=0.3, train_on="kept")
     assert _same_tokenizer(tmp_path / "again", tmp_path / "plain")
 
@@ -274,7 +274,7 @@ def test_the_command_takes_counts_or_documents(tmp_path: Path, capsys: pytest.Ca
     assert main([*first, "--count-only", "-q"]) == 0
     second = ["train-bpe", "--counts", str(tmp_path / "a"), "-o", str(tmp_path / "b"), "--vocab-size", "300"]
     assert main(second) == 0
-    assert "Rényi" in capsys.readouterr().out
+    assert "fertility" in capsys.readouterr().out
     assert main([*second, "-i", str(tmp_path / "d.jsonl")]) == 2
     assert "--input and --counts exclude each other" in capsys.readouterr().err
     assert main([*second[:2], str(tmp_path / "a"), "-o", str(tmp_path / "a" / "b")]) == 2
@@ -287,16 +287,6 @@ def test_a_deleted_page_is_rebuilt(tmp_path: Path) -> None:
     (tmp_path / "bpe" / "report.html").unlink()
     _train(tmp_path / "d.jsonl", tmp_path / "bpe")
     assert (tmp_path / "bpe" / "report.html").read_text() == page
-
-
-def test_groups_are_a_column_or_a_field(tmp_path: Path) -> None:
-    rows = [{"id": f"d{n}", "text": "some text here, some text there", "source": "ab"[n % 2]} for n in range(20)]
-    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "d.parquet")
-    for name in ("d.jsonl", "d.parquet"):
-        _train(tmp_path / name, tmp_path / f"{name}-bpe", group_field="source", vocab_size=270)
-        card = json.loads((tmp_path / f"{name}-bpe" / "report.json").read_text())
-        assert sorted(group["group"] for group in card["groups"]) == ["a", "b"]
 
 
 def test_too_little_memory_is_refused_and_the_counts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,13 +302,51 @@ def test_too_little_memory_is_refused_and_the_counts_are_kept(tmp_path: Path, mo
     assert _same_tokenizer(tmp_path / "bpe", tmp_path / "elsewhere")
 
 
-def test_a_large_input_is_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_input_is_noted_and_workers_that_do_not_fit_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _documents(tmp_path / "d.jsonl", 0, 100)
     limits = Limits(large_input_bytes=1)
     notes = _Notes()
     _train(tmp_path / "d.jsonl", tmp_path / "bpe", notes, limits)
-    assert any("counting takes about" in note and "merging about" in note for note in notes.notes)
+    assert any("counting takes about" in note and "with 1 worker" in note for note in notes.notes)
     monkeypatch.setattr(machine, "available_memory_bytes", lambda: 10_000_000)
-    with pytest.raises(InputError, match=r"use fewer --workers|--max-bytes|a machine with more memory"):
+    with pytest.raises(InputError, match=r"counting with 1 worker needs about .*; use fewer --workers"):
         _train(tmp_path / "d.jsonl", tmp_path / "none", limits=limits)
     assert not list((tmp_path / "none").glob("counts-*"))
+
+
+_MANY = CountedWords((), 120_000_000, 1_100_000_000, 50_000_000, 400_000_000, (), 0)
+
+
+@pytest.mark.parametrize(
+    ("available_gb", "config", "advice"),
+    [
+        (12.4, {}, None),
+        (
+            12.3,
+            {},
+            r"on a machine with more memory \(--counts .*\), or use --min-word-count 2, which needs about 5\.08",
+        ),
+        (5.0, {}, r"on a machine with more memory \(--counts [^ ]*\)$"),
+        (12.4, {"vocab_size": 100_000}, r".*, or use --min-word-count 2, which needs about 5\.88 GB"),  # ids of 32 bits
+        (5.1, {"min_word_count": 2}, None),
+        (5.0, {"min_word_count": 2}, r"on a machine with more memory \(--counts [^ ]*\)$"),
+        (100.0, {"engine": "tokenizers"}, r"with --engine webtext \(--counts .*\), which needs about 12\.4 GB"),
+    ],
+)
+def test_the_counted_words_must_fit_into_memory(
+    available_gb: float, config: dict[str, Any], advice: str | None
+) -> None:
+    def check() -> None:
+        learning.check_merging_memory(TrainBpeConfig(**config), _MANY, "my-bpe", int(available_gb * 10**9))
+
+    if advice is None:
+        check()
+        return
+    with pytest.raises(InputError, match=f"merging .* distinct words needs about .*: train from them {advice}"):
+        check()
+
+
+def test_the_trainer_of_the_library_needs_as_much_as_was_measured() -> None:
+    assert 3.98e9 < learning.merging_bytes(3_580_000, 26_000_000, 50257, "tokenizers") < 1.15 * 3.98e9

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.algorithms.bpe.byte_level import byte_characters, token_bytes
-from pipelines.algorithms.bpe.word_counts import count_words
+from pipelines.algorithms.bpe.word_table import count_words
 from pipelines.engine.run import RunOptions
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.stage import train_bpe

@@ -10,24 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.engine import machine
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import InputError
-from pipelines.progress import Silent
-from pipelines.stages.train_bpe import counting, counts
+from pipelines.stages.train_bpe import count_tables, counting
 from pipelines.stages.train_bpe.config import TrainBpeConfig
-from pipelines.stages.train_bpe.counts import Limits, measure
-from pipelines.stages.train_bpe.stage import report_card, train_bpe
+from pipelines.stages.train_bpe.count_tables import Limits, measure
+from pipelines.stages.train_bpe.stage import read_report, train_bpe
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
-
-
-class _Notes(Silent):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
 
 
 def _train(path: Path, output: Path, limits: Limits | None = None, **config: Any) -> Summary:
@@ -40,14 +30,12 @@ def _train(path: Path, output: Path, limits: Limits | None = None, **config: Any
     )
 
 
-def _train_from(
-    paths: list[Path], output: Path, notes: Silent | None = None, limits: Limits | None = None, **config: Any
-) -> Summary:
+def _train_from(paths: list[Path], output: Path, limits: Limits | None = None, **config: Any) -> Summary:
     return train_bpe(
         TrainBpeConfig(**{"vocab_size": 300, **config}),
         documents="",
         output=str(output),
-        options=RunOptions(progress=notes or Silent()),
+        options=RunOptions(),
         counts=[str(path) for path in paths],
         limits=limits or Limits(),
     )
@@ -80,8 +68,8 @@ def test_a_counts_file_from_elsewhere(tmp_path: Path) -> None:
     path = _counts_file(tmp_path / "c.parquet", word=["low", " lower", " lowest"], count=[5 * 2**32, 2**32, 7])
     _train_from([path], tmp_path / "bpe")
     assert _merges(tmp_path / "bpe")[:2] == [("l", "o"), ("lo", "w")]
-    card = json.loads((tmp_path / "bpe" / "report.json").read_text())
-    assert card["corpus"]["words"] == 6 * 2**32 + 7
+    report = json.loads((tmp_path / "bpe" / "report.json").read_text())
+    assert report["corpus"]["words"] == 6 * 2**32 + 7
 
 
 @pytest.mark.parametrize(
@@ -170,25 +158,25 @@ def test_sampled_texts_are_joined(tmp_path: Path) -> None:
     for group in "ab":
         _train(_documents(tmp_path / f"{group}.jsonl", 60, group), tmp_path / group, count_only=True)
     _train_from([tmp_path / "a", tmp_path / "b"], tmp_path / "joined", count_only=True)
-    _train_from([tmp_path / "joined"], tmp_path / "bpe")
-    groups = report_card(str(tmp_path / "bpe"))["groups"]
-    assert sorted((row["group"], row["documents"]) for row in groups) == [("a", 60), ("b", 60)]
+    joined = _table(tmp_path / "joined", "sample")["id"].to_pylist()
+    assert sorted(joined) == sorted(f"{group}{n}" for group in "ab" for n in range(60))
     # Cut to size, it is the same from either order, and has texts of both.
-    limits = Limits(sample_bytes=2000)
+    limits = Limits(sample_texts=30)
     _train_from([tmp_path / "b", tmp_path / "a"], tmp_path / "cut", limits=limits, count_only=True)
     _train_from([tmp_path / "a", tmp_path / "b"], tmp_path / "cut-too", limits=limits, count_only=True)
     sample = _table(tmp_path / "cut", "sample")
     assert sample.equals(_table(tmp_path / "cut-too", "sample"))
-    assert 1900 < sum(len(text) for text in sample["text"].to_pylist()) <= 2000
-    assert set(sample["group"].to_pylist()) == {"a", "b"}
+    assert len(sample) == 30
+    assert {id[0] for id in sample["id"].to_pylist()} == {"a", "b"}
 
 
-def test_a_sample_is_bounded_in_bytes(tmp_path: Path) -> None:
-    limits = Limits(sample_bytes=3000, min_sample_bytes=0)
-    rows = [{"id": f"d{n}", "text": "漢字" * 20 + str(n)} for n in range(100)]
+def test_a_sample_is_bounded(tmp_path: Path) -> None:
+    rows = [{"id": f"d{n}", "text": "漢字" * 20_000 + str(n)} for n in range(50)]
     (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    _train(tmp_path / "d.jsonl", tmp_path / "bpe", limits, count_only=True)
-    assert 2800 < sum(len(text.encode()) for text in _table(tmp_path / "bpe", "sample")["text"].to_pylist()) <= 3000
+    _train(tmp_path / "d.jsonl", tmp_path / "bpe", Limits(sample_texts=20), count_only=True)
+    texts = _table(tmp_path / "bpe", "sample")["text"].to_pylist()
+    assert len(texts) == 20
+    assert {len(text) for text in texts} == {16_384}
 
 
 def test_long_words_are_counted_and_added_up_in_small_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,14 +184,14 @@ def test_long_words_are_counted_and_added_up_in_small_parts(tmp_path: Path, monk
     (tmp_path / "d.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     _train(tmp_path / "d.jsonl", tmp_path / "plain", count_only=True)
     sizes: list[int] = []
-    real = counts.write_bucketed
+    real = count_tables.write_bucketed
 
     def seen(writer: Any, batch: pa.RecordBatch, buckets: int) -> None:
         sizes.append(batch.column("word").nbytes)
         real(writer, batch, buckets)
 
     monkeypatch.setattr(counting, "write_bucketed", seen)
-    monkeypatch.setattr(counts, "write_bucketed", seen)
+    monkeypatch.setattr(count_tables, "write_bucketed", seen)
     limits = Limits(table_bytes=7000, batch_bytes=7000, group_bytes=7000)
     _train(tmp_path / "d.jsonl", tmp_path / "cut", limits, count_only=True)
     _train_from([tmp_path / "cut"], tmp_path / "again", limits=limits, count_only=True)
@@ -223,19 +211,6 @@ def test_the_size_of_a_file_of_counts(tmp_path: Path) -> None:
         assert size <= word_bytes < 1.3 * size
 
 
-def test_many_words_are_estimated_and_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = _counts_file(tmp_path / "c.parquet", word=[f" {number}" for number in range(5000)], count=[3] * 5000)
-    limits = Limits(large_input_words=5000)
-    notes = _Notes()
-    _train_from([path], tmp_path / "bpe", notes, limits)
-    assert any("counts of 5,000 words: merging takes at most about" in note for note in notes.notes)
-    monkeypatch.setattr(machine, "available_memory_bytes", lambda: 10_000_000)
-    with pytest.raises(InputError, match=r"merging 5,000 words needs about 48\d MB .* 10 MB are available; drop rare"):
-        _train_from([path], tmp_path / "none", limits=limits)
-    assert not list((tmp_path / "none").glob("counts-*"))
-    _train_from([path], tmp_path / "counts", limits=limits, count_only=True)
-
-
 def test_many_words_make_many_buckets(tmp_path: Path) -> None:
     path = _counts_file(tmp_path / "c.parquet", word=[f" {number}" for number in range(5000)], count=[3] * 5000)
     _train_from([path], tmp_path / "bpe", limits=Limits(bucket_words=1000), count_only=True)
@@ -251,7 +226,7 @@ def test_damaged_timing_is_ignored(tmp_path: Path, damaged: str) -> None:
     (tmp_path / "bpe" / "report.html").unlink()
     _train_from([path], tmp_path / "bpe")
     assert "The run" not in (tmp_path / "bpe" / "report.html").read_text()
-    assert report_card(str(tmp_path / "bpe"))["run"] == {}
+    assert read_report(str(tmp_path / "bpe"))["run"] == {}
 
 
 def test_a_glob_matches_folders_too(tmp_path: Path) -> None:
