@@ -6,10 +6,8 @@ A document is dropped if its text or shingles are near those of a better documen
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines import progress, storage
@@ -18,10 +16,9 @@ from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
 from pipelines.records import shards
 from pipelines.records.buckets import read_bucket, write_buckets
-from pipelines.stages.dedup.candidates import COPY_SCHEMA, outcomes_name
-from pipelines.stages.dedup.records import Corpus, Numbers, Records, bucket_batch, part_of, read_columns, work_name
+from pipelines.stages.dedup.documents import Corpus, Numbers, Records, bucket_batch, part_of, read_columns, work_name
+from pipelines.stages.dedup.pairs import COPY_SCHEMA, EDGE_SCHEMA
 from pipelines.stages.dedup.report import tally_clusters
-from pipelines.stages.dedup.verification import EDGE_SCHEMA
 
 CLUSTERS = "clusters.parquet"
 CLUSTER_SCHEMA = pa.schema(
@@ -69,7 +66,7 @@ def decide(corpus: Corpus) -> TaskResult:
     better, worse = np.concatenate(open_pairs, axis=1)
     order = np.argsort(Records(corpus).ranks(worse), kind="stable")
     decide_in_order(better[order], worse[order], outcomes)
-    return TaskResult(files=(shards.write_array(corpus.output, outcomes_name(corpus.round), outcomes),))
+    return TaskResult(files=(corpus.write_array("outcomes", corpus.round, outcomes),))
 
 
 def _read_edges(corpus: Corpus) -> Iterator[tuple[Numbers, Numbers]]:
@@ -84,7 +81,7 @@ def choose_kept(group: int, corpus: Corpus) -> TaskResult:
 
     Of several kept documents the most similar one is named, then the best.
     """
-    outcomes = storage.read_array(storage.join(corpus.output, outcomes_name(corpus.round)))
+    outcomes = corpus.read_array("outcomes", corpus.round)
     sources = _shards_of_group(group, corpus)
     better, worse, jaccard = read_columns(corpus.edge_paths(), EDGE_SCHEMA, sources)
     is_used = (outcomes[better] == KEPT) & (outcomes[worse] != KEPT)
@@ -103,7 +100,8 @@ def choose_kept(group: int, corpus: Corpus) -> TaskResult:
     )
     is_own = columns[0] < corpus.own_documents
     columns = tuple(column[is_own] for column in columns)  # type: ignore[assignment]
-    return _write_buckets(corpus, work_name("drops", group, "buckets"), _DROP_SCHEMA, columns, columns[1])
+    owners = corpus.shards_of(columns[1])
+    return TaskResult(files=(corpus.write_buckets("drops", group, _DROP_SCHEMA, columns, owners),))
 
 
 def gather_clusters(group: int, corpus: Corpus) -> TaskResult:
@@ -121,22 +119,14 @@ def gather_clusters(group: int, corpus: Corpus) -> TaskResult:
         np.concatenate((jaccard, np.full(len(own), np.nan))),
         np.concatenate((sizes[places], sizes[is_own])),
     )
-    result = _write_buckets(corpus, work_name("members", group, "buckets"), MEMBER_SCHEMA, columns, columns[0])
+    entry = corpus.write_buckets("members", group, MEMBER_SCHEMA, columns, corpus.shards_of(columns[0]))
     tally = tally_clusters(corpus, group, documents, kept, kinds == NEAR, jaccard)
     progress.advance()
-    return TaskResult(files=(*result.files, tally))
+    return TaskResult(files=(entry, tally))
 
 
 def _shards_of_group(group: int, corpus: Corpus) -> range:
     return part_of(group, corpus.groups, len(corpus.starts) - 1)
-
-
-def _write_buckets(
-    corpus: Corpus, name: str, schema: pa.Schema, columns: tuple[npt.NDArray[Any], ...], owners: Numbers
-) -> TaskResult:
-    with write_buckets(storage.join(corpus.output, name), schema) as written:
-        written.writer.write(bucket_batch(schema, *columns), corpus.shards_of(owners))
-    return TaskResult(files=(written.entry(name),))
 
 
 def read_members(corpus: Corpus, shard: int) -> pa.Table:

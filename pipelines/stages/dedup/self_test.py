@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import storage
-from pipelines.algorithms.minhash.bands import candidate_probability, choose_bands
 from pipelines.algorithms.minhash.normal_text import text_hashes
+from pipelines.algorithms.minhash.signing import candidate_probability, choose_bands
 from pipelines.algorithms.ngrams.words import Shingling, text_ngrams, word_spans
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError
