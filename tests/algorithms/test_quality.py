@@ -14,10 +14,9 @@ import pytest
 import regex
 
 from pipelines.algorithms.kernels.compilation import kernel
-from pipelines.algorithms.quality.characters import character_classes, classify
 from pipelines.algorithms.quality.lines import LINE_STATISTICS, LineRules, edit_lines
 from pipelines.algorithms.quality.statistics import DESCRIBED_BYTES, STATISTICS, describe
-from pipelines.algorithms.quality.tokens import find_tokens
+from pipelines.algorithms.quality.tokens import character_classes, classify, find_tokens
 
 _TERMINAL = re.compile(r"[.!?。！？।]$")
 _WORDS = (

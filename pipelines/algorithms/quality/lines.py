@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.minhash.normal_text import column_of
-from pipelines.algorithms.quality.characters import (
+from pipelines.algorithms.quality.statistics import after_line, end_of_line, ends_with_ellipsis, trimmed
+from pipelines.algorithms.quality.tokens import (
     CONTINUATION,
     DIGIT,
     PUNCTUATION,
@@ -20,9 +21,8 @@ from pipelines.algorithms.quality.characters import (
     TERMINAL,
     character_classes,
     classify,
+    find_tokens,
 )
-from pipelines.algorithms.quality.statistics import after_line, end_of_line, ends_with_ellipsis, trimmed
-from pipelines.algorithms.quality.tokens import find_tokens
 
 LINE_STATISTICS = {
     "removed_lines": "lines that line rules removed",
