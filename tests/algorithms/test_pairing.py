@@ -19,7 +19,6 @@ from pipelines.algorithms.minhash.pairing import (
     NEW,
     UNDECIDED,
     agreement_limits,
-    decide_in_order,
     decide_round,
     estimated_jaccard,
     jaccard_of_pairs,
@@ -123,12 +122,8 @@ def test_a_document_is_dropped_exactly_if_a_better_one_near_it_is_kept(case):
         near = [better for better, worse in edges if worse == document]
         expected[document] = DROPPED if any(expected[better] == KEPT for better in near) else KEPT
     better, worse = np.array(edges, np.int64).reshape(-1, 2).T.copy()
-    start = np.zeros(documents, np.uint8)
-    start[worse] = UNDECIDED
-    in_order, rounds = start.copy(), start.copy()
-    order = np.argsort(worse, kind="stable")
-    decide_in_order(better[order], worse[order], in_order)
-    assert in_order.tolist() == expected.tolist()
+    rounds = np.zeros(documents, np.uint8)
+    rounds[worse] = UNDECIDED
     for _ in range(documents):
         decide_round(better, worse, rounds)
         rounds[rounds == UNDECIDED] = KEPT

@@ -149,23 +149,3 @@ def _decide(better: Any, worse: Any, outcomes: Any) -> None:
                 outcomes[worse[number]] = DROPPED
             elif outcome >= UNDECIDED:
                 outcomes[worse[number]] = BLOCKED
-
-
-def decide_in_order(better: Numbers, worse: Numbers, outcomes: npt.NDArray[np.uint8]) -> None:
-    """Decide documents that are still undecided, in place, by near pairs in the order of the rank of their worse one.
-
-    So every better document near it is decided before it: all pairs of an undecided document must be given.
-    """
-    _decide_all(as_read_only(better), as_read_only(worse), outcomes)
-
-
-@kernel
-def _decide_all(better: Any, worse: Any, outcomes: Any) -> None:
-    number = 0
-    while number < len(better):
-        document, outcome = worse[number], KEPT
-        while number < len(better) and worse[number] == document:
-            if outcomes[better[number]] == KEPT:
-                outcome = DROPPED
-            number += 1
-        outcomes[document] = outcome

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import progress, storage
-from pipelines.algorithms.minhash.pairing import BLOCKED, KEPT, UNDECIDED, decide_in_order, decide_round
+from pipelines.algorithms.minhash.pairing import BLOCKED, KEPT, UNDECIDED, decide_round
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
 from pipelines.records import shards
@@ -36,8 +36,8 @@ KINDS = ("exact", "near", "kept")
 _DROP_FIELDS = [pa.field("document", pa.int64()), pa.field("kept", pa.int64()), pa.field("kind", pa.int8())]
 _DROP_SCHEMA = pa.schema([*_DROP_FIELDS, pa.field("jaccard", pa.float64())])
 MEMBER_SCHEMA = pa.schema([*_DROP_SCHEMA, pa.field("documents", pa.int64())])
-# Near pairs that are held and sorted at once, at about 100 bytes per pair and as many per document.
-_PAIRS_IN_MEMORY = 1 << 21
+# Near pairs of undecided documents that are held at once, at 16 bytes per pair.
+_PAIRS_IN_MEMORY = 1 << 24
 # Files of shards that are read at once for the list of clusters.
 _FILES_READ = 64
 
@@ -45,35 +45,28 @@ _FILES_READ = 64
 def decide(corpus: Corpus) -> TaskResult:
     """Write one byte per document: whether it is kept, or dropped because a near document is.
 
-    In rounds over the files of near pairs, documents without a better undecided one are kept, and those near a kept
-    one dropped; few undecided ones left, they are decided by one pass in the order of their rank.
+    In rounds over the near pairs, documents without a better undecided one are kept, and those near a kept one dropped.
+    The pairs are read from their files until those of undecided documents fit into memory.
     """
+
+    def read_edges() -> Iterator[tuple[Numbers, Numbers]]:
+        for path in corpus.edge_paths():
+            better, worse, _ = read_columns([path], EDGE_SCHEMA, None)
+            yield better, worse
+
     outcomes = np.zeros(corpus.documents, np.uint8)
-    for _, worse in _read_edges(corpus):
+    for _, worse in read_edges():
         outcomes[worse] = UNDECIDED
-    undecided = _PAIRS_IN_MEMORY + 1
-    while undecided > _PAIRS_IN_MEMORY:
-        undecided = 0
-        for better, worse in _read_edges(corpus):
+    in_memory: list[tuple[Numbers, Numbers]] | None = None
+    while np.any(outcomes == UNDECIDED):
+        for better, worse in read_edges() if in_memory is None else in_memory:
             decide_round(better, worse, outcomes)
-        for _, worse in _read_edges(corpus):
-            undecided += int(np.count_nonzero(outcomes[worse] == BLOCKED))
+        is_blocked = outcomes == BLOCKED
         outcomes[outcomes == UNDECIDED] = KEPT
-        outcomes[outcomes == BLOCKED] = UNDECIDED
-    open_pairs = [np.empty((2, 0), np.int64)]
-    for better, worse in _read_edges(corpus):
-        open_pairs.append(np.stack((better, worse))[:, outcomes[worse] == UNDECIDED])
-    better, worse = np.concatenate(open_pairs, axis=1)
-    order = np.argsort(Records(corpus).ranks(worse), kind="stable")
-    decide_in_order(better[order], worse[order], outcomes)
+        outcomes[is_blocked] = UNDECIDED
+        if in_memory is None and sum(int(is_blocked[worse].sum()) for _, worse in read_edges()) <= _PAIRS_IN_MEMORY:
+            in_memory = [(better[is_blocked[worse]], worse[is_blocked[worse]]) for better, worse in read_edges()]
     return TaskResult(files=(corpus.write_array("outcomes", corpus.round, outcomes),))
-
-
-def _read_edges(corpus: Corpus) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yield the better and the worse documents of near pairs."""
-    for path in corpus.edge_paths():
-        better, worse, _ = read_columns([path], EDGE_SCHEMA, None)
-        yield better, worse
 
 
 def choose_kept(group: int, corpus: Corpus) -> TaskResult:
