@@ -187,32 +187,30 @@ def _groups_of(keys: npt.NDArray[np.uint64], numbers: Numbers) -> tuple[Numbers,
 
 
 def write_shingles(shard: SourceShard, corpus: Corpus) -> TaskResult:
-    """Write the shingles of the candidates of a shard: their rows, where those of each begin, and all hashes.
+    """Write the hashes of the shingles of the candidates of a shard, and where those of each document begin.
 
     Without documents there are none, and the similarity of the candidates is estimated from their sketches.
     """
     begin, end = corpus.starts[shard.index : shard.index + 2]
-    is_candidate = corpus.read_array("is-candidate", 0)[begin:end]
-    if shard.documents is None:
-        is_candidate = np.zeros_like(is_candidate)
+    is_candidate = corpus.read_array("is-candidate", 0)[begin:end] & (shard.documents is not None)
     name = work_name("shingles", shard.index, "bin")
-    sizes = [np.zeros(1, np.int64)]
-    row = 0
+    sizes = np.zeros(end - begin, np.int64)
+    first = 0
     with storage.atomic_write(storage.join(corpus.output, name), durable=False) as stream:
         remover = ParagraphRemover(shard, corpus)
         for batch in inputs.read_documents(shard.require_documents(), Drops()) if is_candidate.any() else ():
-            chosen = is_candidate[row : row + batch.num_rows]
-            row += batch.num_rows
-            if chosen.any():
-                candidates, _ = remover(batch.filter(pa.array(chosen)))
+            rows = np.flatnonzero(is_candidate[first : first + batch.num_rows])
+            if len(rows):
+                candidates, _ = remover(batch.take(pa.array(rows)))
                 hashes, starts = sorted_sets(*shingle_hashes_of(candidates.column("text"), corpus.config.ngram))
                 stream.write(hashes.data)
-                sizes.append(np.diff(starts))
+                sizes[first + rows] = np.diff(starts)
+            first += batch.num_rows
             progress.advance(batch.num_rows)
+    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes[:first])))
     files = (
         FileEntry(name, stream.size_bytes, stream.checksum),
-        corpus.write_array("shingle-rows", shard.index, np.flatnonzero(is_candidate)),
-        corpus.write_array("shingle-starts", shard.index, np.cumsum(np.concatenate(sizes))),
+        corpus.write_array("shingle-starts", shard.index, starts),
     )
     return TaskResult(files=files)
 
@@ -256,8 +254,7 @@ class _Shingles:
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
-        self._rows, self._starts = corpus.paths("shingle-rows", "npy"), corpus.paths("shingle-starts", "npy")
-        self._hashes = corpus.paths("shingles", "bin")
+        self._starts, self._hashes = corpus.paths("shingle-starts", "npy"), corpus.paths("shingles", "bin")
         storage.fetch_copies(self._starts)
         self._is_known = np.array([len(storage.read_array(path)) > 1 for path in self._starts])
 
@@ -289,9 +286,8 @@ class _Shingles:
     def _locate(self, documents: Numbers) -> tuple[Numbers, Numbers]:
         """Return where the shingles of documents begin in those of their shards, and how many they are."""
         starts, sizes = np.zeros((2, len(documents)), np.int64)
-        for shard, rows, members in self._corpus.by_shard(documents, self._rows):
+        for shard, rows, members in self._corpus.by_shard(documents, self._starts):
             if self._is_known[shard]:
-                entries = np.searchsorted(storage.read_array(self._rows[shard]), rows)
                 bounds = storage.read_array(self._starts[shard])
-                starts[members], sizes[members] = bounds[entries], bounds[entries + 1] - bounds[entries]
+                starts[members], sizes[members] = bounds[rows], bounds[rows + 1] - bounds[rows]
         return starts, sizes
