@@ -25,6 +25,8 @@ from pipelines.algorithms.minhash.pairing import (
     near_pairs,
 )
 
+_HASHES = st.integers(0, 40) | st.integers(0, (1 << 64) - 1)
+
 
 def sketches_like(random: np.random.Generator, base: np.ndarray, members: int, share: float) -> np.ndarray:
     """Return sketches of which each place is that of the base with a probability."""
@@ -102,7 +104,10 @@ def test_limits_and_estimates():
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.sets(st.integers(0, 40), max_size=30), min_size=1, max_size=8), st.data())
+@given(
+    st.lists(st.sets(st.integers(0, 40) | st.integers(0, (1 << 64) - 1), max_size=30), min_size=1, max_size=8),
+    st.data(),
+)
 def test_the_similarity_of_sets_is_the_jaccard_similarity(sets, data):
     numbers = st.integers(0, len(sets) - 1)
     pairs = data.draw(st.lists(st.tuples(numbers, numbers), max_size=10))

@@ -17,7 +17,8 @@ from test_ngram_hashing import ngram_hash
 from test_normal_text import COLUMNS, array_of, reference
 
 from pipelines.algorithms.kernels.compilation import kernel
-from pipelines.algorithms.minhash.shingles import SHINGLING, agreeing, jaccard_of, shingle_hashes_of, sorted_sets
+from pipelines.algorithms.minhash.pairing import agreeing
+from pipelines.algorithms.minhash.shingles import SHINGLING, shingle_hashes_of, sorted_sets
 from pipelines.algorithms.minhash.signing import (
     EMPTY,
     Values,
@@ -30,8 +31,6 @@ from pipelines.algorithms.minhash.signing import (
 )
 from pipelines.algorithms.ngrams.hashing import SEED
 from pipelines.algorithms.ngrams.words import text_ngrams
-
-SETS = st.sets(st.integers(0, 60) | st.integers(0, (1 << 64) - 1))
 
 
 def shingles_of(text: str, ngram: int) -> list[str]:
@@ -53,11 +52,6 @@ def values_of(hashes: np.ndarray, starts: np.ndarray, num_perm: int, seed: int) 
     values = new_values(len(starts) - 1, num_perm)
     lower_values(values, hashes, starts, num_perm, seed)
     return values[:, :num_perm]
-
-
-@kernel
-def _jaccard(left, right, result):
-    result[0] = jaccard_of(left, right)
 
 
 @kernel
@@ -155,13 +149,6 @@ def test_sets_are_sorted_and_distinct(lists):
     assert [distinct[start:end].tolist() for start, end in pairwise(ends.tolist())] == [
         sorted(set(one)) for one in lists
     ]
-
-
-@given(SETS, SETS)
-def test_jaccard_matches_python_sets(left, right):
-    result = np.zeros(1)
-    _jaccard(*(np.array(sorted(numbers), np.uint64) for numbers in (left, right)), result)
-    assert result[0] == (len(left & right) / len(left | right) if left and right else 0.0)
 
 
 @given(st.integers(0, 16).flatmap(lambda size: st.tuples(*[st.binary(min_size=8 * size, max_size=8 * size)] * 2)))

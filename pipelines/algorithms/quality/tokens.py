@@ -191,7 +191,7 @@ def _add_word(text: Any, classes: Any, low: Any, high: Any, begins: Any, ends: A
             # The rest of a longer chunk is not hashed at every apostrophe: hours for 8 MiB.
             if high - after <= 2 and (byte == 39 or is_mark(text, position, low, _CURLY_APOSTROPHE)):
                 is_negated = text[after] == 116 and text[position - 1] == 110 and high - after == 1
-                if is_in(_ENDINGS, hash_bytes(text, after, high)) or is_negated:
+                if hash_bytes(text, after, high) in _ENDINGS or is_negated:
                     start = position - is_negated
                     if start > begins[count]:
                         ends[count], begins[count + 1] = start, start
@@ -239,16 +239,7 @@ def _is_whole(text: Any, low: Any, high: Any) -> Any:
         return 97 <= text[low] | 0x20 <= 122
     last = text[high - 1]
     is_likely = last == 46 or last == 41 or last == 114 or text[low] == 39 or text[low] == 0xE2
-    return is_likely and high - low <= _LONGEST_WHOLE and is_in(_WHOLE_HASHES, hash_bytes(text, low, high))
-
-
-@helper
-def is_in(hashes: Any, value: Any) -> Any:
-    """Return whether a hash is among a few."""
-    is_there = False
-    for place in range(len(hashes)):
-        is_there |= hashes[place] == value
-    return is_there
+    return is_likely and high - low <= _LONGEST_WHOLE and hash_bytes(text, low, high) in _WHOLE_HASHES
 
 
 @helper
