@@ -26,6 +26,8 @@ from typing import Any
 ROUNDS = 5
 NGRAM, NUM_PERM, SEED, BANDS, ROWS = 5, 128, 1, 21, 6
 DATASKETCH_STEP, DATATROVE_STEP = 20, 40
+# update_batch holds shingles x permutations values at once: 4 MB for 128 permutations.
+UPDATE_SHINGLES = 8192
 
 
 def main() -> None:
@@ -48,11 +50,11 @@ def report(folder: Path, peers: str | None) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
     import zstandard
+    from datasketch import MinHash
 
-    from pipelines.algorithms.minhash.bands import band_keys
     from pipelines.algorithms.minhash.normal_text import hash_column, nfc_column
     from pipelines.algorithms.minhash.shingles import shingle_hashes_of
-    from pipelines.algorithms.minhash.signing import check_sample, minhash_values, reference_values, sign
+    from pipelines.algorithms.minhash.signing import Values, band_keys, lower_values, new_values, sign
 
     texts = []
     for name in ("docs", "books"):
@@ -77,9 +79,21 @@ def report(folder: Path, peers: str | None) -> None:
             for batch in pq.ParquetFile(path).iter_batches(1024, columns=["text"], use_threads=False):
                 band_keys(sign(batch.column(0), NGRAM, NUM_PERM, SEED).values, BANDS, ROWS)
 
-        def datasketch() -> None:
+        def minhash_values() -> Values:
+            values = new_values(len(texts), NUM_PERM)
+            lower_values(values, hashes, starts, NUM_PERM, SEED)
+            return values
+
+        permutations = MinHash(NUM_PERM, SEED, scheme="affine32").permutations
+
+        def datasketch() -> list[list[int]]:
+            values = []
             for part in sample_hashes:
-                reference_values(part, NUM_PERM, SEED)
+                minhash = MinHash(NUM_PERM, SEED, hashfunc=int, permutations=permutations, scheme="affine32")
+                for start in range(0, len(part), UPDATE_SHINGLES):
+                    minhash.update_batch(part[start : start + UPDATE_SHINGLES].astype(np.uint32).tolist())
+                values.append(minhash.hashvalues.tolist())
+            return values
 
         normal = nfc_column(column)
         steps: dict[str, tuple[float, float, Callable[[], Any]]] = {
@@ -87,16 +101,11 @@ def report(folder: Path, peers: str | None) -> None:
             "  form NFC": (total_mb, 0, lambda: nfc_column(column)),
             "  text hashes": (total_mb, 0, lambda: hash_column(normal)),
             "  shingles, with form NFC": (total_mb, len(hashes), lambda: shingle_hashes_of(column, NGRAM)),
-            "  MinHash values": (total_mb, len(hashes), lambda: minhash_values(hashes, starts, NUM_PERM, SEED)),
+            "  MinHash values": (total_mb, len(hashes), minhash_values),
             "datasketch, update_batch": (sum(sizes_mb[::DATASKETCH_STEP]), sum(map(len, sample_hashes)), datasketch),
         }
         whole()
-        check_sample(
-            column.take(pa.array(sample)),
-            minhash_values(hashes, starts, NUM_PERM, SEED)[::DATASKETCH_STEP],
-            NGRAM,
-            SEED,
-        )
+        assert minhash_values()[::DATASKETCH_STEP].tolist() == datasketch()
         rates = defaultdict(list)
         for _ in range(ROUNDS):
             for name, (size_mb, shingles, function) in steps.items():

@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipelines.algorithms.web.urls import id_of_url, near_urls
-from pipelines.corpus.tables import CorpusTables, documents_of, is_url_id, place_of, resolve
+from pipelines.algorithms.web.urls import id_of_url, is_url_id, near_urls
+from pipelines.corpus.tables import CorpusTables, documents_of, place_of, resolve
 from pipelines.errors import InputError
 
 KEPT, DROPPED, ABSENT = "kept", "dropped", "absent"
@@ -127,7 +127,7 @@ def _find_identity(tables: CorpusTables, column: str, values: Sequence[str]) -> 
     hashed = [view for view in ("links", "pages") if view in tables.views]
     if column == "id":  # all URLs have to be hashed; pages are those of the links
         hashed = hashed[:1] if is_url_id(values[0]) else []
-    # The ids of links and pages are the hashes of their URLs; those in the drops of fetch are the URLs.
+    # The ids of links and pages are made of their URLs as by `id_of_url`; those in the drops of fetch are the URLs.
     queries = {"dropped": "(FROM dropped WHERE stage <> 'fetch')"}
     queries |= {view: f"(SELECT left(sha256(url), 32) AS id, url FROM {view})" for view in hashed}
     for value, view in itertools.product(values, [*views, *hashed]):

@@ -7,14 +7,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pipelines import storage
-from pipelines.algorithms.web.urls import canonical_url
+from pipelines.algorithms.web.urls import canonical_url, is_url_id
 from pipelines.build import finished_stages
 from pipelines.errors import InputError, UsageError
 from pipelines.extras import require_extra
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     import duckdb
 
 _BATCH_ROWS = 1024
-_URL_ID = re.compile("[0-9a-f]{32}")
 # Split and name of its files, of which `val` is nanoGPT's.
 _SPLITS = (("train", "train"), ("held-out", "held-out"), ("held-out", "val"))
 # View -> the stage and the beginning of the names of its files.
@@ -175,11 +173,6 @@ def resolve(target: str) -> tuple[str, tuple[str, ...]]:
     if url is None:
         raise UsageError(f"{target}: is not an http(s) URL; give a URL or the id of a document")
     return "url", tuple(dict.fromkeys((target, url)))
-
-
-def is_url_id(id: str) -> bool:
-    """Return whether an id looks like those that are made of URLs."""
-    return _URL_ID.fullmatch(id) is not None
 
 
 def place_of(id: str, url: str | None) -> tuple[str, list[str]]:

@@ -106,24 +106,13 @@ class BucketWriter:
         counts = np.bincount(buckets)
         ends = np.cumsum(counts)
         for bucket in np.flatnonzero(counts).tolist():
-            self._write_frame(bucket, rows.take(order[ends[bucket] - counts[bucket] : ends[bucket]]))
-
-    def _write_frame(self, bucket: int, rows: pa.Table) -> None:
-        for batch in rows.combine_chunks().to_batches():
-            serialized = batch.serialize()
-            compressed = _CODEC.compress(serialized)
-            offset, checksum = self._stream.tell(), zlib.crc32(compressed)
-            self._frames.append(
-                _Frame(
-                    bucket=bucket,
-                    offset=offset,
-                    compressed_bytes=compressed.size,
-                    checksum=checksum,
-                    rows=batch.num_rows,
-                    size_bytes=serialized.size,
-                )
-            )
-            self._stream.write(compressed)
+            members = rows.take(order[ends[bucket] - counts[bucket] : ends[bucket]])
+            for batch in members.combine_chunks().to_batches():
+                serialized = batch.serialize()
+                compressed = _CODEC.compress(serialized)
+                place = (bucket, self._stream.tell(), compressed.size, zlib.crc32(compressed))
+                self._frames.append(_Frame(*place, batch.num_rows, serialized.size))
+                self._stream.write(compressed)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -65,8 +65,13 @@ def _with_words(batch: pa.RecordBatch, texts: pa.Array) -> pa.RecordBatch:
     index = batch.schema.get_field_index("words")
     if index < 0 or not pa.types.is_integer(batch.schema.field(index).type) or texts.equals(batch.column("text")):
         return batch
-    words = [len(text.split()) for text in batch.column("text").to_pylist()]
+    words = [count_words(text) for text in batch.column("text").to_pylist()]
     return batch.set_column(index, batch.schema.field(index), pa.array(words, batch.schema.field(index).type))
+
+
+def count_words(text: str) -> int:
+    """Return the number of words of a document, for its column `words`: what white space divides."""
+    return len(text.split())
 
 
 def urls_of(batch: pa.RecordBatch, column: str = "url") -> list[str | None]:

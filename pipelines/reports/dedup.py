@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.algorithms.minhash.bands import candidate_probability, choose_bands
+from pipelines.algorithms.minhash.signing import candidate_probability, choose_bands
 from pipelines.algorithms.ngrams.words import Shingling, word_spans
 from pipelines.reports.charts import Axis, Chart, Mark, Series, line_chart
 from pipelines.reports.overlap import document_text, is_web_url

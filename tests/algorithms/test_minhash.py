@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.algorithms.minhash.bands import candidate_probability, choose_bands
-from pipelines.algorithms.minhash.signing import sign
+from pipelines.algorithms.minhash.signing import candidate_probability, choose_bands, sign
 
 
 def words_with(similarity: float, size: int, rng: random.Random) -> tuple[str, str]:

@@ -8,13 +8,12 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.minhash.normal_text import _stable_characters, nfc_column, text_hashes
+from pipelines.algorithms.minhash.normal_text import nfc_column, text_hashes
 from pipelines.algorithms.ngrams.chunks import CHUNK_BYTES
 
 _ODD = st.text(
@@ -61,22 +60,6 @@ def test_every_character_is_white_space_or_not_as_in_python():
     parts = [f"a{chr(code)}b" for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
     texts = ["".join(parts[start : start + 64]) for start in range(0, len(parts), 64)]
     assert text_hashes(pa.array(texts)).astype("<u8").tobytes() == reference(texts)
-
-
-def test_texts_of_stable_characters_are_in_form_nfc():
-    second = set()
-    for code in range(sys.maxunicode + 1):
-        parts = unicodedata.decomposition(chr(code)).split()
-        if len(parts) == 2 and not parts[0].startswith("<"):
-            second.add(int(parts[1], 16))
-    stable = _stable_characters()
-    assert stable[:0x300].all()
-    for code in np.flatnonzero(stable).tolist():
-        assert code not in second
-        assert not unicodedata.combining(chr(code))
-        assert not 0x1160 <= code < 0x1200
-    # Chinese, Japanese, Korean and Cyrillic letters are not normalized at each run.
-    assert all(stable[ord(character)] for character in "漢かガ한яéΩ’—")
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,9 @@ import pytest
 import regex
 
 from pipelines.algorithms.kernels.compilation import kernel
-from pipelines.algorithms.quality.characters import character_classes, classify
 from pipelines.algorithms.quality.lines import LINE_STATISTICS, LineRules, edit_lines
 from pipelines.algorithms.quality.statistics import DESCRIBED_BYTES, STATISTICS, describe
-from pipelines.algorithms.quality.tokens import find_tokens
+from pipelines.algorithms.quality.tokens import character_classes, classify, find_tokens
 
 _TERMINAL = re.compile(r"[.!?。！？।]$")
 _WORDS = (
@@ -188,9 +187,9 @@ def test_lines_are_removed_as_by_c4(end_of_sentence: bool) -> None:
     draw = random.Random(2)
     rules = LineRules(end_of_sentence, max_word_length=8, phrases=("privacy policy", "terms of use"))
     texts = ["", "\n\n", *(_random_text(draw) for _ in range(300))]
-    edited = edit_lines(pa.array(texts), rules)
+    edited, statistics = edit_lines(pa.array(texts), rules)
     removed = 0
-    for text, result, row in zip(texts, edited.texts.to_pylist(), edited.statistics, strict=True):
+    for text, result, row in zip(texts, edited.to_pylist(), statistics, strict=True):
         expected, values = _edited(text, rules)
         # Where a mark such as [12] was, white space at the ends of a line goes, too.
         assert [line.strip() for line in result.split("\n")] == [line.strip() for line in expected.split("\n")], text
@@ -204,9 +203,9 @@ def test_lines_are_removed_as_by_c4(end_of_sentence: bool) -> None:
 
 def test_sentences_are_counted_in_what_is_left() -> None:
     first = 'He left. "Go!" she said. (Yes.) Ok... well. U.S. troops vs. them. 3.5 is it.'
-    edited = edit_lines(pa.array([f"{first}\nNo end here\nOne more sentence. And?"]), LineRules())
-    assert edited.texts.to_pylist() == [f"{first}\nOne more sentence. And?"]
-    assert edited.statistics.tolist() == [[1, 9, 0, 0]]
+    edited, statistics = edit_lines(pa.array([f"{first}\nNo end here\nOne more sentence. And?"]), LineRules())
+    assert edited.to_pylist() == [f"{first}\nOne more sentence. And?"]
+    assert statistics.tolist() == [[1, 9, 0, 0]]
 
 
 @pytest.mark.parametrize("character", ["a", "é", "。", "😀"])

@@ -57,7 +57,7 @@ def command(
       webtext filter -i docs.parquet --rules my_rules.py --explain http://example.com/page
       webtext filter --train-quality good/ --against raw/ -o quality-model
     """
-    from pipelines.stages.filter.stage import DocumentFilter, filter
+    from pipelines.stages.filter import stage
     from webtext_cli.tables import filter as tables
 
     config = stage_config(FilterConfig, "filter", shared.corpus, flags)
@@ -87,20 +87,17 @@ def command(
     documents, options = shared.input_of("filter"), shared.run_options()
     if explain or dry_run:
         from pipelines.records.inputs import open_configured
-        from pipelines.stages.filter import explain as without_writing
 
-        document_filter = DocumentFilter.open(config, rules, quality_model)
+        document_filter = stage.DocumentFilter.open(config, rules, quality_model)
         source = open_configured(documents, config, options)
         if explain:
-            explanation = without_writing.explain(document_filter, source, explain)
-            tables.print_explanation(explanation, shared.as_json)
+            tables.print_explanation(stage.explain(document_filter, source, explain), shared.as_json)
         else:
-            funnel = without_writing.sample_funnel(document_filter, source, sample or _SAMPLE)
-            tables.print_funnel(funnel, shared.as_json)
+            tables.print_funnel(stage.sample_funnel(document_filter, source, sample or _SAMPLE), shared.as_json)
         return
     output = shared.stage_output("filter")
     check_disjoint(output, [path for path in (rules, quality_model) if path])
-    summary = filter(
+    summary = stage.filter(
         config, documents=documents, output=output, options=options, rules=rules, quality_model=quality_model
     )
     print_summary(summary, shared.as_json)

@@ -170,9 +170,3 @@ ascii_word_bits = _block_bits(LARGE_BLOCK, _either(_is_letter, _between("0", 10)
 lead_bits = _block_bits(LARGE_BLOCK, _at_least(0xC0))
 apostrophe_bits = _block_bits(LARGE_BLOCK, _equal("'"))
 line_end_bits = _block_bits(LARGE_BLOCK, _either(_equal("\n"), _equal("\r")))
-# White space in ASCII, the space alone, and the first bytes of all longer characters that are white space.
-space_bits = _block_bits(LARGE_BLOCK, _either(_between("\t", 5), _between("\x1c", 5)))
-blank_bits = _block_bits(LARGE_BLOCK, _equal(" "))
-wide_space_lead_bits = _block_bits(LARGE_BLOCK, _either(_equal("\xc2"), _between("\xe1", 3)))
-# The first bytes of characters from U+0300 on; all before are in form NFC, whatever is next to them.
-combining_lead_bits = _block_bits(LARGE_BLOCK, _at_least(0xCC))

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.kernels.compilation import as_read_only, kernel
-from pipelines.algorithms.minhash.shingles import agreeing, jaccard_of
+from pipelines.algorithms.kernels.byte_scan import bit_count, word_at
+from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 
 Numbers = npt.NDArray[np.int64]
 
@@ -29,6 +29,8 @@ _GROUP, _MEMBER, _LEADERS, _LIMITED, _NEW = range(5)
 # The roles of members: documents of earlier corpora, which are not compared with each other; leaders of earlier rounds,
 # which have been compared with each other; and documents that are compared with both and with each other.
 EARLIER, LEADER, NEW = range(3)
+
+_LOW_BITS, _TOP_BITS = np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x8080808080808080)
 
 # Outcomes of documents.
 KEPT, DROPPED, UNDECIDED, BLOCKED = range(4)
@@ -113,6 +115,18 @@ def _find_near(
     return size
 
 
+@helper
+def agreeing(left, right):  # type: ignore[no-untyped-def]
+    """Return how many bytes of two equally long uint8 arrays are equal; the length is a multiple of 8."""
+    equal = np.int64(0)
+    for at in range(0, len(left), 8):
+        bits = word_at(left, at) ^ word_at(right, at)
+        # The top bit of each byte that is not zero.
+        bits = ((bits & _LOW_BITS) + _LOW_BITS) | bits
+        equal += bit_count(~bits & _TOP_BITS)
+    return equal
+
+
 def jaccard_of_pairs(hashes: npt.NDArray[np.uint64], starts: Numbers, pairs: Numbers) -> npt.NDArray[np.float64]:
     """Return the Jaccard similarity of pairs of sets, shape (2, pairs); 0 if both are empty.
 
@@ -126,10 +140,16 @@ def jaccard_of_pairs(hashes: npt.NDArray[np.uint64], starts: Numbers, pairs: Num
 @kernel
 def _compare_sets(hashes: Any, starts: Any, pairs: Any, similarities: Any) -> None:
     for number in range(pairs.shape[1]):
-        left, right = pairs[0, number], pairs[1, number]
-        similarities[number] = jaccard_of(
-            hashes[starts[left] : starts[left + 1]], hashes[starts[right] : starts[right + 1]]
-        )
+        at, end = starts[pairs[0, number]], starts[pairs[0, number] + 1]
+        other, other_end = starts[pairs[1, number]], starts[pairs[1, number] + 1]
+        union = end - at + other_end - other
+        shared = np.int64(0)
+        while at < end and other < other_end:
+            value, other_value = hashes[at], hashes[other]
+            shared += value == other_value
+            at += value <= other_value
+            other += other_value <= value
+        similarities[number] = shared / (union - shared) if shared else 0.0
 
 
 def decide_round(better: Numbers, worse: Numbers, outcomes: npt.NDArray[np.uint8]) -> None:
@@ -149,23 +169,3 @@ def _decide(better: Any, worse: Any, outcomes: Any) -> None:
                 outcomes[worse[number]] = DROPPED
             elif outcome >= UNDECIDED:
                 outcomes[worse[number]] = BLOCKED
-
-
-def decide_in_order(better: Numbers, worse: Numbers, outcomes: npt.NDArray[np.uint8]) -> None:
-    """Decide documents that are still undecided, in place, by near pairs in the order of the rank of their worse one.
-
-    So every better document near it is decided before it: all pairs of an undecided document must be given.
-    """
-    _decide_all(as_read_only(better), as_read_only(worse), outcomes)
-
-
-@kernel
-def _decide_all(better: Any, worse: Any, outcomes: Any) -> None:
-    number = 0
-    while number < len(better):
-        document, outcome = worse[number], KEPT
-        while number < len(better) and worse[number] == document:
-            if outcomes[better[number]] == KEPT:
-                outcome = DROPPED
-            number += 1
-        outcomes[document] = outcome

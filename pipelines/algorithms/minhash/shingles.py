@@ -1,4 +1,4 @@
-"""Shingles: the 64-bit hashes of a text's word n-grams, as sets, and the true Jaccard similarity of two sets."""
+"""Shingles: the 64-bit hashes of a text's word n-grams, in order and as sets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.kernels.byte_scan import bit_count, word_at
-from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
+from pipelines.algorithms.kernels.compilation import as_read_only, kernel
 from pipelines.algorithms.minhash.normal_text import nfc_column
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.words import Shingling
@@ -16,8 +15,6 @@ SHINGLING = Shingling()
 
 Hashes = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
-
-_LOW_BITS, _TOP_BITS = np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x8080808080808080)
 
 
 def shingle_hashes_of(texts: pa.Array, ngram: int) -> tuple[Hashes, Numbers]:
@@ -47,27 +44,3 @@ def _keep_distinct(hashes, starts, distinct):  # type: ignore[no-untyped-def]
                 hashes[size] = hashes[at]
                 size += 1
         distinct[number + 1] = size
-
-
-@helper
-def jaccard_of(left, right):  # type: ignore[no-untyped-def]
-    """Return the Jaccard similarity of two sets given as sorted uint64 arrays without repeats; 0 where one is empty."""
-    at = other = shared = np.int64(0)
-    while at < len(left) and other < len(right):
-        value, other_value = left[at], right[other]
-        shared += value == other_value
-        at += value <= other_value
-        other += other_value <= value
-    return shared / (len(left) + len(right) - shared) if shared else 0.0
-
-
-@helper
-def agreeing(left, right):  # type: ignore[no-untyped-def]
-    """Return how many bytes of two equally long uint8 arrays are equal; the length is a multiple of 8."""
-    equal = np.int64(0)
-    for at in range(0, len(left), 8):
-        bits = word_at(left, at) ^ word_at(right, at)
-        # The top bit of each byte that is not zero.
-        bits = ((bits & _LOW_BITS) + _LOW_BITS) | bits
-        equal += bit_count(~bits & _TOP_BITS)
-    return equal

@@ -1,34 +1,43 @@
-"""MinHash signatures by a compiled kernel, bit for bit those of `datasketch.MinHash` with the scheme affine32."""
+"""MinHash signatures by a compiled kernel, bit for bit those of `datasketch.MinHash` with the scheme affine32.
+
+And their bands: documents that agree in all values of a band are candidates for near-duplicates.
+"""
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
-from pipelines.algorithms.minhash.minima import LANES, SHINGLES, lower_minima
+from pipelines.algorithms.kernels.splitmix import STEP, mix
 from pipelines.algorithms.minhash.normal_text import hash_column, nfc_column
-from pipelines.algorithms.minhash.shingles import SHINGLING, Hashes, Numbers, shingle_hashes_of
+from pipelines.algorithms.minhash.shingles import SHINGLING, Hashes, Numbers
 from pipelines.algorithms.ngrams.hashing import SEED
 from pipelines.algorithms.ngrams.word_bits import reading_of
 from pipelines.algorithms.ngrams.word_scan import new_totals, read_ngrams
-
-if TYPE_CHECKING:
-    from datasketch import MinHash
 
 Values = npt.NDArray[np.uint32]
 
 # The value of each permutation in the signature of a text without shingles.
 EMPTY = 0xFFFFFFFF
-# update_batch holds shingles x permutations values at once: 4 MB for 128 permutations.
-_UPDATE_SHINGLES = 8192
+_RECALL = 0.99
+# Values that are lowered at a time, and the shingles that all permutations are applied to, from registers.
+_LANES = _SHINGLES = 16
 _LOW_32_BITS = np.uint64(0xFFFFFFFF)
 _SHIFT, _OTHER_SHIFT = np.uint32(16), np.uint32(13)
 _MIX, _OTHER_MIX = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
+_INT = ir.IntType(32)
+_VECTOR = ir.VectorType(_INT, _LANES)
+# Typed as it is used: in a kernel, without the context of its typing.
+_intrinsic: Any = intrinsic
+_mixed_key = helper(mix)
 
 
 class Signed(NamedTuple):
@@ -49,97 +58,53 @@ def sign(texts: pa.Array, ngram: int, num_perm: int, seed: int) -> Signed:
     """
     column = nfc_column(texts)
     totals = new_totals(column.starts)
-    values = _new_values(len(texts), num_perm)
+    values = new_values(len(texts), num_perm)
     shingles = 0
     for chunk in read_ngrams(*column, ngram, reading_of(SHINGLING, SEED), totals):
-        ngrams, numbers = chunk.arrays.ngrams[: chunk.ngrams], (chunk.first, chunk.last)
-        _update(values, ngrams, shingles, totals.ngrams, numbers, num_perm, seed)
+        starts = totals.ngrams[chunk.first : chunk.last + 1] - shingles
+        lower_values(values[chunk.first : chunk.last], chunk.arrays.ngrams[: chunk.ngrams], starts, num_perm, seed)
         shingles += chunk.ngrams
-    values = np.ascontiguousarray(values[:, :num_perm])
-    return Signed(hash_column(column), values, np.diff(totals.ngrams))
+    return Signed(hash_column(column), np.ascontiguousarray(values[:, :num_perm]), np.diff(totals.ngrams))
 
 
-def minhash_values(hashes: Hashes, starts: Numbers, num_perm: int, seed: int) -> Values:
-    """Return the MinHash values, (texts, num_perm), of the low 32 bits of shingle hashes; `starts` as of shingles."""
-    values = _new_values(len(starts) - 1, num_perm)
-    _update(values, hashes, 0, starts, (0, len(values)), num_perm, seed)
-    return np.ascontiguousarray(values[:, :num_perm])
+def new_values(texts: int, num_perm: int) -> Values:
+    """Return the values of texts without shingles, with further columns that kernels need."""
+    return np.full((texts, num_perm + -num_perm % _LANES), EMPTY, np.uint32)
 
 
-def check_sample(texts: pa.Array, values: Values, ngram: int, seed: int) -> None:
-    """Compare signatures with those that datasketch computes of the same shingles.
+def lower_values(values: Values, hashes: Hashes, starts: Numbers, num_perm: int, seed: int) -> None:
+    """Add shingle hashes, of which the low 32 bits count, to the values of texts, as `new_values` makes them.
 
-    Raises ValueError that names the first text, by its number, with another signature.
+    `starts`: where the shingles of each text begin in `hashes`, and last where they end; a text may begin before them
+    and end after them.
     """
-    hashes, starts = shingle_hashes_of(texts, ngram)
-    for number, (start, end) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
-        expected = reference_values(hashes[start:end], values.shape[1], seed)
-        if (values[number] != expected).any():
-            place = int((values[number] != expected).argmax())
-            raise ValueError(
-                f"text {number}: MinHash value {place} is {values[number, place]}, datasketch has {expected[place]}"
-            )
-
-
-def reference_values(hashes: Hashes, num_perm: int, seed: int) -> Values:
-    """Return the MinHash values, (num_perm,), of the low 32 bits of a text's shingle hashes by datasketch itself."""
-    from datasketch import MinHash
-
-    permutations = _datasketch(num_perm, seed).permutations
-    minhash = MinHash(num_perm, seed, hashfunc=int, permutations=permutations, scheme="affine32")
-    low = hashes & _LOW_32_BITS
-    for start in range(0, len(low), _UPDATE_SHINGLES):
-        minhash.update_batch(low[start : start + _UPDATE_SHINGLES].astype(np.uint32).tolist())
-    values: Values = minhash.hashvalues
-    return values
-
-
-@functools.lru_cache(maxsize=4)
-def _datasketch(num_perm: int, seed: int) -> MinHash:
-    from datasketch import MinHash
-
-    return MinHash(num_perm, seed, scheme="affine32")
+    factors, summands = _permutations(num_perm, seed)
+    block = np.empty(_SHINGLES, np.uint32)
+    _take_minima(as_read_only(hashes), as_read_only(starts), factors, summands, block, values)
 
 
 @functools.lru_cache(maxsize=4)
 def _permutations(num_perm: int, seed: int) -> tuple[Values, Values]:
-    """Return the factor and the summand of each permutation, and zeros up to a multiple of `LANES`."""
-    missing = -num_perm % LANES
-    parts = _datasketch(num_perm, seed).permutations
-    factors, summands = (np.pad(np.asarray(part, np.uint32), (0, missing)) for part in parts)
+    """Return the factor and the summand of each permutation, and zeros up to a multiple of `_LANES`."""
+    from datasketch import MinHash
+
+    parts = MinHash(num_perm, seed, scheme="affine32").permutations
+    factors, summands = (np.pad(np.asarray(part, np.uint32), (0, -num_perm % _LANES)) for part in parts)
     return factors, summands
 
 
-def _new_values(texts: int, num_perm: int) -> Values:
-    """Return the values of texts without shingles, with further columns up to a multiple of `LANES`."""
-    return np.full((texts, num_perm + -num_perm % LANES), EMPTY, np.uint32)
-
-
-def _update(
-    values: Values, hashes: Hashes, before: int, starts: Numbers, texts: tuple[int, int], num_perm: int, seed: int
-) -> None:
-    """Add `hashes` to signatures: the shingles from number `before` on, of texts `texts[0]` to `texts[1]` - 1."""
-    factors, summands = _permutations(num_perm, seed)
-    block = np.empty(SHINGLES, np.uint32)
-    _take_minima(as_read_only(hashes), before, as_read_only(starts), *texts, factors, summands, block, values)
-
-
 @kernel
-def _take_minima(hashes, before, starts, first, last, factors, summands, block, values):  # type: ignore[no-untyped-def]
-    for number in range(first, last):
+def _take_minima(hashes, starts, factors, summands, block, values):  # type: ignore[no-untyped-def]
+    for number in range(len(values)):
         row = values[number]
-        at, end = max(starts[number] - before, 0), min(starts[number + 1] - before, len(hashes))
+        at, end = max(starts[number], 0), min(starts[number + 1], len(hashes))
         while at < end:
-            if at + SHINGLES <= end:
-                for step in range(SHINGLES):
-                    block[step] = _mixed(np.uint32(hashes[at + step] & _LOW_32_BITS))
-            else:
+            for step in range(_SHINGLES):
                 # Repeating the last shingle of a text changes no minimum.
-                for step in range(SHINGLES):
-                    block[step] = _mixed(np.uint32(hashes[min(at + step, end - 1)] & _LOW_32_BITS))
-            for place in range(0, len(factors), LANES):
-                lower_minima(row, factors, summands, block, place)
-            at += SHINGLES
+                block[step] = _mixed(np.uint32(hashes[min(at + step, end - 1)] & _LOW_32_BITS))
+            for place in range(0, len(factors), _LANES):
+                _lower_minima(row, factors, summands, block, place)
+            at += _SHINGLES
 
 
 @helper
@@ -148,3 +113,68 @@ def _mixed(value):  # type: ignore[no-untyped-def]
     value = np.uint32((value ^ (value >> _SHIFT)) * _MIX)
     value = np.uint32((value ^ (value >> _OTHER_SHIFT)) * _OTHER_MIX)
     return value ^ (value >> _SHIFT)
+
+
+@_intrinsic
+def _lower_minima(typing_context, values, factors, summands, shingles, place):  # type: ignore[no-untyped-def]
+    """Lower 16 values from a place on to `factor * shingle + summand`, of each of 16 shingles; all arrays uint32.
+
+    These are plain LLVM vectors of 512 bits where the processor has them, otherwise shorter ones or a loop. numba's own
+    loop over the same values becomes vectors of 256 bits, which takes a third longer.
+    """
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def pointer(argument: int, at: Any, kind: Any) -> Any:
+            array = context.make_array(signature.args[argument])(context, builder, args[argument])
+            return builder.bitcast(builder.gep(array.data, [at]), kind.as_pointer())
+
+        minima_at = pointer(0, args[4], _VECTOR)
+        minima = builder.load(minima_at, align=4)
+        factor, summand = (builder.load(pointer(argument, args[4], _VECTOR), align=4) for argument in (1, 2))
+        nothing, first = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(_VECTOR, [0] * _LANES)
+        for number in range(_SHINGLES):
+            shingle = builder.load(pointer(3, ir.Constant(ir.IntType(64), number), _INT), align=4)
+            copies = builder.shuffle_vector(builder.insert_element(nothing, shingle, _INT(0)), nothing, first)
+            value = builder.add(builder.mul(factor, copies), summand)
+            minima = builder.select(builder.icmp_unsigned("<", value, minima), value, minima)
+        builder.store(minima, minima_at, align=4)
+        return context.get_dummy_value()
+
+    return types.void(values, factors, summands, shingles, types.int64), build
+
+
+def choose_bands(num_perm: int, threshold: float, recall: float = _RECALL) -> tuple[int, int]:
+    """Return the bands and rows per band: the most rows with which pairs at the threshold are found with this recall.
+
+    More rows make fewer false candidates. Where no number of rows reaches the recall, one row per band comes nearest.
+    """
+    for rows in range(num_perm, 1, -1):
+        if candidate_probability(threshold, num_perm // rows, rows) >= recall:
+            return num_perm // rows, rows
+    return num_perm, 1
+
+
+def candidate_probability(similarity: float, bands: int, rows: int) -> float:
+    """Return the probability that two documents of a Jaccard similarity agree in at least one band."""
+    return float(1.0 - (1.0 - similarity**rows) ** bands)
+
+
+def band_keys(values: npt.NDArray[np.uint32], bands: int, rows: int) -> npt.NDArray[np.uint64]:
+    """Return a 64-bit hash of each band: (documents, num_perm) -> (documents, bands); further values are not used.
+
+    The keys of different bands are never equal.
+    """
+    keys = np.empty((len(values), bands), np.uint64)
+    _fill_keys(as_read_only(values), rows, np.uint64((1 << (bands - 1).bit_length()) - 1), keys)
+    return keys
+
+
+@kernel
+def _fill_keys(values, rows, band_bits, keys):  # type: ignore[no-untyped-def]
+    for document in range(len(keys)):
+        for band in range(keys.shape[1]):
+            key = np.uint64(0)
+            for row in range(band * rows, (band + 1) * rows):
+                key = _mixed_key((key ^ np.uint64(values[document, row])) + STEP)
+            # The low bits are the band's number, and mixing is one to one.
+            keys[document, band] = _mixed_key(key & ~band_bits | np.uint64(band))

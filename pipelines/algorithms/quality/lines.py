@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -12,7 +11,8 @@ import pyarrow as pa
 
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.minhash.normal_text import column_of
-from pipelines.algorithms.quality.characters import (
+from pipelines.algorithms.quality.statistics import after_line, end_of_line, ends_with_ellipsis, trimmed
+from pipelines.algorithms.quality.tokens import (
     CONTINUATION,
     DIGIT,
     PUNCTUATION,
@@ -20,9 +20,8 @@ from pipelines.algorithms.quality.characters import (
     TERMINAL,
     character_classes,
     classify,
+    find_tokens,
 )
-from pipelines.algorithms.quality.statistics import after_line, end_of_line, ends_with_ellipsis, trimmed
-from pipelines.algorithms.quality.tokens import find_tokens
 
 LINE_STATISTICS = {
     "removed_lines": "lines that line rules removed",
@@ -53,40 +52,32 @@ class LineRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     phrases: _Phrases = ()
 
 
-class EditedTexts(NamedTuple):
-    """Texts without the removed lines, and `LINE_STATISTICS`, of shape (texts, statistics)."""
+def edit_lines(texts: pa.Array, rules: LineRules) -> tuple[pa.LargeStringArray, npt.NDArray[np.float64]]:
+    """Return texts without the removed lines and the white space at their ends, and their `LINE_STATISTICS`.
 
-    texts: pa.LargeStringArray
-    statistics: npt.NDArray[np.float64]
-
-
-def edit_lines(texts: pa.Array, rules: LineRules) -> EditedTexts:
-    """Remove lines of texts; white space at their ends goes, too."""
+    The statistics have the shape (texts, statistics).
+    """
     column = column_of(texts)
     longest = int(np.diff(column.starts).max(initial=0))
     edited = np.empty(int(column.starts[-1] - column.starts[0]), np.uint8)
     starts = np.zeros(len(texts) + 1, np.int64)
     statistics = np.zeros((len(texts), len(LINE_STATISTICS)))
     phrases = [phrase.lower().encode() for phrase in (*_FIXED, *rules.phrases)]
-    limits = (int(rules.end_of_sentence), rules.min_words, rules.max_word_length)
-    _edit(
-        as_read_only(column.data), as_read_only(column.starts), character_classes(),
-        as_read_only(np.frombuffer(b"".join(phrases), np.uint8)), np.cumsum([0, *map(len, phrases)]),
-        _initials(phrases), limits,
-        np.empty(longest, np.uint16), np.empty(longest, np.uint16),
-        np.empty(longest + 1, np.int32), np.empty(longest + 1, np.int32), edited, starts, statistics,
-    )  # fmt: skip
-    buffers = [None, pa.py_buffer(starts), pa.py_buffer(edited)]
-    return EditedTexts(pa.Array.from_buffers(pa.large_string(), len(texts), buffers), statistics)
-
-
-def _initials(phrases: Sequence[bytes]) -> npt.NDArray[np.uint64]:
-    """Return for each byte which of the phrases begin with it, as bits, whatever its case."""
+    # Which of the phrases begin with each byte, as bits, whatever its case.
     initials = np.zeros(256, np.uint64)
     for number, phrase in enumerate(phrases):
         for byte in {phrase[0], phrase[:1].upper()[0]}:
             initials[byte] |= np.uint64(1 << number)
-    return initials
+    limits = (int(rules.end_of_sentence), rules.min_words, rules.max_word_length)
+    _edit(
+        as_read_only(column.data), as_read_only(column.starts), character_classes(),
+        as_read_only(np.frombuffer(b"".join(phrases), np.uint8)), np.cumsum([0, *map(len, phrases)]),
+        initials, limits,
+        np.empty(longest, np.uint16), np.empty(longest, np.uint16),
+        np.empty(longest + 1, np.int32), np.empty(longest + 1, np.int32), edited, starts, statistics,
+    )  # fmt: skip
+    buffers = [None, pa.py_buffer(starts), pa.py_buffer(edited)]
+    return pa.Array.from_buffers(pa.large_string(), len(texts), buffers), statistics
 
 
 @kernel
@@ -113,7 +104,7 @@ def _edit(
             if is_kept:
                 phrase = _find_phrase(edited, begin, stop, phrases, phrase_starts, initials)
                 row[_LOREM] = max(row[_LOREM], phrase == 0)
-                if phrase != 1 and _has_byte(edited, begin, stop, 123):
+                if phrase != 1 and np.uint8(123) in edited[begin:stop]:
                     row[_CURLY] = 1
                 is_kept = phrase < 0
             if not is_kept:
@@ -231,11 +222,3 @@ def _all_are(classes: Any, begin: Any, end: Any, kinds: Any) -> Any:
     for position in range(begin, end):
         are &= classes[position] & kinds != 0
     return are
-
-
-@helper
-def _has_byte(edited: Any, begin: Any, stop: Any, byte: Any) -> Any:
-    is_there = False
-    for position in range(begin, stop):
-        is_there |= edited[position] == byte
-    return is_there

@@ -13,20 +13,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
+from pipelines.algorithms.kernels.hash_table import FREE, slot_of
 from pipelines.algorithms.minhash.normal_text import column_of
-from pipelines.algorithms.quality.characters import (
+from pipelines.algorithms.quality.tokens import (
     ALPHA,
+    BULLET,
     CONTINUATION,
+    ELLIPSIS,
     LINE_END,
     SPACE,
     SYMBOL,
     TERMINAL,
     character_classes,
     classify,
-)
-from pipelines.algorithms.quality.tokens import (
-    BULLET,
-    ELLIPSIS,
     find_tokens,
     hash_bytes,
     hashes_of,
@@ -49,15 +48,8 @@ STATISTICS = {
     "duplicate_paragraph_characters": "share of characters in paragraphs that repeat an earlier one",
     "duplicate_lines": "share of lines that repeat an earlier one",
     "duplicate_line_characters": "share of characters in lines that repeat an earlier one",
-    "top_2_gram": "share of characters in the most frequent 2-gram",
-    "top_3_gram": "share of characters in the most frequent 3-gram",
-    "top_4_gram": "share of characters in the most frequent 4-gram",
-    "duplicate_5_grams": "share of characters in repeated 5-grams",
-    "duplicate_6_grams": "share of characters in repeated 6-grams",
-    "duplicate_7_grams": "share of characters in repeated 7-grams",
-    "duplicate_8_grams": "share of characters in repeated 8-grams",
-    "duplicate_9_grams": "share of characters in repeated 9-grams",
-    "duplicate_10_grams": "share of characters in repeated 10-grams",
+    **{f"top_{n}_gram": f"share of characters in the most frequent {n}-gram" for n in range(2, 5)},
+    **{f"duplicate_{n}_grams": f"share of characters in repeated {n}-grams" for n in range(5, 11)},
     "terminal_lines": "share of lines that end like a sentence",
     "short_lines": "share of lines of at most 30 characters",
     "repeated_characters": "share of characters other than line breaks in lines that repeat an earlier one",
@@ -75,7 +67,8 @@ DESCRIBED_BYTES = 8 << 20
 _SHORT_LINE = 30
 _TO_SYMBOL = (CONTINUATION // SYMBOL).bit_length() - 1
 _BASE = np.uint64(0x9E3779B97F4A7C15)
-_EMPTY = np.uint64(0)
+# Not all bits, as FREE has.
+_KEY_BITS = ~np.uint64(1)
 
 _STOP_WORDS_OF_GOPHER = hashes_of("the be to of and that have with")
 
@@ -234,7 +227,7 @@ def _describe_repeats(text: Any, classes: Any, table: Any, breaks: Any, column: 
     """
     first, stop = trimmed(classes, 0, len(text)) if breaks > 1 else (0, len(text))
     keys = table[: _capacity(np.int64(row[_NEWLINES]) + 1)]
-    _clear(keys)
+    keys[:] = FREE
     count = repeated = repeated_characters = 0
     filled = filled_repeated_characters = terminal = short = 0
     while first <= stop:
@@ -243,7 +236,10 @@ def _describe_repeats(text: Any, classes: Any, table: Any, breaks: Any, column: 
             end += 1
         length = count_characters(classes, first, end)
         count += 1
-        repeats = not _add(keys, hash_bytes(text, first, end) | np.uint64(1))
+        key = hash_bytes(text, first, end) & _KEY_BITS
+        slot = slot_of(keys, key)
+        repeats = keys[slot] == key
+        keys[slot] = key
         repeated += repeats
         repeated_characters += length * repeats
         low, high = trimmed(classes, first, end)
@@ -319,13 +315,13 @@ def _describe_ngrams(buffers: Any, words: Any, row: Any) -> None:
         if size > 4 and not left:
             break
         keys = buffers.keys[: _capacity(left)]
-        _clear(keys)
+        keys[:] = FREE
         best_first = best_count = 0
         for number in range(left):
             first = places[number]
             key = _ngram(sums, first, size, power)
-            slot = _slot(keys, key)
-            if keys[slot] == _EMPTY:
+            slot = slot_of(keys, key)
+            if keys[slot] == FREE:
                 keys[slot], counts[slot], firsts[slot] = key, 0, first
             counts[slot] += 1
             slots[number] = slot
@@ -358,10 +354,10 @@ def _describe_ngrams(buffers: Any, words: Any, row: Any) -> None:
 
 @helper
 def _ngram(sums: Any, first: Any, size: Any, power: Any) -> Any:
-    """Return the hash of the words from one on, which is not 0; `power` is the base to the power of their number."""
+    """Return the hash of the words from one on as a key; `power` is the base to the power of their number."""
     value = sums[first + size] - sums[first] * power
     value = (value ^ value >> np.uint64(29)) * np.uint64(0xBF58476D1CE4E5B9)
-    return (value ^ value >> np.uint64(32)) | np.uint64(1)
+    return (value ^ value >> np.uint64(32)) & _KEY_BITS
 
 
 @helper
@@ -371,28 +367,3 @@ def _capacity(count: Any) -> Any:
     while capacity < 2 * count:
         capacity *= 2
     return capacity
-
-
-@helper
-def _clear(keys: Any) -> None:
-    for slot in range(len(keys)):
-        keys[slot] = _EMPTY
-
-
-@helper
-def _slot(keys: Any, key: Any) -> Any:
-    """Return where a key is in a table, or would be."""
-    mask = np.uint64(len(keys) - 1)
-    slot = (key >> np.uint64(1)) & mask
-    while keys[slot] != _EMPTY and keys[slot] != key:
-        slot = (slot + np.uint64(1)) & mask
-    return slot
-
-
-@helper
-def _add(keys: Any, key: Any) -> Any:
-    """Add a key to a table; return whether it is new."""
-    slot = _slot(keys, key)
-    is_new = keys[slot] == _EMPTY
-    keys[slot] = key
-    return is_new

@@ -96,6 +96,11 @@ def id_of_url(url: str) -> str:
     return hashlib.sha256(url.encode()).hexdigest()[:32]
 
 
+def is_url_id(id: str) -> bool:
+    """Return whether an id looks like one of `id_of_url`."""
+    return re.fullmatch("[0-9a-f]{32}", id) is not None
+
+
 def canonical_url(text: str) -> str | None:
     """Return the canonical form of an http(s) URL, by which links are compared, or None for other texts.
 

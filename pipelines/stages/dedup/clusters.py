@@ -6,22 +6,19 @@ A document is dropped if its text or shingles are near those of a better documen
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines import progress, storage
-from pipelines.algorithms.minhash.pairing import BLOCKED, KEPT, UNDECIDED, decide_in_order, decide_round
+from pipelines.algorithms.minhash.pairing import BLOCKED, KEPT, UNDECIDED, decide_round
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
 from pipelines.records import shards
 from pipelines.records.buckets import read_bucket, write_buckets
-from pipelines.stages.dedup.candidates import COPY_SCHEMA, outcomes_name
-from pipelines.stages.dedup.records import Corpus, Numbers, Records, bucket_batch, part_of, read_columns, work_name
+from pipelines.stages.dedup.documents import Corpus, Numbers, Records, bucket_batch, part_of, read_columns, work_name
+from pipelines.stages.dedup.pairs import COPY_SCHEMA, EDGE_SCHEMA
 from pipelines.stages.dedup.report import tally_clusters
-from pipelines.stages.dedup.verification import EDGE_SCHEMA
 
 CLUSTERS = "clusters.parquet"
 CLUSTER_SCHEMA = pa.schema(
@@ -39,8 +36,8 @@ KINDS = ("exact", "near", "kept")
 _DROP_FIELDS = [pa.field("document", pa.int64()), pa.field("kept", pa.int64()), pa.field("kind", pa.int8())]
 _DROP_SCHEMA = pa.schema([*_DROP_FIELDS, pa.field("jaccard", pa.float64())])
 MEMBER_SCHEMA = pa.schema([*_DROP_SCHEMA, pa.field("documents", pa.int64())])
-# Near pairs that are held and sorted at once, at about 100 bytes per pair and as many per document.
-_PAIRS_IN_MEMORY = 1 << 21
+# Near pairs of undecided documents that are held at once, at 16 bytes per pair.
+_PAIRS_IN_MEMORY = 1 << 24
 # Files of shards that are read at once for the list of clusters.
 _FILES_READ = 64
 
@@ -48,35 +45,28 @@ _FILES_READ = 64
 def decide(corpus: Corpus) -> TaskResult:
     """Write one byte per document: whether it is kept, or dropped because a near document is.
 
-    In rounds over the files of near pairs, documents without a better undecided one are kept, and those near a kept
-    one dropped; few undecided ones left, they are decided by one pass in the order of their rank.
+    In rounds over the near pairs, documents without a better undecided one are kept, and those near a kept one dropped.
+    The pairs are read from their files until those of undecided documents fit into memory.
     """
+
+    def read_edges() -> Iterator[tuple[Numbers, Numbers]]:
+        for path in corpus.edge_paths():
+            better, worse, _ = read_columns([path], EDGE_SCHEMA, None)
+            yield better, worse
+
     outcomes = np.zeros(corpus.documents, np.uint8)
-    for _, worse in _read_edges(corpus):
+    for _, worse in read_edges():
         outcomes[worse] = UNDECIDED
-    undecided = _PAIRS_IN_MEMORY + 1
-    while undecided > _PAIRS_IN_MEMORY:
-        undecided = 0
-        for better, worse in _read_edges(corpus):
+    in_memory: list[tuple[Numbers, Numbers]] | None = None
+    while np.any(outcomes == UNDECIDED):
+        for better, worse in read_edges() if in_memory is None else in_memory:
             decide_round(better, worse, outcomes)
-        for _, worse in _read_edges(corpus):
-            undecided += int(np.count_nonzero(outcomes[worse] == BLOCKED))
+        is_blocked = outcomes == BLOCKED
         outcomes[outcomes == UNDECIDED] = KEPT
-        outcomes[outcomes == BLOCKED] = UNDECIDED
-    open_pairs = [np.empty((2, 0), np.int64)]
-    for better, worse in _read_edges(corpus):
-        open_pairs.append(np.stack((better, worse))[:, outcomes[worse] == UNDECIDED])
-    better, worse = np.concatenate(open_pairs, axis=1)
-    order = np.argsort(Records(corpus).ranks(worse), kind="stable")
-    decide_in_order(better[order], worse[order], outcomes)
-    return TaskResult(files=(shards.write_array(corpus.output, outcomes_name(corpus.round), outcomes),))
-
-
-def _read_edges(corpus: Corpus) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yield the better and the worse documents of near pairs."""
-    for path in corpus.edge_paths():
-        better, worse, _ = read_columns([path], EDGE_SCHEMA, None)
-        yield better, worse
+        outcomes[is_blocked] = UNDECIDED
+        if in_memory is None and sum(int(is_blocked[worse].sum()) for _, worse in read_edges()) <= _PAIRS_IN_MEMORY:
+            in_memory = [(better[is_blocked[worse]], worse[is_blocked[worse]]) for better, worse in read_edges()]
+    return TaskResult(files=(corpus.write_array("outcomes", corpus.round, outcomes),))
 
 
 def choose_kept(group: int, corpus: Corpus) -> TaskResult:
@@ -84,7 +74,7 @@ def choose_kept(group: int, corpus: Corpus) -> TaskResult:
 
     Of several kept documents the most similar one is named, then the best.
     """
-    outcomes = storage.read_array(storage.join(corpus.output, outcomes_name(corpus.round)))
+    outcomes = corpus.read_array("outcomes", corpus.round)
     sources = _shards_of_group(group, corpus)
     better, worse, jaccard = read_columns(corpus.edge_paths(), EDGE_SCHEMA, sources)
     is_used = (outcomes[better] == KEPT) & (outcomes[worse] != KEPT)
@@ -103,7 +93,8 @@ def choose_kept(group: int, corpus: Corpus) -> TaskResult:
     )
     is_own = columns[0] < corpus.own_documents
     columns = tuple(column[is_own] for column in columns)  # type: ignore[assignment]
-    return _write_buckets(corpus, work_name("drops", group, "buckets"), _DROP_SCHEMA, columns, columns[1])
+    owners = corpus.shards_of(columns[1])
+    return TaskResult(files=(corpus.write_buckets("drops", group, _DROP_SCHEMA, columns, owners),))
 
 
 def gather_clusters(group: int, corpus: Corpus) -> TaskResult:
@@ -121,22 +112,14 @@ def gather_clusters(group: int, corpus: Corpus) -> TaskResult:
         np.concatenate((jaccard, np.full(len(own), np.nan))),
         np.concatenate((sizes[places], sizes[is_own])),
     )
-    result = _write_buckets(corpus, work_name("members", group, "buckets"), MEMBER_SCHEMA, columns, columns[0])
+    entry = corpus.write_buckets("members", group, MEMBER_SCHEMA, columns, corpus.shards_of(columns[0]))
     tally = tally_clusters(corpus, group, documents, kept, kinds == NEAR, jaccard)
     progress.advance()
-    return TaskResult(files=(*result.files, tally))
+    return TaskResult(files=(entry, tally))
 
 
 def _shards_of_group(group: int, corpus: Corpus) -> range:
     return part_of(group, corpus.groups, len(corpus.starts) - 1)
-
-
-def _write_buckets(
-    corpus: Corpus, name: str, schema: pa.Schema, columns: tuple[npt.NDArray[Any], ...], owners: Numbers
-) -> TaskResult:
-    with write_buckets(storage.join(corpus.output, name), schema) as written:
-        written.writer.write(bucket_batch(schema, *columns), corpus.shards_of(owners))
-    return TaskResult(files=(written.entry(name),))
 
 
 def read_members(corpus: Corpus, shard: int) -> pa.Table:

@@ -34,7 +34,7 @@ class DedupConfig:
         example=100,
     )
     min_paragraph_words: int = option(
-        8, "Minimum words of a paragraph that --paragraphs removes; shorter lines stay.", minimum=1
+        8, "Minimum words of a paragraph that is removed; shorter lines stay.", minimum=1, only_with="paragraphs"
     )
     against: tuple[str, ...] = option(
         (),

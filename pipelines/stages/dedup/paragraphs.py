@@ -6,12 +6,12 @@ A paragraph is a line of text; two are equal if their lower-cased words are. CCN
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines import progress, storage
 from pipelines.algorithms.kernels.compilation import as_read_only, kernel
@@ -22,18 +22,16 @@ from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
 from pipelines.records import inputs, shards
-from pipelines.records.buckets import write_buckets
+from pipelines.records.buckets import read_bucket
 from pipelines.records.drops import Drops
 from pipelines.records.text_columns import text_arrays
-from pipelines.stages.dedup.config import DedupConfig
-from pipelines.stages.dedup.records import bucket_batch, buckets_of, part_of, read_columns, work_name
-from pipelines.stages.dedup.sources import SourceShard
+from pipelines.stages.dedup.documents import Corpus, SourceShard, buckets_of, part_of, work_name
 
 PARAGRAPHS = "paragraphs.parquet"
 PARAGRAPH_SCHEMA = pa.schema(
     [pa.field("paragraph", pa.string(), nullable=False), pa.field("documents", pa.int64(), nullable=False)]
 )
-_COUNT_SCHEMA = pa.schema([pa.field("hash", pa.uint64()), pa.field("documents", pa.int64())])
+_COUNT_SCHEMA = pa.schema([("hash", pa.uint64()), ("documents", pa.int64()), ("shard", pa.int64())])
 _FREQUENT = storage.join(WORK, "frequent-paragraphs.npy")
 # A frequent paragraph; `shard` is the first one in which it occurs, whose task lists its text.
 _FREQUENT_TYPE = np.dtype([("hash", np.uint64), ("documents", np.int64), ("shard", np.int64)])
@@ -71,61 +69,46 @@ def _hash_lines(words: Any, starts: Any, hashes: Any) -> None:
             hashes[line] = hashes[line] * STEP + words[word]
 
 
-def count_paragraphs(shard: SourceShard, context: tuple[DedupConfig, int, str]) -> TaskResult:
+def count_paragraphs(shard: SourceShard, corpus: Corpus) -> TaskResult:
     """Write in how many documents of a shard each paragraph occurs, shuffled by its hash."""
-    config, buckets, output = context
-    name = work_name("paragraphs", shard.index, "buckets")
     distinct = [np.empty(0, np.uint64)]
     for batch in inputs.read_documents(shard.require_documents(), Drops()):
-        paragraphs = find_paragraphs(batch.column("text"), config.min_paragraph_words)
+        paragraphs = find_paragraphs(batch.column("text"), corpus.config.min_paragraph_words)
         pairs = np.unique(np.rec.fromarrays((paragraphs.texts, paragraphs.hashes)))
         distinct.append(pairs["f1"])
         progress.advance(batch.num_rows)
     hashes, documents = np.unique(np.concatenate(distinct), return_counts=True)
-    with write_buckets(storage.join(output, name), _COUNT_SCHEMA) as written:
-        batch = bucket_batch(_COUNT_SCHEMA, hashes, documents)
-        written.writer.write(batch, buckets_of(hashes, buckets))
-    return TaskResult(files=(written.entry(name),))
+    columns = (hashes, documents, np.full(len(hashes), shard.index))
+    entry = corpus.write_buckets("paragraphs", shard.index, _COUNT_SCHEMA, columns, buckets_of(hashes, corpus.buckets))
+    return TaskResult(files=(entry,))
 
 
-def sum_paragraphs(part: int, context: tuple[int, int, int, int, str]) -> TaskResult:
+def sum_paragraphs(part: int, corpus: Corpus) -> TaskResult:
     """Write the paragraphs of a part that occur in more than a number of documents."""
-    limit, own_shards, parts, buckets, output = context
-    counts = [np.empty(0, _FREQUENT_TYPE)]
-    for shard in range(own_shards):
-        path = storage.join(output, work_name("paragraphs", shard, "buckets"))
-        hashes, documents = read_columns([path], _COUNT_SCHEMA, part_of(part, parts, buckets))
-        counts.append(np.empty(len(hashes), _FREQUENT_TYPE))
-        counts[-1]["hash"], counts[-1]["documents"], counts[-1]["shard"] = hashes, documents, shard
-    rows = np.concatenate(counts)
-    rows = rows[np.argsort(rows["hash"], kind="stable")]
-    frequent = np.empty(0, _FREQUENT_TYPE)
-    if len(rows):
-        firsts = np.flatnonzero(np.concatenate(([True], rows["hash"][1:] != rows["hash"][:-1])))
-        totals = np.add.reduceat(rows["documents"], firsts)
-        rows = rows[firsts]
-        rows["documents"] = totals
-        frequent = rows[totals > limit]
+    paths = corpus.paths("paragraphs", "buckets", corpus.own_shards)
+    buckets = part_of(part, corpus.paragraph_parts, corpus.buckets)
+    counts = pa.Table.from_batches(read_bucket(paths, _COUNT_SCHEMA, buckets), _COUNT_SCHEMA)
+    sums = counts.group_by("hash").aggregate([("documents", "sum"), ("shard", "min")])
+    sums = sums.filter(pc.greater(sums["documents_sum"], corpus.config.paragraphs))
+    columns = [sums[name].to_numpy() for name in ("hash", "documents_sum", "shard_min")]
     progress.advance()
-    return TaskResult(files=(shards.write_array(output, work_name("frequent", part, "npy"), frequent),))
+    return TaskResult(files=(corpus.write_array("frequent", part, np.rec.fromarrays(columns, _FREQUENT_TYPE)),))
 
 
-def join_frequent(parts: int, output: str) -> TaskResult:
+def join_frequent(corpus: Corpus) -> TaskResult:
     """Write the frequent paragraphs of all parts, by hash; memory: 24 bytes for each."""
-    paths = [storage.join(output, work_name("frequent", part, "npy")) for part in range(parts)]
-    frequent = np.concatenate([np.empty(0, _FREQUENT_TYPE), *map(storage.read_array, paths)])
-    return TaskResult(files=(shards.write_array(output, _FREQUENT, frequent[np.argsort(frequent["hash"])]),))
+    frequent = np.concatenate([corpus.read_array("frequent", part) for part in range(corpus.paragraph_parts)])
+    return TaskResult(files=(shards.write_array(corpus.output, _FREQUENT, frequent[np.argsort(frequent["hash"])]),))
 
 
 class ParagraphRemover:
     """Removes frequent paragraphs; does nothing if they stay (`paragraphs` is None) or a shard is not of the input."""
 
-    def __init__(self, shard: SourceShard, config: DedupConfig, output: str) -> None:
-        self._min_words = config.min_paragraph_words
-        self._shard = shard.index
+    def __init__(self, shard: SourceShard, corpus: Corpus) -> None:
+        self._corpus, self._shard = corpus, shard.index
         self._frequent = None
-        if config.paragraphs is not None and not shard.is_earlier:
-            self._frequent = storage.read_array(storage.join(output, _FREQUENT))
+        if corpus.config.paragraphs is not None and not shard.is_earlier:
+            self._frequent = storage.read_array(storage.join(corpus.output, _FREQUENT))
         # The text and the number of documents of those that first occur in this shard.
         self.examples: dict[int, tuple[str, int]] = {}
         self.removed = self.changed = 0
@@ -136,7 +119,7 @@ class ParagraphRemover:
         if self._frequent is None or not len(self._frequent) or not batch.num_rows:
             return batch, is_emptied
         texts = batch.column("text")
-        paragraphs = find_paragraphs(texts, self._min_words)
+        paragraphs = find_paragraphs(texts, self._corpus.config.min_paragraph_words)
         places = np.searchsorted(self._frequent["hash"], paragraphs.hashes)
         places[places == len(self._frequent)] = 0
         removed = np.flatnonzero(self._frequent["hash"][places] == paragraphs.hashes)
@@ -144,28 +127,28 @@ class ParagraphRemover:
             return batch, is_emptied
         data, text_starts = text_arrays(texts)
         cleaned = texts.to_pylist()
-        for first, last in _runs(paragraphs.texts[removed]):
-            row = int(paragraphs.texts[removed[first]])
-            spans = [(int(paragraphs.starts[line]), int(paragraphs.ends[line])) for line in removed[first:last]]
-            for line, (start, end) in zip(removed[first:last].tolist(), spans, strict=True):
-                self._list(self._frequent[places[line]], data[start:end])
+        for row, lines in itertools.groupby(removed.tolist(), key=lambda line: int(paragraphs.texts[line])):
+            spans = []
+            for line in lines:
+                start, end = int(paragraphs.starts[line]), int(paragraphs.ends[line])
+                spans.append((start, end))
+                hash, documents, shard = self._frequent[places[line]].tolist()
+                if shard == self._shard and hash not in self.examples:
+                    self.examples[hash] = data[start:end].tobytes().decode().strip(), documents
             cleaned[row] = _without(data, int(text_starts[row]), int(text_starts[row + 1]), spans)
             is_emptied[row] = not cleaned[row].strip()
+            self.changed += 1
         self.removed += len(removed)
-        self.changed += len(np.unique(paragraphs.texts[removed]))
         column = batch.schema.get_field_index("text")
         return batch.set_column(column, batch.schema.field(column), pa.array(cleaned, texts.type)), is_emptied
 
-    def _list(self, frequent: Any, text: npt.NDArray[np.uint8]) -> None:
-        if frequent["shard"] == self._shard and int(frequent["hash"]) not in self.examples:
-            paragraph = text.tobytes().decode().strip()
-            self.examples[int(frequent["hash"])] = paragraph, int(frequent["documents"])
-
-
-def _runs(values: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield first and last place (exclusive) of each run of equal values."""
-    bounds = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1], [True]))).tolist()
-    return itertools.pairwise(bounds)
+    def write_examples(self) -> FileEntry:
+        """Write the paragraphs that were removed and first occur in this shard."""
+        name = work_name("examples", self._shard, "parquet")
+        with shards.write_shard(self._corpus.output, name, PARAGRAPH_SCHEMA) as written:
+            for paragraph, documents in self.examples.values():
+                written.writer.write({"paragraph": paragraph, "documents": documents})
+        return written.entry
 
 
 def _without(data: npt.NDArray[np.uint8], start: int, end: int, spans: list[tuple[int, int]]) -> str:
@@ -180,18 +163,10 @@ def _without(data: npt.NDArray[np.uint8], start: int, end: int, spans: list[tupl
     return text.rstrip("\n") if spans[-1][1] == end else text
 
 
-def write_examples(remover: ParagraphRemover, shard: int, output: str) -> FileEntry:
-    """Write the paragraphs that were removed and first occur in a shard."""
-    with shards.write_shard(output, work_name("examples", shard, "parquet"), PARAGRAPH_SCHEMA) as written:
-        for paragraph, documents in remover.examples.values():
-            written.writer.write({"paragraph": paragraph, "documents": documents})
-    return written.entry
-
-
-def write_paragraphs(own_shards: int, output: str) -> TaskResult:
+def write_paragraphs(corpus: Corpus) -> TaskResult:
     """Write `paragraphs.parquet`: what was removed and in how many documents it occurs, in the order of the input."""
-    with shards.write_shard(output, PARAGRAPHS, PARAGRAPH_SCHEMA) as written:
-        for shard in range(own_shards):
-            for batch in shards.read_batches(storage.join(output, work_name("examples", shard, "parquet"))):
+    with shards.write_shard(corpus.output, PARAGRAPHS, PARAGRAPH_SCHEMA) as written:
+        for path in corpus.paths("examples", "parquet", corpus.own_shards):
+            for batch in shards.read_batches(path):
                 written.writer.write_batch(batch)
     return TaskResult(counts={"distinct_paragraphs": written.writer.records}, files=(written.entry,))

@@ -13,7 +13,6 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,99 +22,76 @@ from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import FileEntry, ShardEntry
 from pipelines.engine.run import TaskResult
 from pipelines.records import inputs, shards
-from pipelines.records.buckets import read_bucket, write_buckets
+from pipelines.records.buckets import read_bucket
 from pipelines.records.document_filter import urls_of
 from pipelines.records.drops import Drops
-from pipelines.stages.dedup.config import DedupConfig
-from pipelines.stages.dedup.records import Corpus, Numbers, Records, work_name
-from pipelines.stages.dedup.sources import SourceShard
+from pipelines.records.tally import Tally, read_tallies
+from pipelines.stages.dedup.documents import Column, Corpus, Numbers, Records, SourceShard, work_name
 
 PAGE = "report.html"
 PAIRS, CLUSTERS, MEMBERS, DOMAINS = 50, 20, 5, 30
 SHOWN_CHARACTERS = 20_000
 # Similarities are counted in steps of 0.05.
 STEPS = 20
-# Clusters are counted by size, 2**n to 2**(n + 1) - 1 documents.
-_POWERS = 48
 _CHOICE = storage.join(WORK, "shown.json")
 _DOMAIN_SCHEMA = pa.schema([("domain", pa.string()), ("documents", pa.int64()), ("dropped", pa.int64())])
 # 128 buckets of the stage have about a million documents: at most 50 MB of domains.
 _BUCKETS_PER_DOMAIN_BUCKET = 128
-_CHUNK_DOCUMENTS = 1 << 16
 
 
 def tally_clusters(
-    corpus: Corpus, group: int, documents: Numbers, kept: Numbers, is_near: npt.NDArray[np.bool_], jaccard: Any
+    corpus: Corpus, group: int, documents: Numbers, kept: Numbers, is_near: Column, jaccard: Column
 ) -> FileEntry:
     """Write the counts of the clusters whose kept document is in a group of shards, and which of them may be shown.
 
-    The arrays describe the dropped documents of these clusters.
+    The arrays describe the dropped documents of these clusters. `similarities` are counted in steps, `clusters` and
+    `members` by cluster size: n for 2**n to 2**(n + 1) - 1 documents.
     """
-    records = Records(corpus)
+    tally, records = Tally(), Records(corpus)
+    heads, dropped = np.unique(kept, return_counts=True)
+    hashes, head_hashes = (records.take(numbers, "text_hash")[:, 0] for numbers in (documents, heads))
     steps = np.minimum((jaccard * STEPS + 1e-9).astype(np.int64), STEPS - 1)
+    tally.counter("similarities").update(map(str, steps[is_near].tolist()))
+    for size in (dropped + 1).tolist():
+        power = str(size.bit_length() - 1)
+        tally.counter("clusters")[power] += 1
+        tally.counter("members")[power] += size
     near = np.flatnonzero(is_near)
     # One pair per cluster: those of several versions of a page look alike.
-    pairs = near[_lowest(steps[near], documents[near], records, PAIRS, groups=kept[near])]
-    heads, dropped = np.unique(kept, return_counts=True)
-    powers = np.frexp(dropped + 1)[1] - 1
-    sizes = np.stack([np.bincount(powers, weights, minlength=_POWERS) for weights in (None, dropped + 1)])
-    clusters = []
-    for place in _lowest(-dropped, heads, records, CLUSTERS).tolist():
+    for row in near[_lowest(steps[near], hashes[near], kept[near], PAIRS)].tolist():
+        key = [int(steps[row]), int(hashes[row]), int(documents[row])]
+        tally.sample("pairs", PAIRS).add(key, [int(documents[row]), int(kept[row]), float(jaccard[row])])
+    for place in _lowest(-dropped, head_hashes, head_hashes, CLUSTERS).tolist():
         members = np.flatnonzero(kept == heads[place])
-        shown = members[_lowest(jaccard[members], documents[members], records, MEMBERS)]
-        hash = records.take(heads[[place]], "text_hash")[0, 0]
+        shown = members[_lowest(jaccard[members], hashes[members], hashes[members], MEMBERS)]
         listed = list(zip(documents[shown].tolist(), jaccard[shown].tolist(), strict=True))
-        clusters.append([-int(dropped[place]) - 1, int(hash), int(heads[place]), listed])
-    hashes = records.take(documents[pairs], "text_hash")[:, 0]
-    columns = (steps[pairs], hashes, documents[pairs], kept[pairs], jaccard[pairs])
-    tally = {
-        "similarities": np.bincount(steps[near], minlength=STEPS).tolist(),
-        "sizes": sizes.astype(np.int64).tolist(),
-        "pairs": list(zip(*(column.tolist() for column in columns), strict=True)),
-        "clusters": clusters,
-    }
-    return shards.write_file(corpus.output, work_name("tally", group, "json"), json.dumps(tally).encode())
+        key = [-int(dropped[place]) - 1, int(head_hashes[place])]
+        tally.sample("largest", CLUSTERS).add(key, [int(dropped[place]) + 1, int(heads[place]), listed])
+    return tally.write(corpus.output, work_name("tally", group, "json"))
 
 
-def _lowest(
-    keys: npt.NDArray[Any], documents: Numbers, records: Records, count: int, groups: Numbers | None = None
-) -> Numbers:
-    """Return the places of the documents with the lowest keys, in their order; equal keys by the hash of the text.
-
-    Of each group, by default of equal texts, one is returned.
-    """
-    lowest = np.empty(0, np.int64)
-    for start in range(0, len(keys), _CHUNK_DOCUMENTS):
-        places = np.concatenate((lowest, np.arange(start, min(start + _CHUNK_DOCUMENTS, len(keys)))))
-        hashes = records.take(documents[places], "text_hash")[:, 0]
-        order = np.lexsort((hashes, keys[places]))
-        _, first = np.unique((hashes if groups is None else groups[places])[order], return_index=True)
-        lowest = places[order[np.sort(first)[:count]]]
-    return lowest
+def _lowest(keys: Column, hashes: Column, groups: Column, count: int) -> Numbers:
+    """Return the places of the lowest keys, in their order, one of each group; equal keys by the hash of the text."""
+    order = np.lexsort((hashes, keys))
+    _, first = np.unique(groups[order], return_index=True)
+    return np.asarray(order[np.sort(first)[:count]])
 
 
 def choose_documents(corpus: Corpus) -> TaskResult:
     """Count all clusters, also those that an earlier document leads, and write which ones and which pairs are shown."""
-    similarities, sizes = np.zeros(STEPS, np.int64), np.zeros((2, _POWERS), np.int64)
-    pairs: list[Any] = []
-    clusters: list[Any] = []
-    for path in corpus.paths("tally", "json", corpus.groups):
-        tally = storage.read_json(path)
-        similarities += tally["similarities"]
-        sizes += tally["sizes"]
-        pairs = sorted(pairs + tally["pairs"])[:PAIRS]
-        clusters = sorted(clusters + tally["clusters"])[:CLUSTERS]
-    documents = {number for _, _, dropped, kept, _ in pairs for number in (dropped, kept)}
-    documents |= {number for _, _, head, members in clusters for number in (head, *(member for member, _ in members))}
-    choice = {
-        "similarities": similarities.tolist(),
-        "sizes": [row for row in zip(range(_POWERS), *sizes.tolist(), strict=True) if row[1]],
-        "pairs": pairs,
-        "clusters": clusters,
-        "documents": sorted(documents),
-    }
-    counts = {"clusters": int(sizes[0].sum()), "largest_cluster": -clusters[0][0] if clusters else 0}
-    return TaskResult(counts=counts, files=(shards.write_file(corpus.output, _CHOICE, json.dumps(choice).encode()),))
+    tally = read_tallies(corpus.paths("tally", "json", corpus.groups))
+    largest = max((size for size, *_ in tally.sample("largest", CLUSTERS)), default=0)
+    counts = {"clusters": tally.counter("clusters").total(), "largest_cluster": largest}
+    return TaskResult(counts=counts, files=(tally.write(corpus.output, _CHOICE),))
+
+
+def _read_choice(corpus: Corpus) -> tuple[Tally, list[int]]:
+    """Return the sum of the tallies, and the documents that are shown."""
+    tally = read_tallies([storage.join(corpus.output, _CHOICE)])
+    documents = {number for *pair, _ in tally.sample("pairs", PAIRS) for number in pair}
+    for _, head, members in tally.sample("largest", CLUSTERS):
+        documents |= {head, *(member for member, _ in members)}
+    return tally, sorted(documents)
 
 
 class ShardReport:
@@ -124,8 +100,8 @@ class ShardReport:
     def __init__(self, corpus: Corpus, shard: int) -> None:
         self._corpus, self._shard = corpus, shard
         self._row = corpus.starts[shard]
-        chosen = storage.read_json(storage.join(corpus.output, _CHOICE))["documents"]
-        self.missing = {number for number in chosen if corpus.starts[shard] <= number < corpus.starts[shard + 1]}
+        begin, end = corpus.starts[shard : shard + 2]
+        self.missing = {number for number in _read_choice(corpus)[1] if begin <= number < end}
         self._shown: dict[int, Any] = {}
         self._documents, self._dropped = Counter[str](), Counter[str]()
 
@@ -148,21 +124,11 @@ class ShardReport:
 
     def write(self) -> tuple[FileEntry, FileEntry]:
         """Write the work files that `write_report` reads."""
-        name, buckets = work_name("domains", self._shard, "buckets"), _domain_buckets(self._corpus)
-        columns = (self._documents, self._documents.values(), self._dropped.values())
-        rows = {field: list(column) for field, column in zip(_DOMAIN_SCHEMA.names, columns, strict=True)}
-        batch = pa.RecordBatch.from_pydict(rows, _DOMAIN_SCHEMA)
-        with write_buckets(storage.join(self._corpus.output, name), _DOMAIN_SCHEMA) as written:
-            written.writer.write(batch, [zlib.crc32(domain.encode()) % buckets for domain in self._documents])
+        columns = [list(column) for column in (self._documents, self._documents.values(), self._dropped.values())]
+        buckets = [zlib.crc32(domain.encode()) % _domain_buckets(self._corpus) for domain in self._documents]
+        domains = self._corpus.write_buckets("domains", self._shard, _DOMAIN_SCHEMA, columns, buckets)
         shown = json.dumps(self._shown, sort_keys=True).encode()
-        return (
-            written.entry(name),
-            shards.write_file(self._corpus.output, work_name("shown", self._shard, "json"), shown),
-        )
-
-
-def _domain_buckets(corpus: Corpus) -> int:
-    return -(-corpus.buckets // _BUCKETS_PER_DOMAIN_BUCKET)
+        return domains, shards.write_file(self._corpus.output, work_name("shown", self._shard, "json"), shown)
 
 
 def read_earlier(shard: SourceShard, corpus: Corpus) -> TaskResult:
@@ -176,35 +142,42 @@ def read_earlier(shard: SourceShard, corpus: Corpus) -> TaskResult:
     return TaskResult(files=report.write())
 
 
-def write_report(config: DedupConfig, corpus: Corpus, entries: Sequence[ShardEntry]) -> TaskResult:
+def write_report(corpus: Corpus, entries: Sequence[ShardEntry]) -> TaskResult:
     """Write the page; `entries` are those of the tasks that filtered the documents."""
     from pipelines.reports.dedup import render_dedup_report
 
-    choice = storage.read_json(storage.join(corpus.output, _CHOICE))
-    numbers = np.array(choice["documents"], np.int64)
+    tally, numbers = _read_choice(corpus)
     documents: dict[int, dict[str, Any]] = {
         number: {"id": id, "url": None, "text": None, "characters": 0}
-        for number, id in zip(numbers.tolist(), Records(corpus).ids(numbers), strict=True)
+        for number, id in zip(numbers, Records(corpus).ids(np.array(numbers, np.int64)), strict=True)
     }
-    for shard in np.unique(corpus.shards_of(numbers)).tolist():
-        shown = storage.read_json(storage.join(corpus.output, work_name("shown", shard, "json")))
+    for shard in np.unique(corpus.shards_of(np.array(numbers, np.int64))).tolist():
+        shown = storage.read_json(corpus.path("shown", shard, "json"))
         for number, fields in shown.items():
             documents[int(number)] |= fields
     dropped = Counter[str]()
     for entry in entries:
         dropped.update(entry.dropped)
-    clusters = [
-        (-size, documents[head], [(documents[member], jaccard) for member, jaccard in members])
-        for size, _, head, members in choice["clusters"]
-    ]
-    pairs = [(jaccard, documents[kept], documents[number]) for *_, number, kept, jaccard in choice["pairs"]]
+    clusters, members = tally.counter("clusters"), tally.counter("members")
+    pairs = [(jaccard, documents[head], documents[number]) for number, head, jaccard in tally.sample("pairs", PAIRS)]
     report = {
-        **{name: getattr(config, name) for name in ("threshold", "ngram", "num_perm")},
-        **{"similarities": choice["similarities"], "sizes": choice["sizes"], "domains": _top_domains(corpus)},
-        **{"records": sum(entry.records_in for entry in entries), "dropped": dropped, "clusters": clusters},
+        **{name: getattr(corpus.config, name) for name in ("threshold", "ngram", "num_perm")},
+        "similarities": [tally.counter("similarities")[str(step)] for step in range(STEPS)],
+        "sizes": [[power, clusters[str(power)], members[str(power)]] for power in sorted(map(int, clusters))],
+        "domains": _top_domains(corpus),
+        "records": sum(entry.records_in for entry in entries),
+        "dropped": dropped,
+        "clusters": [
+            (size, documents[head], [(documents[member], jaccard) for member, jaccard in listed])
+            for size, head, listed in tally.sample("largest", CLUSTERS)
+        ],
         "pairs": sorted(pairs, key=itemgetter(0)),
     }
     return TaskResult(files=(shards.write_file(corpus.output, PAGE, render_dedup_report(report).encode()),))
+
+
+def _domain_buckets(corpus: Corpus) -> int:
+    return -(-corpus.buckets // _BUCKETS_PER_DOMAIN_BUCKET)
 
 
 def _top_domains(corpus: Corpus) -> list[tuple[str, int, int]]:

@@ -11,19 +11,19 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import storage
-from pipelines.algorithms.minhash.bands import candidate_probability, choose_bands
 from pipelines.algorithms.minhash.normal_text import text_hashes
+from pipelines.algorithms.minhash.signing import candidate_probability, choose_bands
 from pipelines.algorithms.ngrams.words import Shingling, text_ngrams, word_spans
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError
 from pipelines.progress import show_progress
 from pipelines.records import inputs, shards
 from pipelines.records.drops import Drops
+from pipelines.records.tally import LowestHashes
 from pipelines.stages.dedup.clusters import CLUSTERS
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
@@ -71,21 +71,20 @@ def _choose_documents(
 ) -> list[str]:
     """Return the beginnings of the documents with the lowest hashes of their text."""
     source = inputs.open_configured(documents, config, options)
-    lowest: dict[int, str] = {}
+    lowest, known = LowestHashes(sample), set[int]()
     with show_progress(options.progress, "dedup: sample", source.records, "records"):
         for shard in source.shards:
             for batch in inputs.read_documents(shard, Drops()):
-                hashes = text_hashes(batch.column("text"))[:, 0]
-                limit = max(lowest) if len(lowest) >= sample else np.iinfo(np.uint64).max
-                rows = np.flatnonzero(hashes < limit)
-                texts = pc.utf8_slice_codeunits(batch.column("text").take(pa.array(rows)), 0, _CHARACTERS)
-                beginnings = zip(hashes[rows].tolist(), texts.to_pylist(), strict=True)
-                lowest |= {hash: text for hash, text in beginnings if len(_words(text)) >= _MIN_WORDS}
-                lowest = dict(sorted(lowest.items())[:sample])
+                for row, hash in enumerate(text_hashes(batch.column("text"))[:, 0].tolist()):
+                    if lowest.accepts(hash) and hash not in known:
+                        known.add(hash)
+                        text = pc.utf8_slice_codeunits(batch.column("text")[row], 0, _CHARACTERS).as_py()
+                        if len(_words(text)) >= _MIN_WORDS:
+                            lowest.add(hash, text)
                 options.progress.advance(batch.num_rows)
-    if not lowest:
+    if not len(lowest):
         raise InputError(f"the self-test needs documents of at least {_MIN_WORDS} words; the input has none")
-    return list(lowest.values())
+    return list(lowest)
 
 
 class _Pair(NamedTuple):

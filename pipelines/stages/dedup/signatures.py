@@ -14,33 +14,31 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import progress, storage
-from pipelines.algorithms.minhash.bands import band_keys, choose_bands
-from pipelines.algorithms.minhash.signing import check_sample, sign
+from pipelines import progress
+from pipelines.algorithms.minhash.signing import band_keys, choose_bands, sign
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
 from pipelines.records import inputs, shards
 from pipelines.records.buckets import write_buckets
 from pipelines.records.document_filter import group_names
 from pipelines.records.drops import Drops
-from pipelines.stages.dedup.config import DedupConfig
-from pipelines.stages.dedup.paragraphs import ParagraphRemover
-from pipelines.stages.dedup.records import (
+from pipelines.stages.dedup.documents import (
     NO_DATE,
     NO_SCORE,
+    SIGNATURES,
     Corpus,
     Records,
+    SourceShard,
     bucket_batch,
     buckets_of,
     record_type,
+    signature_schema,
     work_name,
 )
-from pipelines.stages.dedup.sources import SIGNATURES, SourceShard, signature_schema, signature_values
+from pipelines.stages.dedup.paragraphs import ParagraphRemover
 
 KEY_SCHEMA = pa.schema([pa.field("key", pa.uint64(), nullable=False), pa.field("row", pa.uint32(), nullable=False)])
 
-# Each run compares so many documents of each shard with datasketch, none of them longer.
-_SAMPLE_ROWS, _SAMPLE_BYTES = 2, 1 << 20
 _ROWS_PER_BATCH = 8192
 
 
@@ -57,54 +55,55 @@ class _Signed(NamedTuple):
     is_emptied: npt.NDArray[np.bool_]
 
 
-def sign_shard(shard: SourceShard, context: tuple[DedupConfig, int, str]) -> TaskResult:
+def sign_shard(shard: SourceShard, corpus: Corpus) -> TaskResult:
     """Write the records, the ids and the keys of a shard of documents; with `write_signatures` also the signatures."""
-    config, buckets, output = context
-    keys_name = work_name("keys", shard.index, "buckets")
-    records, ids = [np.empty(0, record_type(config.num_perm))], [np.empty(0, np.uint8)]
+    config, buckets = corpus.config, corpus.buckets
+    all_records, ids = [np.empty(0, record_type(config.num_perm))], [np.empty(0, np.uint8)]
     values = [np.empty((0, config.num_perm), np.uint32)]
+    bands = choose_bands(config.num_perm, config.threshold)
     rows = id_end = 0
     counts = Counter[str]()
-    with write_buckets(storage.join(output, keys_name), KEY_SCHEMA) as written:
-        for signed in _read_signatures(shard) if shard.signatures else _sign_documents(shard, config, output):
-            count = signed.documents.num_rows
-            numbers = np.arange(rows, rows + count)
-            text_rows, texts = numbers[~signed.is_emptied], signed.text_hashes[~signed.is_emptied, 0]
-            written.writer.write(bucket_batch(KEY_SCHEMA, texts, text_rows), buckets_of(texts, buckets))
-            keys = band_keys(signed.values, *choose_bands(config.num_perm, config.threshold))[signed.has_words]
-            band_rows, bands = numbers[signed.has_words].repeat(keys.shape[1]), keys.reshape(-1)
-            written.writer.write(bucket_batch(KEY_SCHEMA, bands, band_rows), buckets + buckets_of(bands, buckets))
+    with write_buckets(corpus.path("keys", shard.index, "buckets"), KEY_SCHEMA) as written:
+        for signed in _read_signatures(shard) if shard.signatures else _sign_documents(shard, corpus):
+            numbers = np.arange(rows, rows + signed.documents.num_rows)
+            texts = signed.text_hashes[~signed.is_emptied, 0]
+            written.writer.write(
+                bucket_batch(KEY_SCHEMA, texts, numbers[~signed.is_emptied]), buckets_of(texts, buckets)
+            )
+            keys = band_keys(signed.values, *bands)[signed.has_words]
+            key_rows, keys = numbers[signed.has_words].repeat(keys.shape[1]), keys.reshape(-1)
+            written.writer.write(bucket_batch(KEY_SCHEMA, keys, key_rows), buckets + buckets_of(keys, buckets))
             encoded = [id.encode() for id in signed.documents.column("id").to_pylist()]
-            id_ends = id_end + np.cumsum([len(id) for id in encoded])
-            batch_records, unreadable = _records(signed, id_ends)
-            records.append(batch_records)
-            counts.update(+unreadable)
             ids.append(np.frombuffer(b"".join(encoded), np.uint8))
+            records = np.empty(len(numbers), record_type(config.num_perm))
+            records["sketch"] = signed.values[:, : records["sketch"].shape[1]].astype(np.uint8)
+            records["text_hash"], records["has_words"] = signed.text_hashes, signed.has_words
+            records["id_end"] = id_end + np.cumsum([len(id) for id in encoded])
+            for field, column, missing in (("score", "score", NO_SCORE), ("created", "created_utc", NO_DATE)):
+                kind = pa.from_numpy_dtype(records[field].dtype)
+                records[field], unreadable = _ranking_column(signed.documents, column, kind, missing)
+                if unreadable:
+                    counts["unreadable_scores" if field == "score" else "unreadable_dates"] += unreadable
+            all_records.append(records)
             if config.write_signatures and not shard.is_earlier:
                 values.append(signed.values)
-            rows, id_end = rows + count, int(id_ends[-1])
-            progress.advance(count)
+            rows, id_end = rows + len(numbers), int(records["id_end"][-1])
+            progress.advance(len(numbers))
     files = (
-        shards.write_array(output, work_name("records", shard.index, "npy"), np.concatenate(records)),
-        shards.write_array(output, work_name("ids", shard.index, "npy"), np.concatenate(ids)),
-        shards.write_array(output, work_name("values", shard.index, "npy"), np.concatenate(values)),
-        written.entry(keys_name),
+        corpus.write_array("records", shard.index, np.concatenate(all_records)),
+        corpus.write_array("ids", shard.index, np.concatenate(ids)),
+        corpus.write_array("values", shard.index, np.concatenate(values)),
+        written.entry(work_name("keys", shard.index, "buckets")),
     )
     return TaskResult(counts=dict(counts), files=files)
 
 
-def _sign_documents(shard: SourceShard, config: DedupConfig, output: str) -> Iterator[_Signed]:
-    remover = ParagraphRemover(shard, config, output)
-    is_checked = False
+def _sign_documents(shard: SourceShard, corpus: Corpus) -> Iterator[_Signed]:
+    config, remover = corpus.config, ParagraphRemover(shard, corpus)
     for original in inputs.read_documents(shard.require_documents(), Drops()):
         if original.num_rows:
             batch, is_emptied = remover(original)
-            texts = batch.column("text")
-            signed = sign(texts, config.ngram, config.num_perm, config.seed)
-            if not is_checked:
-                rows = np.flatnonzero(np.asarray(pc.binary_length(texts)) < _SAMPLE_BYTES)[:_SAMPLE_ROWS]
-                check_sample(texts.take(pa.array(rows)), signed.values[rows], config.ngram, config.seed)
-            is_checked = True
+            signed = sign(batch.column("text"), config.ngram, config.num_perm, config.seed)
             yield _Signed(batch, signed.text_hashes, signed.values, signed.shingles > 0, is_emptied)
 
 
@@ -115,30 +114,16 @@ def _read_signatures(shard: SourceShard) -> Iterator[_Signed]:
         if batch.num_rows:
             text_hashes = np.frombuffer(b"".join(batch.column("text_hash").to_pylist()), "<u8").reshape(-1, 2)
             has_words = batch.column("has_words").to_numpy(zero_copy_only=False)
-            values = signature_values(batch.column("minhash"))
+            values = np.asarray(batch.column("minhash").flatten()).reshape(batch.num_rows, -1)
             yield _Signed(batch, text_hashes, values, has_words, np.zeros(batch.num_rows, bool))
 
 
-def _records(signed: _Signed, id_ends: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], Counter[str]]:
-    """Return the records of documents, and how many scores and dates are not used."""
-    records = np.empty(signed.documents.num_rows, record_type(signed.values.shape[1]))
-    records["sketch"] = signed.values[:, : records["sketch"].shape[1]].astype(np.uint8)
-    records["text_hash"] = signed.text_hashes
-    records["has_words"] = signed.has_words
-    records["score"], bad_scores = _ranking_column(signed.documents, "score", pa.float64(), NO_SCORE)
-    records["created"], bad_dates = _ranking_column(signed.documents, "created_utc", pa.int64(), NO_DATE)
-    records["id_end"] = id_ends
-    return records, Counter(unreadable_scores=bad_scores, unreadable_dates=bad_dates)
-
-
-def write_signatures(shard: int, is_kept: npt.NDArray[np.bool_], context: tuple[DedupConfig, Corpus]) -> FileEntry:
+def write_signatures(shard: int, is_kept: npt.NDArray[np.bool_], corpus: Corpus) -> FileEntry:
     """Write the signatures of the documents of a shard that are kept, in their order."""
-    config, corpus = context
-    kept = np.flatnonzero(is_kept)
-    records = Records(corpus)
-    values = storage.read_array(storage.join(corpus.output, work_name("values", shard, "npy")))
-    schema = signature_schema(config)
+    records, values = Records(corpus), corpus.read_array("values", shard)
+    schema = signature_schema(corpus.config)
     with shards.write_shard(corpus.output, shards.shard_name(SIGNATURES, shard), schema, repetitive=()) as written:
+        kept = np.flatnonzero(is_kept)
         for start in range(0, len(kept), _ROWS_PER_BATCH):
             rows = kept[start : start + _ROWS_PER_BATCH]
             numbers = rows + corpus.starts[shard]
@@ -150,7 +135,7 @@ def write_signatures(shard: int, is_kept: npt.NDArray[np.bool_], context: tuple[
                 pa.array(created, mask=created == NO_DATE),
                 pa.array([row.tobytes() for row in records.take(numbers, "text_hash")], pa.binary(16)),
                 pa.array(records.take(numbers, "has_words")),
-                pa.FixedSizeListArray.from_arrays(flat, config.num_perm),
+                pa.FixedSizeListArray.from_arrays(flat, corpus.config.num_perm),
             ]
             written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
     return written.entry

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +17,6 @@ from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResul
 from pipelines.records import inputs, shards
 from pipelines.records.data_card import DATA_CARD, write_data_card
 from pipelines.records.document_filter import DropReason, filter_shard
-from pipelines.stages.dedup.candidates import (
-    count_new,
-    find_candidates,
-    find_copies,
-    find_more,
-    mark_candidates,
-    mark_copies,
-)
 from pipelines.stages.dedup.clusters import (
     CLUSTERS,
     KEPT_KIND,
@@ -38,20 +29,27 @@ from pipelines.stages.dedup.clusters import (
     write_cluster_rows,
 )
 from pipelines.stages.dedup.config import DedupConfig
+from pipelines.stages.dedup.documents import Corpus, Records, SourceShard, count_documents, open_earlier
+from pipelines.stages.dedup.pairs import (
+    count_new,
+    find_candidates,
+    find_copies,
+    find_more,
+    mark_candidates,
+    mark_copies,
+    verify_pairs,
+    write_shingles,
+)
 from pipelines.stages.dedup.paragraphs import (
     PARAGRAPHS,
     ParagraphRemover,
     count_paragraphs,
     join_frequent,
     sum_paragraphs,
-    write_examples,
     write_paragraphs,
 )
-from pipelines.stages.dedup.records import Corpus, Records, count_documents
 from pipelines.stages.dedup.report import PAGE, ShardReport, choose_documents, read_earlier, write_report
 from pipelines.stages.dedup.signatures import sign_shard, write_signatures
-from pipelines.stages.dedup.sources import SourceShard, open_earlier
-from pipelines.stages.dedup.verification import verify_pairs, write_shingles
 
 STAGE = Stage("dedup", 2, (CLUSTERS, PARAGRAPHS, PAGE, DATA_CARD))
 
@@ -91,44 +89,40 @@ def dedup(
     with stage_run(STAGE, config, inputs=prints, output=output, options=options) as run:
         if not run.finished:
             with options.executor.persistent_workers():
-                _run_phases(config, own, earlier, buckets, None if earlier else source.records, run)
+                corpus = Corpus(config, run.output, len(own), buckets)
+                _run_phases(corpus, own, earlier, None if earlier else source.records, run)
         return run.finish()
 
 
 def _run_phases(
-    config: DedupConfig,
-    own: list[SourceShard],
-    earlier: list[SourceShard],
-    buckets: int,
-    records: int | None,
-    run: StageRun,
+    corpus: Corpus, own: list[SourceShard], earlier: list[SourceShard], records: int | None, run: StageRun
 ) -> None:
-    sources = own + earlier
+    config, sources = corpus.config, own + earlier
     # A resumed run goes by the number of its first tasks, even if files of an earlier corpus were deleted meanwhile.
-    run.once("plan", lambda: TaskResult(files=(shards.write_array(run.output, _PLAN, np.array([buckets])),)), work=True)
+    plan = np.array([corpus.buckets])
+    run.once("plan", lambda: TaskResult(files=(shards.write_array(run.output, _PLAN, plan),)), work=True)
     buckets = int(storage.read_array(storage.join(run.output, _PLAN))[0])
-    plan = (config, buckets, run.output)
+    corpus = dataclasses.replace(corpus, buckets=buckets)
 
-    def map_parts(phase: str, function: Callable[..., TaskResult], parts: int, context: Any) -> list[ShardEntry]:
+    def map_parts(phase: str, function: Callable[..., TaskResult], parts: int) -> list[ShardEntry]:
         items = range(parts)
-        return run.map(function, items, context, phase=phase, name=_part_name, total=parts, unit="parts", work=True)
+        return run.map(function, items, corpus, phase=phase, name=_part_name, total=parts, unit="parts", work=True)
 
     if config.paragraphs is not None:
-        counted = run.map(count_paragraphs, own, plan, phase="paragraphs", work=True, total=records)
-        parts = _parts(counted, buckets)
-        limits = (config.paragraphs, len(own), parts, buckets, run.output)
-        map_parts("frequent-paragraphs", sum_paragraphs, parts, limits)
-        run.once("frequent", lambda: join_frequent(parts, run.output), work=True)
-    run.map(sign_shard, sources, plan, phase="signatures", work=True, total=records)
+        counted = run.map(count_paragraphs, own, corpus, phase="paragraphs", work=True, total=records)
+        corpus = dataclasses.replace(corpus, paragraph_parts=_parts(counted, buckets))
+        map_parts("frequent-paragraphs", sum_paragraphs, corpus.paragraph_parts)
+        run.once("frequent", lambda: join_frequent(corpus), work=True)
+    run.map(sign_shard, sources, corpus, phase="signatures", work=True, total=records)
     starts = count_documents(len(sources), run.output)
     key_parts = max(1, min(buckets, -(-starts[-1] // _TASK_DOCUMENTS)))
-    corpus = Corpus(run.output, starts, own_shards=len(own), buckets=buckets, key_parts=key_parts)
+    corpus = dataclasses.replace(corpus, starts=starts, key_parts=key_parts)
 
-    copies = map_parts("copies", find_copies, key_parts, corpus)
+    copies = map_parts("copies", find_copies, key_parts)
     run.once("copy-marks", lambda: mark_copies(corpus), work=True)
-    pairs = map_parts("candidates", find_candidates, key_parts, (config.threshold, corpus))
+    pairs = map_parts("candidates", find_candidates, key_parts)
     run.once("candidate-marks", lambda: mark_candidates(corpus), work=True)
-    run.map(write_shingles, sources, (config, corpus), phase="shingles", work=True, total=corpus.documents)
+    run.map(write_shingles, sources, corpus, phase="shingles", work=True, total=corpus.documents)
 
     # In a large bucket a document is not compared with one that only follows a better, near one. If that is dropped,
     # the follower may be kept, and is compared in a further round, until all that are kept have been compared.
@@ -136,24 +130,23 @@ def _run_phases(
     open_documents = 1
     while open_documents:
         corpus = dataclasses.replace(corpus, pair_parts=(*corpus.pair_parts, _parts(pairs, buckets)))
-        context = (config.threshold, corpus)
-        near += map_parts(f"verification-{corpus.round}", verify_pairs, corpus.pair_parts[-1], context)
+        near += map_parts(f"verification-{corpus.round}", verify_pairs, corpus.pair_parts[-1])
         run.once(f"decisions-{corpus.round}", functools.partial(decide, corpus), work=True)
         if open_documents := count_new(corpus):
-            pairs = map_parts(f"candidates-{corpus.round + 1}", find_more, key_parts, context)
+            pairs = map_parts(f"candidates-{corpus.round + 1}", find_more, key_parts)
     corpus = dataclasses.replace(corpus, groups=_parts([*near, *copies], len(sources)))
-    map_parts("kept", choose_kept, corpus.groups, corpus)
-    map_parts("clusters", gather_clusters, corpus.groups, corpus)
+    map_parts("kept", choose_kept, corpus.groups)
+    map_parts("clusters", gather_clusters, corpus.groups)
     run.once("report-choice", lambda: choose_documents(corpus), work=True)
-    entries = run.map(_filter_shard, own, (config, corpus), work=True, total=corpus.own_documents)
+    entries = run.map(_filter_shard, own, corpus, work=True, total=corpus.own_documents)
     run.once("documents", lambda: result_files(entries))
     if earlier:
         run.map(read_earlier, earlier, corpus, phase="report-texts", work=True)
     run.once("list", lambda: join_clusters(corpus))
     run.once("card", lambda: write_data_card(run.output, STAGE.name))
-    run.once("report", lambda: write_report(config, corpus, entries))
+    run.once("report", lambda: write_report(corpus, entries))
     if config.paragraphs is not None:
-        run.once("paragraph-list", lambda: write_paragraphs(len(own), run.output))
+        run.once("paragraph-list", lambda: write_paragraphs(corpus))
 
 
 def _parts(entries: Sequence[ShardEntry], most: int) -> int:
@@ -166,8 +159,7 @@ def _part_name(part: int) -> str:
     return f"part-{part:05d}"
 
 
-def _filter_shard(shard: SourceShard, context: tuple[DedupConfig, Corpus]) -> TaskResult:
-    config, corpus = context
+def _filter_shard(shard: SourceShard, corpus: Corpus) -> TaskResult:
     index = shard.index
     members = read_members(corpus, index)
     dropped = members.filter(pc.not_equal(members["kind"], KEPT_KIND))
@@ -175,7 +167,7 @@ def _filter_shard(shard: SourceShard, context: tuple[DedupConfig, Corpus]) -> Ta
     kept_ids = Records(corpus).ids(dropped["kept"].to_numpy())
     kinds = [KINDS[kind] for kind in dropped["kind"].to_pylist()]
     reasons = {row: DropReason(f"{kind}_duplicate", id) for row, kind, id in zip(rows, kinds, kept_ids, strict=True)}
-    remover, report = ParagraphRemover(shard, config, corpus.output), ShardReport(corpus, index)
+    remover, report = ParagraphRemover(shard, corpus), ShardReport(corpus, index)
     rows_read = 0
 
     def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
@@ -191,11 +183,11 @@ def _filter_shard(shard: SourceShard, context: tuple[DedupConfig, Corpus]) -> Ta
 
     result = filter_shard(shard.require_documents(), corpus.output, decide)
     files, counts = (*report.write(), write_cluster_rows(corpus, index), *result.files), {}
-    if config.paragraphs is not None:
-        files += (write_examples(remover, index, corpus.output),)
+    if corpus.config.paragraphs is not None:
+        files += (remover.write_examples(),)
         counts = {"paragraphs_removed": remover.removed, "documents_with_removed_paragraphs": remover.changed}
-    if config.write_signatures:
+    if corpus.config.write_signatures:
         is_kept = np.ones(corpus.starts[index + 1] - corpus.starts[index], bool)
         is_kept[list(reasons)] = False
-        files += (write_signatures(index, is_kept, context),)
+        files += (write_signatures(index, is_kept, corpus),)
     return dataclasses.replace(result, counts=counts, files=files)

@@ -18,9 +18,10 @@ from pipelines.algorithms.blocks.model import BlockModel, Choice, choose_blocks,
 from pipelines.algorithms.blocks.page import ParsedPage, parse_page
 from pipelines.algorithms.blocks.tags import NAMES as TAG_NAMES
 from pipelines.algorithms.blocks.values import Floats
-from pipelines.algorithms.web.urls import id_of_url
+from pipelines.algorithms.web.urls import id_of_url, is_url_id
 from pipelines.errors import InputError, UsageError
 from pipelines.records import shards
+from pipelines.records.document_filter import count_words
 from pipelines.stages.extract.child import RawPage, extract_text
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.extractors import MODEL, Extracted, block_text, extractor_of
@@ -45,7 +46,6 @@ GROUPS = {
 _OTHER_GROUP = "text"
 _SHOWN_GROUPS = 3
 _BLOCK_CHARACTERS = 2000
-_URL_OR_ID = re.compile("[0-9a-f]{32}|https?://.+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +104,7 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> Expl
         return extracted
 
     text = extract_text(extract_and_remember, raw) if isinstance(raw, RawPage) else raw
-    words = len(text.text.split())
+    words = count_words(text.text)
     reason, detail = drop_reason(text, words, config)
     why_nothing = None
     blocks: tuple[ExplainedBlock, ...] = ()
@@ -130,7 +130,7 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> Expl
 
 def is_file(target: str) -> bool:
     """Return whether what is to be explained is named like a file, not by the URL or id of a page of the web."""
-    return not _URL_OR_ID.fullmatch(target) or (target.isalnum() and storage.is_file(target))
+    return storage.is_file(target) if is_url_id(target) else not target.startswith(("http://", "https://"))
 
 
 def group_of(feature: str) -> str:

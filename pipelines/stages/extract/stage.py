@@ -19,6 +19,7 @@ from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_r
 from pipelines.errors import UsageError
 from pipelines.records import inputs, shards
 from pipelines.records.data_card import DATA_CARD, write_data_card
+from pipelines.records.document_filter import count_words
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import DOCUMENT_SCHEMA, DROPPED_SCHEMA
 from pipelines.stages.extract.child import Limits, PageReader, PageText
@@ -200,7 +201,7 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
                 _keep_earlier(page, page.earlier, kept.writer, drops)
                 progress.advance()
                 continue
-            words = len(extracted.text.split())
+            words = count_words(extracted.text)
             reason, detail = drop_reason(extracted, words, config)
             if page.earlier is None:
                 tally.add(page, extracted, words, reason)

@@ -19,7 +19,9 @@ class FilterConfig:
     rule: tuple[str, ...] = option((), "Further rule, by name: of any profile, or a function in the file of --rules.")
     set: tuple[str, ...] = option((), "Other threshold, as RULE=VALUE; RULE=off leaves a rule out.")
     language: tuple[str, ...] = option((), "Keep only texts in this language (ISO 639-1, such as en).")
-    language_score: float = option(0.0, "With --language, the least certainty of the language.", minimum=0, maximum=1)
+    language_score: float = option(
+        0.0, "Minimum probability of the language.", minimum=0, maximum=1, only_with="language"
+    )
     quality_alpha: float = option(
         9.0,
         "With a quality model, alpha of the Pareto distribution: a larger one keeps fewer documents of a low score.",

@@ -23,7 +23,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -40,6 +39,7 @@ from pipelines.progress import Progress, show_progress
 from pipelines.records import inputs
 from pipelines.records.document_split import document_keys, hash_keys
 from pipelines.records.drops import Drops
+from pipelines.records.tally import LowestHashes
 from pipelines.records.text_columns import slices_within, text_arrays
 
 ALPHA = 9.0
@@ -57,9 +57,6 @@ _WEIGHTS, _CARD = "weights.npy", "card.json"
 
 _Floats = npt.NDArray[np.float64]
 _Buckets = npt.NDArray[np.int32]
-# The hash of the id of a document, and the bucket of each of its words.
-_Document = tuple[int, _Buckets]
-_hash_of = operator.itemgetter(0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,25 +182,24 @@ def _hash_words(texts: pa.StringArray) -> Iterator[tuple[_Buckets, npt.NDArray[n
         yield (words.hashes >> np.uint64(64 - _BUCKET_BITS)).astype(np.int32), words.documents
 
 
-def _sample(source: inputs.DocumentInput, seed: int, documents: int, progress: Progress) -> tuple[list[_Document], int]:
-    """Return the documents with the lowest hashes, in this order, and the number of all that have words."""
-    sample: list[_Document] = []
-    total, bound = 0, 1 << 64
+def _sample(
+    source: inputs.DocumentInput, seed: int, documents: int, progress: Progress
+) -> tuple[list[tuple[int, _Buckets]], int]:
+    """Return the documents with the lowest hashes of their ids, in this order, and the number of all with words.
+
+    A document is its hash, and the bucket of each of its words.
+    """
+    sample, total = LowestHashes(documents), 0
     for shard in source.shards:
         for batch in inputs.read_documents(shard, Drops()):
-            hashes = hash_keys(document_keys(batch, shard), f"quality sample {seed}").tolist()
-            first = 0
+            hashes = iter(hash_keys(document_keys(batch, shard), f"quality sample {seed}").tolist())
             for buckets, bounds in _hash_words(batch.column("text")):
-                for number, (begin, end) in enumerate(itertools.pairwise(bounds.tolist()), first):
+                for (begin, end), hash in zip(itertools.pairwise(bounds.tolist()), hashes):  # noqa: B905
                     total += end > begin
-                    if end > begin and hashes[number] < bound:
-                        sample.append((hashes[number], buckets[begin:end].copy()))
-                first += len(bounds) - 1
-                if len(sample) > documents + documents // 4:
-                    sample = sorted(sample, key=_hash_of)[:documents]
-                    bound = sample[-1][0]
+                    if end > begin and sample.accepts(hash):
+                        sample.add(hash, buckets[begin:end].copy())
             progress.advance(batch.num_rows)
-    return sorted(sample, key=_hash_of)[:documents], total
+    return sample.pairs(), total
 
 
 def _train(sides: Sequence[list[_Buckets]], seed: int, progress: Progress) -> npt.NDArray[np.float32]:

@@ -38,6 +38,8 @@ _OWN = "own."
 OTHER_REASONS = ("empty_text", "language", "low_quality")
 _LINE_NAMES, _NAMES = tuple(LINE_STATISTICS), tuple(STATISTICS)
 
+Values = npt.NDArray[np.float64]
+
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A document is dropped for the reason `name` if its statistic is below `min` or above `max`."""
@@ -55,7 +57,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         assert bound is not None
         return bound
 
-    def fails(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    def fails(self, values: Values) -> npt.NDArray[np.bool_]:
         """Return which documents are dropped."""
         return values > self.bound if self.min is None else values < self.bound
 
@@ -87,7 +89,7 @@ class Judgement(NamedTuple):
 
     texts: pa.Array
     removed_lines: npt.NDArray[np.int32]
-    values: list[tuple[Rule, npt.NDArray[np.float64]]]
+    values: list[tuple[Rule, Values]]
 
     def reasons(self) -> list[DropReason | None]:
         """Return for each document the first rule that drops it, None if there is none."""
@@ -127,7 +129,7 @@ class RuleSet:
         """Apply all rules to documents."""
         texts = batch.column("text")
         removed = np.zeros(len(texts), np.int32)
-        values: list[tuple[Rule, npt.NDArray[np.float64]]] = []
+        values: list[tuple[Rule, Values]] = []
         table = of_lines = None
         for lines, rules in self.steps:
             if lines is not None:
@@ -146,9 +148,7 @@ class RuleSet:
                     values.append((rule, self._own_values(rule.statistic, texts, table, batch)))
         return Judgement(texts, removed, values)
 
-    def _own_values(
-        self, name: str, texts: pa.Array, table: npt.NDArray[np.float64], batch: pa.RecordBatch
-    ) -> npt.NDArray[np.float64]:
+    def _own_values(self, name: str, texts: pa.Array, table: Values, batch: pa.RecordBatch) -> Values:
         assert self.own_file is not None
         name = name.removeprefix(_OWN)
         function = own_functions(self.own_file, self.own_source)[name]

@@ -1,8 +1,12 @@
-"""Drops documents by rules, by language and by quality, each with the value that decided."""
+"""Drops documents by rules, by language and by quality, each with the value that decided.
+
+`explain` and `sample_funnel` show what would be dropped, without writing anything.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,18 +16,20 @@ import pyarrow.compute as pc
 
 from pipelines.engine.config import check_known
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
-from pipelines.errors import UsageError
-from pipelines.records import inputs
+from pipelines.errors import InputError, UsageError
+from pipelines.records import inputs, shards
 from pipelines.records.data_card import DATA_CARD, write_data_card
-from pipelines.records.document_filter import DropReason, filter_shard
+from pipelines.records.document_filter import DropReason, filter_shard, urls_of
 from pipelines.records.document_split import document_keys
+from pipelines.records.drops import Drops
+from pipelines.records.tally import Tally
 from pipelines.stages.filter.config import FilterConfig
 from pipelines.stages.filter.languages import CODES, identify
 from pipelines.stages.filter.quality import ALPHA, QualityModel, draw_thresholds
-from pipelines.stages.filter.report import Tally, write_report
-from pipelines.stages.filter.rules import Judgement, RuleSet, load_rules
+from pipelines.stages.filter.report import tally_documents, write_report
+from pipelines.stages.filter.rules import OTHER_REASONS, Judgement, RuleSet, load_rules
 
-STAGE = Stage("filter", 1, (DATA_CARD,))
+STAGE = Stage("filter", 2, (DATA_CARD,))
 
 
 class Decisions(NamedTuple):
@@ -49,8 +55,6 @@ class DocumentFilter:
         """Read the files of the user's own rules and of a model; raise UsageError for options that do not fit."""
         for language in config.language:
             check_known(language, CODES, "language", "--language")
-        if config.language_score and not config.language:
-            raise UsageError("--language-score needs --language: the languages to keep")
         if config.quality_alpha != ALPHA and not quality_model:
             raise UsageError("--quality-alpha needs --quality-model: what gives documents their quality")
         rule_set = load_rules(config.profile, config.rule, config.set, rules)
@@ -112,9 +116,10 @@ def filter(
     identities = {"documents": source.fingerprint, **document_filter.fingerprints}
     with stage_run(STAGE, config, inputs=identities, output=output, options=options) as run:
         if not run.finished:
+            indexes = [shard.index for shard in source.shards]
             run.map(_filter_shard, source.shards, (document_filter, run.output), total=source.records)
             run.once("card", lambda: write_data_card(run.output, STAGE.name))
-            run.once("report", lambda: write_report(run.output, [shard.index for shard in source.shards]))
+            run.once("report", lambda: write_report(run.output, indexes, document_filter.rules.rules))
         return run.finish()
 
 
@@ -129,7 +134,7 @@ def with_columns(batch: pa.RecordBatch, columns: dict[str, Any]) -> pa.RecordBat
 
 def _filter_shard(shard: inputs.DocumentShard, context: tuple[DocumentFilter, str]) -> TaskResult:
     document_filter, output = context
-    tally = Tally(document_filter.rules.rules)
+    tally = Tally()
     removed = 0
 
     def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
@@ -137,11 +142,69 @@ def _filter_shard(shard: inputs.DocumentShard, context: tuple[DocumentFilter, st
         decided, reasons, judgement = document_filter.decide(batch, shard)
         is_kept = np.array([reason is None for reason in reasons], np.bool_)
         removed += int(judgement.removed_lines[is_kept].sum())
-        tally.add(batch, judgement.values, decided, reasons)
+        tally_documents(tally, batch, judgement.values, decided, reasons)
         return decided, reasons
 
     empty = pa.RecordBatch.from_pylist([], inputs.document_schema(shard))
     schema = document_filter.decide(empty, shard).documents.schema
     result = filter_shard(shard, output, decide, schema)
-    entry = tally.write(output, shard.index)
+    entry = tally.write(output, shards.shard_name("report", shard.index, "json"))
     return dataclasses.replace(result, files=(*result.files, entry), counts={**result.counts, "removed_lines": removed})
+
+
+def explain(document_filter: DocumentFilter, source: inputs.DocumentInput, query: str) -> dict[str, Any]:
+    """Return what the rules say of the document with an id or URL; raise InputError if there is none.
+
+    `values` has every rule with the value of the document and whether it drops it, `measured` what else is known of the
+    text, `reason` and `detail` why it is dropped, None if it is kept.
+    """
+    for shard in source.shards:
+        for batch in inputs.read_documents(shard, Drops()):
+            is_url = pa.array([url == query for url in urls_of(batch)], pa.bool_())
+            matches = pc.or_(pc.equal(batch.column("id"), query), is_url)
+            if not pc.any(matches).as_py():
+                continue
+            decided, [reason], judgement = document_filter.decide(batch.filter(matches)[:1], shard)
+            [row] = decided.drop_columns(["text"]).to_pylist()
+            measured = ["removed_lines", "language", "language_score", *(["quality"] if "quality" in row else [])]
+            return {
+                "id": row["id"],
+                "url": urls_of(decided)[0],
+                "values": [
+                    {"rule": rule.name, "statistic": rule.statistic, "value": float(values[0]), "min": rule.min,
+                     "max": rule.max, "drops": bool(rule.fails(values)[0]), "source": rule.source}
+                    for rule, values in judgement.values
+                ],
+                "measured": {name: row[name] for name in measured},
+                "reason": reason.reason if reason else None,
+                "detail": reason.detail if reason else None,
+            }  # fmt: skip
+    raise InputError(f"{query}: no document has this id or URL")
+
+
+def sample_funnel(document_filter: DocumentFilter, source: inputs.DocumentInput, count: int) -> dict[str, Any]:
+    """Return what would be dropped of `count` documents, the first ones of each shard; raise InputError for none.
+
+    These are the numbers of `documents` and of their `bytes`, the `kept_bytes`, and the documents `dropped` for each
+    reason, in the order of the rules. Where a shard has fewer than its share, later ones give more.
+    """
+    dropped: Counter[str] = Counter()
+    total = size = kept = 0
+    for number, shard in enumerate(source.shards):
+        share = -(-(count - total) // (len(source.shards) - number))
+        for batch in inputs.read_documents(shard, Drops()) if share else ():
+            batch = batch[:share]
+            decided, reasons, _ = document_filter.decide(batch, shard)
+            dropped.update(reason.reason for reason in reasons if reason)
+            is_kept = pa.array([reason is None for reason in reasons], pa.bool_())
+            size += pc.sum(pc.binary_length(batch.column("text"))).as_py() or 0
+            kept += pc.sum(pc.binary_length(decided.column("text")).filter(is_kept)).as_py() or 0
+            total += batch.num_rows
+            share -= batch.num_rows
+            if not share:
+                break
+    if not total:
+        raise InputError("the input has no documents")
+    order = dict.fromkeys([*(rule.name for rule in document_filter.rules.rules), *OTHER_REASONS])
+    reasons_dropped = {name: dropped[name] for name in order if dropped[name]}
+    return {"documents": total, "bytes": size, "kept_bytes": kept, "dropped": reasons_dropped}

@@ -97,40 +97,38 @@ class Reference:
 
 @dataclasses.dataclass(frozen=True)
 class ReferenceSource:
-    """A reference to index: what its tasks read, a hash of its content, and its size."""
+    """A reference: the texts that tasks read to index it, with their size, or an earlier result with its index."""
 
-    shards: tuple[DumpPart | inputs.DocumentShard, ...]
     fingerprint: str
-    size_bytes: int
+    shards: tuple[DumpPart | inputs.DocumentShard, ...] = ()
+    size_bytes: int = 0
+    stored: inputs.StageFolder | None = None
 
     def prepare(self, run: StageRun) -> Reference:
-        """Write the index into the output folder; raise InputError if no article has an n-gram."""
-        parts = min(article_index.MAX_PARTS, 1 << (self.size_bytes // _PART_BYTES).bit_length())
-        items, context = list(enumerate(self.shards)), (parts, run.output)
-        entries = run.map(_spread_ngrams, items, context, name=_shard_name, phase=_PHASE, work=True, unit="articles")
-        if not any(entry.counts["reference_ngrams"] for entry in entries):
-            raise InputError(f"--reference: no article has {NGRAM} words; name a dump of articles, or their texts")
-        run.once("titles", lambda: result_files(entries))
-        parts_context = (entries, run.output)
-        run.map(_build_part, range(parts), parts_context, name=_part_name, phase="index", total=parts, unit="parts")
-        return _reference_of(entries, parts, run.output)
+        """Write the index into the output folder, or verify the checksums of a stored one.
 
-
-@dataclasses.dataclass(frozen=True)
-class StoredReference:
-    """The result of an earlier run of the stage, with the index of a reference."""
-
-    stage: inputs.StageFolder
-    fingerprint: str
-    size_bytes = 0
-
-    def prepare(self, run: StageRun) -> Reference:
-        """Return the index, with its checksums verified; raise DamagedShardError if a file is damaged."""
-        parts = self.stage.files("reference-")
-        files = [*parts, *self.stage.files("titles-")]
-        run.map(_verify, files, name=lambda file: file.name, phase="check", work=True, total=len(files), unit="files")
-        entries = [entry for entry in self.stage.manifest.shards if entry.phase == _PHASE]
-        return _reference_of(entries, len(parts), self.stage.path)
+        Raises InputError if no article has an n-gram, DamagedShardError if a file of a stored index is damaged.
+        """
+        if self.stored:
+            files = self.stored.files("reference-")
+            folder, parts = self.stored.path, len(files)
+            files += self.stored.files("titles-")
+            run.map(
+                _verify, files, name=lambda file: file.name, phase="check", work=True, total=len(files), unit="files"
+            )
+            entries = [entry for entry in self.stored.manifest.shards if entry.phase == _PHASE]
+        else:
+            folder, parts = run.output, min(article_index.MAX_PARTS, 1 << (self.size_bytes // _PART_BYTES).bit_length())
+            items, context = list(enumerate(self.shards)), (parts, folder)
+            entries = run.map(
+                _spread_ngrams, items, context, name=_shard_name, phase=_PHASE, work=True, unit="articles"
+            )
+            if not any(entry.counts["reference_ngrams"] for entry in entries):
+                raise InputError(f"--reference: no article has {NGRAM} words; name a dump of articles, or their texts")
+            run.once("titles", lambda: result_files(entries))
+            index = (entries, folder)
+            run.map(_build_part, range(parts), index, name=_part_name, phase="index", total=parts, unit="parts")
+        return Reference(folder, parts, tuple(int(entry.counts["reference_articles"]) for entry in entries))
 
 
 def open_source(paths: Sequence[str]) -> ReferenceSource:
@@ -147,18 +145,14 @@ def open_source(paths: Sequence[str]) -> ReferenceSource:
     )
 
 
-def open_stored(folder: str, stage: str, version: int) -> StoredReference:
+def open_stored(folder: str, stage: str, version: int) -> ReferenceSource:
     """Open the index in a result of this stage; raise InputError if it has none or is of another version."""
     stored = inputs.open_stage(folder, (stage,))
     has_index, built = stored.files("reference-"), stored.manifest.identity.version
     if not has_index or built != version:
         problem = f"is of version {built}, not {version}" if has_index else "has no index of a reference"
         raise InputError(f"{folder}: {problem}; build one with `webtext {stage} --reference`")
-    return StoredReference(stored, stored.fingerprint)
-
-
-def _reference_of(entries: Sequence[ShardEntry], parts: int, folder: str) -> Reference:
-    return Reference(folder, parts, tuple(int(entry.counts["reference_articles"]) for entry in entries))
+    return ReferenceSource(stored.fingerprint, stored=stored)
 
 
 def _verify(file: inputs.InputFile) -> TaskResult:

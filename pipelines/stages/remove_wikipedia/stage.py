@@ -22,7 +22,7 @@ from pipelines.stages.remove_wikipedia.mirror_text import MirrorSigns, read_mirr
 from pipelines.storage.resources import data_path
 
 if TYPE_CHECKING:
-    from pipelines.stages.remove_wikipedia.reference import Reference, ReferenceSource, StoredReference
+    from pipelines.stages.remove_wikipedia.reference import Reference, ReferenceSource
 
 STAGE = Stage("remove-wikipedia", 3, (DATA_CARD,))
 
@@ -94,7 +94,7 @@ def remove_wikipedia(
         return run.finish()
 
 
-def _open_reference(reference: Sequence[str], index: str | None) -> ReferenceSource | StoredReference | None:
+def _open_reference(reference: Sequence[str], index: str | None) -> ReferenceSource | None:
     if not reference and not index:
         return None
     if reference and index:

@@ -91,7 +91,6 @@ def test_the_page_is_part_of_the_result_and_has_the_same_bytes_for_any_workers_a
     assert "report.html" in {file.name for file in read_manifest(str(tmp_path / "one")).files}
     run(documents, tmp_path / "three", workers=3)
     monkeypatch.setattr(report, "_BUCKETS_PER_DOMAIN_BUCKET", 2)
-    monkeypatch.setattr(report, "_CHUNK_DOCUMENTS", 2)
     run(documents, tmp_path / "parts", buckets=7)
     for name in ("three", "parts"):
         assert (tmp_path / name / "report.html").read_text() == page
@@ -100,7 +99,6 @@ def test_the_page_is_part_of_the_result_and_has_the_same_bytes_for_any_workers_a
 def test_what_is_shown_depends_on_the_texts_alone(captured, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "PAIRS", 4)
     monkeypatch.setattr(report, "CLUSTERS", 3)
-    monkeypatch.setattr(report, "_CHUNK_DOCUMENTS", 3)
     rows = corpus()
     for number in range(3):
         run(write(tmp_path / f"in{number}", rows, shards=number + 1), tmp_path / f"out{number}")

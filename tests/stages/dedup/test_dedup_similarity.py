@@ -128,9 +128,9 @@ def test_at_a_low_threshold_the_rounds_of_large_buckets_end_soon(tmp_path, thres
     assert 1 < sum(phase.startswith("verification-") for phase in phases) < 9
 
 
-def test_rounds_over_files_decide_as_one_pass_in_memory_does(tmp_path, monkeypatch):
+def test_rounds_over_files_decide_as_those_in_memory_do(tmp_path, monkeypatch):
     documents = write_corpus(tmp_path / "in", random_corpus(17))
     run(documents, tmp_path / "memory")
-    monkeypatch.setattr(clusters, "_PAIRS_IN_MEMORY", 0)
+    monkeypatch.setattr(clusters, "_PAIRS_IN_MEMORY", -1)
     run(documents, tmp_path / "rounds")
     assert result_files(tmp_path / "rounds") == result_files(tmp_path / "memory")

@@ -17,10 +17,9 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
 from pipelines.records.inputs import open_configured
 from pipelines.stages.filter.config import FilterConfig
-from pipelines.stages.filter.explain import explain, sample_funnel
 from pipelines.stages.filter.quality import train_quality
 from pipelines.stages.filter.rules import load_rules, read_profile
-from pipelines.stages.filter.stage import DocumentFilter
+from pipelines.stages.filter.stage import DocumentFilter, explain, sample_funnel
 from pipelines.stages.filter.stage import filter as filter_documents
 from pipelines.storage.resources import data_names
 from webtext_cli.main import main
@@ -154,15 +153,15 @@ def test_a_document_is_explained_and_a_sample_is_shown_without_writing(documents
     config = FilterConfig(profile=("gopher-quality", "c4"))
     document_filter, source = DocumentFilter.open(config, None, None), open_configured(documents, config, _options())
     explanation = explain(document_filter, source, "http://a.org/bracket")
-    assert (explanation.id, explanation.reason) == ("bracket", "curly_bracket")
-    values = {rule.name: (value, fails) for rule, value, fails in explanation.values}
+    assert (explanation["id"], explanation["reason"]) == ("bracket", "curly_bracket")
+    values = {rule["rule"]: (rule["value"], rule["drops"]) for rule in explanation["values"]}
     assert values["curly_bracket"] == (1.0, True)
     assert values["few_stop_words"] == (8.0, False)
-    assert explain(document_filter, source, "prose").reason is None
+    assert explain(document_filter, source, "prose")["reason"] is None
     with pytest.raises(InputError, match="nothing: no document has this id or URL"):
         explain(document_filter, source, "nothing")
     funnel = sample_funnel(document_filter, source, 3)
-    assert (funnel.documents, funnel.dropped) == (3, {"too_few_words": 1, "few_alphabetic_words": 1})
+    assert (funnel["documents"], funnel["dropped"]) == (3, {"too_few_words": 1, "few_alphabetic_words": 1})
     assert [path.name for path in tmp_path.iterdir()] == ["docs.parquet"]
 
 
@@ -197,7 +196,6 @@ def test_the_report_has_the_documents_near_each_threshold(documents: str, tmp_pa
         ({"language": ("english",)}, "--language: unknown language 'english'"),
         ({"set": ("too_short=nan",)}, "rule too_short: its threshold is nan, which is no finite number"),
         ({"set": ("damaged=inf",)}, "rule damaged: its threshold is inf, which is no finite number"),
-        ({"language_score": 0.5}, "--language-score needs --language"),
         ({"quality_alpha": 5.0}, "--quality-alpha needs --quality-model"),
         ({"profile": ("c4", "webtext", "c4")}, "--profile: c4 is named twice"),
         ({"set": ("too_short=1", "too_short=2")}, "--set too_short=2: too_short is set twice"),
@@ -286,7 +284,7 @@ def test_a_column_url_may_have_another_type(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ["a", "b"], "url": [1, 2], "text": [_PROSE, _GERMAN]}), path)
     config = FilterConfig()
     explanation = explain(DocumentFilter.open(config, None, None), open_configured(path, config, _options()), "2")
-    assert (explanation.id, explanation.url, explanation.measured["language"]) == ("b", "2", "de")
+    assert (explanation["id"], explanation["url"], explanation["measured"]["language"]) == ("b", "2", "de")
 
 
 def test_a_file_of_rules_may_define_dataclasses(documents: str, tmp_path: Path) -> None:
@@ -308,7 +306,7 @@ def test_documents_are_counted_and_dropped_by_what_is_left_of_their_text(tmp_pat
     assert dropped == {"c": "empty_text: None"}
     config = FilterConfig(**settings)
     funnel = sample_funnel(DocumentFilter.open(config, None, None), open_configured(source, config, _options()), 3)
-    assert funnel.dropped == {"empty_text": 1}
+    assert funnel["dropped"] == {"empty_text": 1}
 
 
 def test_a_detail_tells_a_value_from_the_threshold(tmp_path: Path) -> None:
@@ -371,13 +369,14 @@ def test_a_sample_has_as_many_documents_as_it_should(tmp_path: Path) -> None:
     source = dataclasses.replace(source, shards=shards)
     document_filter = DocumentFilter.open(config, None, None)
     wanted = {1: 1, 3: 3, 10: 10, 100: 100, 1000: sum(sizes)}
-    assert {count: sample_funnel(document_filter, source, count).documents for count in wanted} == wanted
+    assert {count: sample_funnel(document_filter, source, count)["documents"] for count in wanted} == wanted
 
 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
         (["--sample", "5"], "--sample needs --dry-run"),
+        (["--language-score", "0.5"], "--language-score has no effect without --language"),
         (["--dry-run", "--output", "x"], "--explain and --dry-run write nothing: leave out --output"),
         (["--explain", "prose", "--overwrite"], "--explain and --dry-run write nothing"),
         (["--explain", "prose", "--dry-run"], "exclude each other"),

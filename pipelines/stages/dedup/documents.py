@@ -1,13 +1,15 @@
-"""What later phases know of a document without reading it again: its rank, its text hash, a sketch of its signature.
+"""The documents that are compared, and what is known of them without reading them again: rank, text hash, a sketch.
 
-A document is a number: its position among all documents, first those of the input, then those of earlier corpora. Ids
-do not serve, because foreign inputs may repeat them.
+These are the documents of the input, and those of earlier corpora, which are read from their texts or from the
+signatures that `--write-signatures` wrote. A document is a number: its position among all documents, first those of the
+input, then those of earlier corpora. Ids do not serve, because foreign inputs may repeat them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,13 +22,103 @@ import pyarrow.compute as pc
 from pipelines import storage
 from pipelines.algorithms.minhash.pairing import estimated_jaccard
 from pipelines.engine.journal import WORK
-from pipelines.records import shards
-from pipelines.records.buckets import read_bucket
+from pipelines.engine.manifest import FileEntry, has_manifest, read_manifest
+from pipelines.engine.stage import RunOptions
+from pipelines.errors import InputError
+from pipelines.records import inputs, shards
+from pipelines.records.buckets import read_bucket, write_buckets
+from pipelines.records.inputs import DocumentShard, InputFile
+from pipelines.stages.dedup.config import DedupConfig
 
 Numbers = npt.NDArray[np.int64]
+Column = npt.NDArray[Any]
 
+SIGNATURES = "signatures"
+_SETTINGS = b"minhash"
 # They rank last: no score is lower, and no date is later.
 NO_SCORE, NO_DATE = -math.inf, (1 << 63) - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceShard:
+    """Documents that one task reads: from `documents`, their signatures from the file `signatures` if there is one.
+
+    Without `documents`, the shingles of the documents are unknown.
+    """
+
+    index: int
+    documents: DocumentShard | None
+    signatures: InputFile | None = None
+    is_earlier: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return f"documents-{self.index:05d}"
+
+    def require_documents(self) -> DocumentShard:
+        """Return the documents of a shard that has them, as every one of the input does."""
+        assert self.documents is not None
+        return self.documents
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """The files that the task reads."""
+        return self.documents.files if self.documents else (self.signatures,) if self.signatures else ()
+
+
+def open_earlier(
+    folders: Sequence[str], config: DedupConfig, first: int, options: RunOptions
+) -> tuple[list[SourceShard], list[str]]:
+    """Return the shards of earlier corpora, numbered from `first`, and the fingerprint of each corpus."""
+    earlier: list[SourceShard] = []
+    fingerprints = []
+    for folder in folders:
+        if has_manifest(folder) and (files := _stage_files(folder, SIGNATURES)):
+            fingerprints.append(read_manifest(folder).fingerprint())
+            for signatures, texts in zip(files, _stage_files(folder, "documents"), strict=True):
+                _check_settings(signatures, config)
+                number = first + len(earlier)
+                # Only the signatures may have been kept.
+                documents = DocumentShard(number, (texts,)) if storage.exists(texts.path) else None
+                earlier.append(SourceShard(number, documents, signatures, is_earlier=True))
+            continue
+        source = inputs.open_configured(folder, config, options)
+        fingerprints.append(source.fingerprint)
+        for shard in source.shards:
+            earlier.append(SourceShard(first + len(earlier), shard, is_earlier=True))
+    return earlier, fingerprints
+
+
+def _stage_files(folder: str, noun: str) -> list[InputFile]:
+    return inputs.StageFolder(folder, read_manifest(folder)).files(f"{noun}-", ".parquet")
+
+
+def signature_schema(config: DedupConfig) -> pa.Schema:
+    """Return the schema of `signatures-NNNNN.parquet`; its metadata tell how the values were computed."""
+    settings = {"ngram": config.ngram, "num_perm": config.num_perm, "seed": config.seed, "scheme": "affine32"}
+    return pa.schema(
+        [
+            pa.field("id", pa.string(), nullable=False),
+            pa.field("score", pa.float64()),
+            pa.field("created_utc", pa.int64()),
+            pa.field("text_hash", pa.binary(16), nullable=False),
+            pa.field("has_words", pa.bool_(), nullable=False),
+            pa.field("minhash", pa.list_(pa.uint32(), config.num_perm), nullable=False),
+        ],
+        {_SETTINGS: json.dumps(settings, sort_keys=True).encode()},
+    )
+
+
+def _check_settings(file: InputFile, config: DedupConfig) -> None:
+    with shards.open_stream(file.path) as stream:
+        metadata = shards.open_parquet(stream, file.path).schema_arrow.metadata or {}
+    expected = (signature_schema(config).metadata or {})[_SETTINGS]
+    if (settings := metadata.get(_SETTINGS)) != expected:
+        raise InputError(
+            f"{file.path}: has signatures of {(settings or b'unknown settings').decode()}, not of {expected.decode()}; "
+            "use the same options, or name the documents instead of the folder"
+        )
 
 
 def work_name(noun: str, index: int, suffix: str) -> str:
@@ -48,20 +140,23 @@ def record_type(num_perm: int) -> np.dtype[Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """All documents: `starts` are the numbers of the first document of each shard, and last of all documents.
+    """What all tasks share, completed from phase to phase.
 
-    The documents of the first `own_shards` are the input, the others are those of earlier corpora.
+    The documents of the first `own_shards` are the input, the others are those of earlier corpora. `starts` are the
+    numbers of the first document of each shard, and last of all documents, known after the signatures.
 
-    `buckets` is the number of buckets of keys and pairs. A task reads as many of them as it can hold: `key_parts` is
-    the number of tasks that read the keys, `pair_parts` of those that read pairs in each round of the comparison, see
-    `stage`, and `groups` of those that read near pairs, by shards.
+    `buckets` is the number of buckets of paragraphs, keys and pairs. A task reads as many of them as it can hold:
+    `paragraph_parts` and `key_parts` are the numbers of tasks that read paragraphs and keys, `pair_parts` of those that
+    read pairs in each round of the comparison, see `stage`, and `groups` of those that read near pairs, by shards.
     """
 
+    config: DedupConfig
     output: str
-    starts: tuple[int, ...]
     own_shards: int
     buckets: int
-    key_parts: int
+    starts: tuple[int, ...] = ()
+    paragraph_parts: int = 1
+    key_parts: int = 1
     pair_parts: tuple[int, ...] = ()
     groups: int = 1
 
@@ -101,10 +196,30 @@ class Corpus:
         rounds = enumerate(self.pair_parts)
         return [path for number, parts in rounds for path in self.paths(f"edges-{number}", "buckets", parts)]
 
+    def path(self, noun: str, index: int, suffix: str) -> str:
+        """Return the path of a work file of a shard, a part or a round."""
+        return storage.join(self.output, work_name(noun, index, suffix))
+
     def paths(self, noun: str, suffix: str, count: int | None = None) -> list[str]:
         """Return the work files of a noun, one per shard or `count`."""
-        indexes = range(len(self.starts) - 1 if count is None else count)
-        return [storage.join(self.output, work_name(noun, index, suffix)) for index in indexes]
+        return [self.path(noun, index, suffix) for index in range(len(self.starts) - 1 if count is None else count)]
+
+    def write_array(self, noun: str, index: int, array: Column) -> FileEntry:
+        """Write an array as a work file."""
+        return shards.write_array(self.output, work_name(noun, index, "npy"), array)
+
+    def read_array(self, noun: str, index: int) -> Column:
+        """Return the array of a work file, memory-mapped."""
+        return storage.read_array(self.path(noun, index, "npy"))
+
+    def write_buckets(
+        self, noun: str, index: int, schema: pa.Schema, columns: Sequence[Any], buckets: Sequence[int] | Column
+    ) -> FileEntry:
+        """Write rows as a work file with buckets."""
+        name = work_name(noun, index, "buckets")
+        with write_buckets(storage.join(self.output, name), schema) as written:
+            written.writer.write(bucket_batch(schema, *columns), buckets)
+        return written.entry(name)
 
 
 def count_documents(count: int, output: str) -> tuple[int, ...]:
@@ -180,8 +295,8 @@ def read_columns(paths: Sequence[str], schema: pa.Schema, bucket: int | range | 
     return [column.to_numpy() for column in pa.Table.from_batches(read_bucket(paths, schema, bucket), schema).columns]
 
 
-def bucket_batch(schema: pa.Schema, *columns: npt.NDArray[Any]) -> pa.RecordBatch:
-    """Return a batch of columns of numbers."""
+def bucket_batch(schema: pa.Schema, *columns: Any) -> pa.RecordBatch:
+    """Return a batch of columns, as arrays or lists."""
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
