@@ -13,7 +13,7 @@ from pipelines.engine.folder_lock import writer_of
 from pipelines.engine.journal import OutputFolder, is_unfinished
 from pipelines.engine.manifest import NEXT, check_file, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Summary
-from pipelines.engine.run_decision import DryRun, RunPlan
+from pipelines.engine.run_decision import DryRun, RunDecision
 from pipelines.engine.run_record import LiveProgress, read_progress
 from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, StageSpec
@@ -232,13 +232,13 @@ def check_stages(config: CorpusConfig, stages: Sequence[str], options: RunOption
     return runs
 
 
-def plan_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options: RunOptions) -> RunPlan:
+def decide_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options: RunOptions) -> RunDecision:
     """Return what `run_stage` would do; all inputs of the stage must be there."""
     try:
         run_stage(config, stage, stage_config, dataclasses.replace(options, dry_run=True))
     except DryRun as dry_run:
-        return dry_run.plan
-    raise WebtextError(f"{stage.name}: did not plan its run; this is a bug in webtext, please report it")
+        return dry_run.decision
+    raise WebtextError(f"{stage.name}: did not decide about its run; this is a bug in webtext, please report it")
 
 
 def run_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options: RunOptions) -> Summary:
@@ -333,10 +333,10 @@ def _check_links_may_change(config: CorpusConfig, scrape: StageSpec, scrape_conf
     folder = storage.join(fetch, NEXT) if has_manifest(fetch) else fetch
     if OutputFolder(folder).recorded_identity() is None or OutputFolder(folder).has_no_results():
         return
-    if (plan := plan_stage(config, scrape, scrape_config, RunOptions())).action in ("add", "rebuild"):
+    if (decision := decide_stage(config, scrape, scrape_config, RunOptions())).action in ("add", "rebuild"):
         raise InputError(
             f"{folder}: fetch has not finished with the links that it reads, so scrape must not change them "
-            f"({plan.reason}); run `webtext fetch` first, or discard its pages with --overwrite --discard-pages"
+            f"({decision.reason}); run `webtext fetch` first, or discard its pages with --overwrite --discard-pages"
         )
 
 

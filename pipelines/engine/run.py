@@ -36,7 +36,7 @@ from pipelines.engine.manifest import (
     write_manifest,
 )
 from pipelines.engine.repeated_ids import count_repeated_ids, write_id_hashes
-from pipelines.engine.run_decision import DryRun, Extends, check_may_replace, is_addition, plan_run, remaining_work
+from pipelines.engine.run_decision import DryRun, RunDecision, decide_run
 from pipelines.engine.run_record import RecordedProgress
 from pipelines.engine.stage import RunOptions, Stage, Summary, TaskResult
 from pipelines.errors import ChangedRunError, DamagedShardError, InputError, StorageError
@@ -52,18 +52,14 @@ class StageRun:
     """A run that holds the lock of its output folder; created by `stage_run`."""
 
     def __init__(
-        self, stage: Stage, identity: Identity, folder: OutputFolder, options: RunOptions, shard_inputs: Sequence[str]
+        self,
+        stage: Stage,
+        identity: Identity,
+        decision: RunDecision,
+        options: RunOptions,
+        shard_inputs: Sequence[str],
     ) -> None:
         self.finished = False
-        self._stage = stage
-        self._identity = identity
-        self._folder = folder
-        self._replaced: OutputFolder | None = None
-        self._options = options
-        self._shard_inputs = shard_inputs
-        self._started = time.monotonic()
-        self._resumed: dict[tuple[str, str], ShardEntry] = {}
-        self._entries: list[ShardEntry] = []
         # The folder of the finished result that this run adds to.
         self.earlier: str | None = None
         # What this run wrote, unless it was complete before.
@@ -71,6 +67,16 @@ class StageRun:
         self.lock: FolderLock | None = None
         # Why the folder is not locked: then a finished result may be verified, and nothing written.
         self.lock_error: StorageError | None = None
+        self._stage = stage
+        self._identity = identity
+        self._decision = decision
+        self._folder = decision.folder
+        self._replaced: OutputFolder | None = None
+        self._options = options
+        self._shard_inputs = shard_inputs
+        self._started = time.monotonic()
+        self._resumed: dict[tuple[str, str], ShardEntry] = {}
+        self._entries: list[ShardEntry] = []
 
     @property
     def output(self) -> str:
@@ -132,7 +138,7 @@ class StageRun:
         if cost is not None:
             total = sum(map(cost, todo))
         elif total is not None:
-            total = remaining_work(total, unit, list(entries.values()), len(items))
+            total = _remaining_work(total, unit, list(entries.values()), len(items))
         label = f"{self._identity.stage}: {phase}"
         progress = self._options.progress
         if entries and todo:
@@ -180,10 +186,19 @@ class StageRun:
         else:
             storage.remove(self.output)
 
-    def refuse_addition(self, problem: str, advice: str) -> ChangedRunError:
-        """Discard what was begun, and return the error to raise if the input turns out to lack what is known."""
+    def refuse_addition(self, refusal: str = "") -> ChangedRunError:
+        """Discard what was begun, and return the error to raise if the inputs lack what the earlier result contains."""
         self.discard()
-        return ChangedRunError(f"{self.earlier}: {problem}. {advice}, or choose another --output to keep both")
+        return ChangedRunError(refusal or self._decision.refusal)
+
+    def forget_earlier(self) -> None:
+        """Build the result as a whole, since the inputs lack what the earlier one contains.
+
+        Raises ChangedRunError if that may not be replaced.
+        """
+        if self._decision.refusal:
+            raise self.refuse_addition()
+        self.earlier = None
 
     def declare_outputs(self, names: Sequence[str]) -> None:
         """Record which files will be written into folders of the stage, so that they are its own even after a kill."""
@@ -245,67 +260,51 @@ class StageRun:
         if not self.finished and "documents" in self._identity.inputs:
             self._folder.mark_refused()
 
-    def open(self, config: Any, global_phases: Sequence[str], extends: Extends | None, reopen: bool) -> None:
-        """Resume what the folder contains, add to it, or start; raise ChangedRunError if it was built differently."""
-        if (recorded := self._folder.recorded_identity()) is not None:
-            recorded = recorded.with_current_options(config)
-        if self.lock_error and not has_manifest(self.output):
+    def open(self, output: str, global_phases: Sequence[str]) -> None:
+        """Carry out the decision: verify the finished result, resume what was begun, or start."""
+        decision = self._decision
+        if self.lock_error and not has_manifest(output):
             raise self.lock_error
-        if recorded is not None and self._only_shard_inputs_changed(recorded):
-            self.note(f"resuming with changed inputs: {'; '.join(recorded.differences(self._identity))}")
+        if decision.action == "refuse":
+            raise ChangedRunError(decision.refusal)
+        if decision.action == "keep":
+            self._open_finished()
+            return
+        if self.lock_error:
+            raise self.lock_error
+        if self._folder.path != output:
+            self._begin_replacement(OutputFolder(output, self._stage.writes))
+        if decision.discards:
+            if not self._folder.has_no_results():
+                self.note(f"{self.output}: discards the unfinished run that is there ({decision.reason})")
+            self._folder.empty()
+        elif decision.changed_inputs:
+            self.note(f"resuming with changed inputs: {decision.changed_inputs}")
             self._folder.discard_phases(global_phases)
-            self._folder.write_header(self._identity, self._shard_inputs)
-            recorded = self._identity
+        recorded = self._folder.recorded_identity()
         if recorded is None:
             self._folder.check_unclaimed()
-        elif (differences := recorded.differences(self._identity)) or (reopen and has_manifest(self.output)):
-            is_extended = is_addition(
-                self._stage, recorded, self._identity, self.output, self._options, self._shard_inputs, extends
-            )
-            if not is_extended and not self._folder.has_no_results():
-                check_may_replace(self._stage, recorded, self._identity, self._options, self.output)
-            if self.lock_error:
-                raise self.lock_error
-            begun = OutputFolder(storage.join(self.output, NEXT)).recorded_identity()
-            if has_manifest(self.output) or (begun and begun.with_current_options(config) == self._identity):
-                if is_extended:
-                    self.earlier = self.output
-                self._build_next("; ".join(differences))
-                self.open(config, global_phases, extends, reopen=False)
-                return
-            if not self._folder.has_no_results():
-                self.note(f"{self.output}: discards the unfinished run that is there ({'; '.join(differences)})")
-            self._folder.empty()
-            recorded = None
         self._folder.remove_temporaries()
-        if recorded is None:
+        if recorded is None or decision.changed_inputs:
             self._folder.write_header(self._identity, self._shard_inputs)
-        elif has_manifest(self.output):
-            self._open_finished()
-        else:
-            self._resume(self._intact(self._folder.entries()))
+        self._resume(self._intact(self._folder.entries()))
 
-    def _build_next(self, differences: str) -> None:
+    def _begin_replacement(self, replaced: OutputFolder) -> None:
         """Write a new result next to the finished one, which stays until the new one is complete."""
-        self._folder.check_foreign_files()
-        if has_manifest(self.output):
-            size = format_bytes(sum(file.size_bytes for file in read_manifest(self.output).files))
-            self.note(f"{self.output}: the earlier result stays until the new one is complete; its {size} stay in use")
-        if differences:
-            effect = "is added to" if self.earlier else "is rebuilt as a whole"
-            self.note(f"{self._identity.stage}: {effect} ({differences})")
-        self._replaced = self._folder
-        self._folder = OutputFolder(storage.join(self.output, NEXT), self._stage.writes)
-
-    def _only_shard_inputs_changed(self, recorded: Identity) -> bool:
-        """Return whether an unfinished run differs from this one only in inputs that single tasks read."""
-        if not self._shard_inputs or has_manifest(self.output) or recorded == self._identity:
-            return False
-        names = {*self._shard_inputs, *self._folder.shard_inputs()}
-        return recorded.without_inputs(names) == self._identity.without_inputs(names)
+        replaced.check_foreign_files()
+        output, action = replaced.path, self._decision.action
+        if has_manifest(output):
+            size = format_bytes(sum(file.size_bytes for file in read_manifest(output).files))
+            self.note(f"{output}: the earlier result stays until the new one is complete; its {size} stay in use")
+        if self._decision.reason:
+            effect = "is added to" if action == "add" else "is rebuilt as a whole"
+            self.note(f"{self._identity.stage}: {effect} ({self._decision.reason})")
+        self.earlier = output if action == "add" else None
+        self._replaced = replaced
 
     def _open_finished(self) -> None:
         """Verify every checksum; if a file is damaged, resume as an unfinished run without its entry."""
+        self._folder.remove_temporaries()
         manifest = read_manifest(self.output)
         intact = self._intact(list(manifest.shards))
         if sum(not entry.work for entry in intact) == len(manifest.final_shards):
@@ -360,6 +359,15 @@ class StageRun:
         self._entries += [entry] if entry else []
 
 
+def _remaining_work(total: int, unit: str, resumed: Sequence[ShardEntry], items: int) -> int:
+    """Return the part of `total` that remains, so that rate and time left are of this run.
+
+    Where the entries of an earlier run do not say how much they were, tasks count as equally large.
+    """
+    counted = sum(entry.records_in for entry in resumed) if unit == "records" else 0
+    return total - counted if counted or not resumed else round(total * (1 - len(resumed) / items))
+
+
 def result_files(entries: Sequence[ShardEntry]) -> TaskResult:
     """Return the files of a work phase that belong to the result: those outside the work folder."""
     files = (file for entry in entries for file in entry.files)
@@ -376,7 +384,6 @@ def stage_run(
     options: RunOptions,
     shard_inputs: Mapping[str, str] | None = None,
     global_phases: Sequence[str] = (),
-    extends: Extends | None = None,
     reopen: bool = False,
 ) -> Iterator[StageRun]:
     """Yield the run of a stage under the lock of its output folder.
@@ -386,26 +393,32 @@ def stage_run(
     repeats just the global phases.
 
     A finished result that differs only in inputs by which the stage `grows` is replaced by a run that may use it,
-    `run.earlier`, if `extends` confirms that the inputs contain all of its own. `reopen` does so for equal inputs.
+    `run.earlier`. `reopen` does so for equal inputs.
 
     Raises LockedError if another process writes the folder, ChangedRunError if it contains the result of another
     config, version or input, and InputError if webtext did not write it.
     """
     shard_inputs = shard_inputs or {}
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
+
+    def decide() -> RunDecision:
+        return decide_run(stage, identity, config, output, options, shard_inputs, reopen)
+
     if options.dry_run:
-        raise DryRun(plan_run(stage, identity, config, output, options, shard_inputs, extends))
+        raise DryRun(decide())
     recorded = RecordedProgress(options.progress, output, identity, options.executor.workers)
     options = dataclasses.replace(options, progress=recorded)
     with contextlib.ExitStack() as stack:
-        run = StageRun(stage, identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
+        lock, lock_error = None, None
         try:
-            run.lock = stack.enter_context(folder_lock(output, recorded.note))
+            lock = stack.enter_context(folder_lock(output, recorded.note))
         except StorageError as error:  # where nothing can be written, a finished result can still be verified
-            run.lock_error = error
+            lock_error = error
         else:
             complete_replacement(output)
-        run.open(config, global_phases, extends, reopen)
+        run = StageRun(stage, identity, decide(), options, sorted(shard_inputs))
+        run.lock, run.lock_error = lock, lock_error
+        run.open(output, global_phases)
         if not run.lock_error:
             recorded.begin()
             stack.callback(recorded.remove)

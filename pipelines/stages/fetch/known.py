@@ -95,9 +95,11 @@ def find_known(
         if not (lost := earlier.manifest.records_in - sum(counts)):
             return phase
     problem = f"{plural(lost, 'link that was', 'links that were')} fetched {'is' if lost == 1 else 'are'} missing"
-    advice = "Use --overwrite to leave out their rows (the WARC files keep their pages)"
     if not may_lose:
-        raise run.refuse_addition(f"{problem} from the links", advice)
+        raise run.refuse_addition(
+            f"{run.earlier}: {problem} from the links. Use --overwrite to leave out their rows (the WARC files keep "
+            "their pages), or choose another --output to keep both"
+        )
     run.note(f"{problem} from the links: their rows are left out; the WARC files keep their pages")
     return phase
 
