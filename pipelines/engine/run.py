@@ -19,7 +19,6 @@ from typing import Any
 
 from pipelines import storage
 from pipelines.engine.config import identity_of
-from pipelines.engine.executor import Item, NameOf, SerialExecutor, item_name
 from pipelines.engine.folder_lock import FolderLock, folder_lock
 from pipelines.engine.journal import WORK, OutputFolder
 from pipelines.engine.manifest import (
@@ -39,6 +38,7 @@ from pipelines.engine.repeated_ids import count_repeated_ids, write_id_hashes
 from pipelines.engine.run_decision import DryRun, RunDecision, decide_run
 from pipelines.engine.run_record import RecordedProgress
 from pipelines.engine.stage import RunOptions, Stage, Summary, TaskResult
+from pipelines.engine.tasks import Item, NameOf, SerialExecutor, item_name
 from pipelines.errors import ChangedRunError, DamagedShardError, InputError, StorageError
 from pipelines.format import format_bytes, plural
 from pipelines.progress import show_progress

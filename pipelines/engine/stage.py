@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.engine.executor import Executor, SerialExecutor
 from pipelines.engine.manifest import FileEntry, ShardEntry
+from pipelines.engine.tasks import Executor, SerialExecutor
 from pipelines.progress import Progress, Silent
 
 # In `Stage.grows`.

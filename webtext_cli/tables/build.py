@@ -24,9 +24,8 @@ def print_decisions(decisions: Sequence[StageDecision], corpus: str, as_json: bo
         say(f"{decision.stage:<{width}}  {decision.action:<7}  {decision.reason}{hint}{disk}")
     free = storage.free_bytes(corpus)
     available = f", {format_bytes(free)} free" if free is not None else ""
-    say(
-        f"disk: about {format_bytes(sum(decision.disk_bytes or 0 for decision in decisions))}, without work files{available}"
-    )
+    total = format_bytes(sum(decision.disk_bytes or 0 for decision in decisions))
+    say(f"disk: about {total}, without work files{available}")
 
 
 def _disk(decision: StageDecision) -> str:
