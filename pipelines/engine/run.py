@@ -30,6 +30,7 @@ from pipelines.engine.manifest import (
     check_entries,
     complete_replacement,
     has_manifest,
+    read_entry,
     read_manifest,
     replace_result,
     write_manifest,
@@ -122,6 +123,8 @@ class StageRun:
         cost: Callable[[Item], int] | None = None,
         serial: bool = False,
         memory_bytes: int | None = None,
+        keep: str | None = None,
+        is_current: Callable[[Item], bool] | None = None,
     ) -> list[ShardEntry]:
         """Run `function(item, context)` for the items without a valid entry; return all entries in order of the items.
 
@@ -130,10 +133,20 @@ class StageRun:
         belong under `run.work`. For the progress bar, `total` is the work of all items in `unit`; if that is not
         records, `cost` returns the work of one item, so that a resumed run shows what remains. `serial` runs the items
         one after the other in this process: for tasks that query one server. `memory_bytes` is what a task needs.
+
+        `keep` is a folder of the stage in which the files of a work phase stay: a run that adds to the result finds
+        there what tasks of the same name have written, so a name must say what the task reads. `is_current` returns
+        whether the result of a task that is already complete is to be used.
         """
         name = name or item_name
         names = [name(item) for item in items]
-        entries = {key: entry for key in names if (entry := self._resumed.get((phase, key)))}
+        entries: dict[str, ShardEntry] = {}
+        for item, key in zip(items, names, strict=True):
+            entry = self._resumed.get((phase, key)) or (self._find_kept(phase, key, keep) if keep else None)
+            if entry and (is_current is None or is_current(item)):
+                entries[key] = entry
+            elif entry:
+                self._folder.discard_entry(entry)
         todo = [item for item, key in zip(items, names, strict=True) if key not in entries]
         if cost is not None:
             total = sum(map(cost, todo))
@@ -160,8 +173,34 @@ class StageRun:
                 self._folder.write_entry(entry)
                 entries[entry.name] = entry
         ordered = [entries[key] for key in names]
+        for entry in ordered if keep else ():
+            for file in entry.files:
+                storage.link(storage.join(self.output, file.name), self._kept_path(self.output, keep, file.name))
+            storage.write_json(self._kept_path(self.output, keep, f"{entry.name}.json"), entry.to_json())
         self._entries.extend(ordered)
         return ordered
+
+    def _find_kept(self, phase: str, name: str, folder: str) -> ShardEntry | None:
+        """Link the files of a task that the earlier result kept into the work folder; None unless they are intact."""
+        if self.earlier is None:
+            return None
+        try:
+            entry = read_entry(self._kept_path(self.earlier, folder, f"{name}.json"))
+        except InputError:
+            return None
+        for file in entry.files:
+            kept = self._kept_path(self.earlier, folder, file.name)
+            if not storage.exists(kept):
+                return None
+            storage.link(kept, storage.join(self.output, file.name))
+        if (entry.phase, entry.name) != (phase, name) or check_entries(self.output, [entry]) != [None]:
+            return None
+        self._folder.write_entry(entry)
+        return entry
+
+    @staticmethod
+    def _kept_path(output: str, folder: str | None, name: str) -> str:
+        return storage.join(output, folder or "", storage.basename(name))
 
     def once(
         self,
