@@ -50,19 +50,13 @@ class CorpusConfig:
 
     def options(self, stage: str, config_type: type[Any], flags: Mapping[str, Any] | None = None) -> Any:
         """Return the config of a stage: its table, overridden by command-line flags."""
-        keys, spec = BY_NAME[stage].path_keys, BY_NAME[stage]
-        if spec.file_table and spec.files in self._table(stage):
-            raise UsageError(
-                f"{self.path} [{stage}]: the list {spec.files} was replaced by a table; write "
-                f'{spec.file_table} = {{ NAME = "PATH" }}'
-            )
+        keys = BY_NAME[stage].path_keys
         options = {key: value for key, value in self._table(stage).items() if key not in keys}
         return make_config(config_type, options, flags=flags or {}, where=f"{self.path} [{stage}]", other_keys=keys)
 
     def run_settings(self) -> RunSettings:
         """Return the table [run]."""
-        settings: RunSettings = make_config(RunSettings, self._table("run"), flags={}, where=f"{self.path} [run]")
-        return settings
+        return make_config(RunSettings, self._table("run"), flags={}, where=f"{self.path} [run]")
 
     def files(self, stage: str) -> list[str]:
         """Return the files that a stage's table lists, as arguments for the stage's function."""
@@ -159,7 +153,11 @@ class CorpusConfig:
 
     def _unused(self, listed: Sequence[str]) -> set[str]:
         """Return the skipped stages, and those that are only there for stages that have their own input instead."""
-        bypassed = {name for stage in listed if self.own_input(stage) for name in _closure(stage, _all_reads)}
+
+        def all_reads(stage: str) -> Mapping[str, str]:
+            return BY_NAME[stage].reads
+
+        bypassed = {name for stage in listed if self.own_input(stage) for name in _closure(stage, all_reads)}
         needed = {name for stage in {*listed} - bypassed for name in _closure(stage, self.upstream)}
         return (bypassed - needed) | {*self.skipped()}
 
@@ -309,16 +307,12 @@ def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
         records_out=manifest.records_out,
         dropped=manifest.dropped,
         shards=len(manifest.final_shards),
-        size_bytes=sum(file.size_bytes for file in manifest.files),
+        size_bytes=manifest.size_bytes,
         problems=tuple(problems),
         replacement=OutputFolder(folder).describe_replacement(writer),
         writer=writer,
         progress=progress,
     )
-
-
-def _all_reads(stage: str) -> Mapping[str, str]:
-    return BY_NAME[stage].reads
 
 
 def _closure(stage: str, reads: Callable[[str], Mapping[str, str]]) -> set[str]:

@@ -11,7 +11,7 @@ from pipelines import storage
 from pipelines.build import CorpusConfig, check_corpus, check_stages, decide_stage
 from pipelines.engine.config import identity_of
 from pipelines.engine.journal import OutputFolder
-from pipelines.engine.manifest import Manifest, has_manifest, read_manifest
+from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.engine.run_decision import RunDecision, decide_run
 from pipelines.engine.stage import Stage
@@ -74,7 +74,8 @@ def _expect(config: CorpusConfig, stage: str, expected: dict[str, _Expected]) ->
     folder = storage.join(config.corpus, stage)
     if stage not in expected:
         manifest = read_manifest(folder) if has_manifest(folder) else None
-        expected[stage] = _Expected(_size(manifest), manifest.records_out if manifest else None, changes=False)
+        size, records = (manifest.size_bytes, manifest.records_out) if manifest else (None, None)
+        expected[stage] = _Expected(size, records, changes=False)
     return expected[stage]
 
 
@@ -103,10 +104,6 @@ def _decide(
     return dataclasses.replace(decision, reason=f"{decision.reason}, since {' and '.join(changing)} will change")
 
 
-def _size(manifest: Manifest | None) -> int | None:
-    return sum(file.size_bytes for file in manifest.files) if manifest else None
-
-
 def _estimate(
     config: CorpusConfig, spec: StageSpec, decision: RunDecision, expected: dict[str, _Expected]
 ) -> tuple[int | None, str]:
@@ -128,7 +125,7 @@ def _estimate(
         amount = input_bytes
     if before and amount_before and amount is not None:
         growth = amount / amount_before
-        size: int | None = round((_size(before) or 0) * growth)
+        size: int | None = round(before.size_bytes * growth)
         basis = "from the earlier result, by the size of the input"
         records = round(before.records_out * growth)
     elif spec.name == "fetch" and records is not None:
@@ -139,7 +136,7 @@ def _estimate(
         size, basis = None, "not estimated"
     expected[spec.name] = _Expected(size, records, changes=True)
     if size is not None and before and spec.name == "fetch" and decision.action == "add":
-        size = max(0, size - (_size(before) or 0))  # the WARC files that are there are linked
+        size = max(0, size - before.size_bytes)  # the WARC files that are there are linked
     return size, basis
 
 

@@ -130,6 +130,11 @@ class Manifest:
         return [file for shard in self.final_shards for file in shard.files]
 
     @property
+    def size_bytes(self) -> int:
+        """The size of all files."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
     def records_in(self) -> int:
         """Records read."""
         return sum(shard.records_in for shard in self.shards)

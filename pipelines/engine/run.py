@@ -333,7 +333,7 @@ class StageRun:
         replaced.check_foreign_files()
         output, action = replaced.path, self._decision.action
         if has_manifest(output):
-            size = format_bytes(sum(file.size_bytes for file in read_manifest(output).files))
+            size = format_bytes(read_manifest(output).size_bytes)
             self.note(f"{output}: the earlier result stays until the new one is complete; its {size} stay in use")
         if self._decision.reason:
             effect = "is added to" if action == "add" else "is rebuilt as a whole"
