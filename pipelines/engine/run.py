@@ -156,6 +156,8 @@ class StageRun:
         progress = self._options.progress
         if entries and todo:
             progress.note(f"{label}: resuming; {len(entries):,} of {plural(len(items), 'task')} already complete")
+        elif keep and self.earlier and todo:
+            progress.note(f"{label}: the earlier result kept nothing of its {phase} phase, so all tasks run")
         executor = SerialExecutor() if serial else self._options.executor
         # Closed at once if it ends early, so that no worker continues while the end is reported.
         finishing = contextlib.closing(
