@@ -13,7 +13,7 @@ from pipelines.engine.folder_lock import writer_of
 from pipelines.engine.journal import OutputFolder, is_unfinished
 from pipelines.engine.manifest import NEXT, check_file, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Summary
-from pipelines.engine.run_decision import DryRun, RunPlan
+from pipelines.engine.run_decision import DryRun, RunDecision
 from pipelines.engine.run_record import LiveProgress, read_progress
 from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, StageSpec
@@ -50,19 +50,13 @@ class CorpusConfig:
 
     def options(self, stage: str, config_type: type[Any], flags: Mapping[str, Any] | None = None) -> Any:
         """Return the config of a stage: its table, overridden by command-line flags."""
-        keys, spec = BY_NAME[stage].path_keys, BY_NAME[stage]
-        if spec.file_table and spec.files in self._table(stage):
-            raise UsageError(
-                f"{self.path} [{stage}]: the list {spec.files} was replaced by a table; write "
-                f'{spec.file_table} = {{ NAME = "PATH" }}'
-            )
+        keys = BY_NAME[stage].path_keys
         options = {key: value for key, value in self._table(stage).items() if key not in keys}
         return make_config(config_type, options, flags=flags or {}, where=f"{self.path} [{stage}]", other_keys=keys)
 
     def run_settings(self) -> RunSettings:
         """Return the table [run]."""
-        settings: RunSettings = make_config(RunSettings, self._table("run"), flags={}, where=f"{self.path} [run]")
-        return settings
+        return make_config(RunSettings, self._table("run"), flags={}, where=f"{self.path} [run]")
 
     def files(self, stage: str) -> list[str]:
         """Return the files that a stage's table lists, as arguments for the stage's function."""
@@ -159,7 +153,11 @@ class CorpusConfig:
 
     def _unused(self, listed: Sequence[str]) -> set[str]:
         """Return the skipped stages, and those that are only there for stages that have their own input instead."""
-        bypassed = {name for stage in listed if self.own_input(stage) for name in _closure(stage, _all_reads)}
+
+        def all_reads(stage: str) -> Mapping[str, str]:
+            return BY_NAME[stage].reads
+
+        bypassed = {name for stage in listed if self.own_input(stage) for name in _closure(stage, all_reads)}
         needed = {name for stage in {*listed} - bypassed for name in _closure(stage, self.upstream)}
         return (bypassed - needed) | {*self.skipped()}
 
@@ -232,13 +230,13 @@ def check_stages(config: CorpusConfig, stages: Sequence[str], options: RunOption
     return runs
 
 
-def plan_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options: RunOptions) -> RunPlan:
+def decide_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options: RunOptions) -> RunDecision:
     """Return what `run_stage` would do; all inputs of the stage must be there."""
     try:
         run_stage(config, stage, stage_config, dataclasses.replace(options, dry_run=True))
     except DryRun as dry_run:
-        return dry_run.plan
-    raise WebtextError(f"{stage.name}: did not plan its run; this is a bug in webtext, please report it")
+        return dry_run.decision
+    raise WebtextError(f"{stage.name}: did not decide about its run; this is a bug in webtext, please report it")
 
 
 def run_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options: RunOptions) -> Summary:
@@ -309,16 +307,12 @@ def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
         records_out=manifest.records_out,
         dropped=manifest.dropped,
         shards=len(manifest.final_shards),
-        size_bytes=sum(file.size_bytes for file in manifest.files),
+        size_bytes=manifest.size_bytes,
         problems=tuple(problems),
         replacement=OutputFolder(folder).describe_replacement(writer),
         writer=writer,
         progress=progress,
     )
-
-
-def _all_reads(stage: str) -> Mapping[str, str]:
-    return BY_NAME[stage].reads
 
 
 def _closure(stage: str, reads: Callable[[str], Mapping[str, str]]) -> set[str]:
@@ -333,10 +327,10 @@ def _check_links_may_change(config: CorpusConfig, scrape: StageSpec, scrape_conf
     folder = storage.join(fetch, NEXT) if has_manifest(fetch) else fetch
     if OutputFolder(folder).recorded_identity() is None or OutputFolder(folder).has_no_results():
         return
-    if (plan := plan_stage(config, scrape, scrape_config, RunOptions())).action in ("add", "rebuild"):
+    if (decision := decide_stage(config, scrape, scrape_config, RunOptions())).action in ("add", "rebuild"):
         raise InputError(
             f"{folder}: fetch has not finished with the links that it reads, so scrape must not change them "
-            f"({plan.reason}); run `webtext fetch` first, or discard its pages with --overwrite --discard-pages"
+            f"({decision.reason}); run `webtext fetch` first, or discard its pages with --overwrite --discard-pages"
         )
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from pipelines import storage
 from pipelines.build import CorpusConfig
-from pipelines.engine.manifest import Manifest, has_manifest, read_manifest
+from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run_record import read_runs
 from pipelines.errors import InputError
 from pipelines.format import plural
@@ -155,7 +155,8 @@ def read_corpus_workload(corpus: str) -> Workload:
     """
     config = CorpusConfig(corpus)
     skipped = config.skipped()
-    manifests = {stage: manifest for stage in _STAGES if (manifest := _read_manifest(corpus, stage))}
+    folders = {stage: storage.join(corpus, stage) for stage in _STAGES}
+    manifests = {stage: read_manifest(folder) for stage, folder in folders.items() if has_manifest(folder)}
     own = [path for stage in ("filter", "dedup") if stage not in skipped for path in config.own_input(stage)]
     if own:
         work = read_documents_workload(own)
@@ -184,11 +185,6 @@ def read_corpus_workload(corpus: str) -> Workload:
     unique = filtered * kept.get("dedup", 1.0) * kept.get("remove-wikipedia", 1.0)
     basis = f"the corpus {corpus}"
     return dataclasses.replace(work, filtered=filtered, unique=unique, basis=basis, skipped=tuple(skipped))
-
-
-def _read_manifest(corpus: str, stage: str) -> Manifest | None:
-    folder = storage.join(corpus, stage)
-    return read_manifest(folder) if has_manifest(folder) else None
 
 
 _TABLE = data_path("rates.json")

@@ -8,7 +8,7 @@ import textwrap
 from typing import Any
 
 from pipelines.build import DEFAULT_STAGES
-from pipelines.engine.config import OptionSpec, describe_range, spec_of
+from pipelines.engine.config import describe_range, spec_of
 from pipelines.pipeline import PIPELINE, StageSpec
 
 _HEAD = """\
@@ -70,17 +70,12 @@ def _table(stage: StageSpec) -> str:
         spec = spec_of(field)
         has_default = field.default is not None
         example = spec.choices[0] if spec.choices and spec.example is None else spec.example
-        description = spec.help + _range(spec) + ("" if has_default else " No default; example:")
+        limits = f"One of: {', '.join(spec.choices)}." if spec.choices else f"({describe_range(spec)})"
+        description = " ".join([spec.help, *([limits] if limits != "()" else [])])
+        description += "" if has_default else " No default; example:"
         lines += [f"# {line}" for line in textwrap.wrap(description, 110, break_on_hyphens=False)]
         lines.append(f"# {field.name} = {_toml_value(field.default if has_default else example)}")
     return "\n".join(lines) + "\n"
-
-
-def _range(spec: OptionSpec) -> str:
-    if spec.choices:
-        return f" One of: {', '.join(spec.choices)}."
-    limits = describe_range(spec)
-    return f" ({limits})" if limits else ""
 
 
 def _toml_value(value: Any) -> str:

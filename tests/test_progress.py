@@ -8,7 +8,8 @@ import pytest
 
 from pipelines import progress
 from pipelines.algorithms.kernels import compile_events
-from pipelines.engine.executor import Executor, LocalExecutor, SerialExecutor
+from pipelines.engine.executor import LocalExecutor
+from pipelines.engine.tasks import Executor, SerialExecutor
 from pipelines.progress import Silent, show_progress
 
 _NOTE = "compiling (first run only)"

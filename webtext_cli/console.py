@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import click
 
@@ -171,30 +171,17 @@ class BarProgress(QuietProgress):
 
 
 class _LoggedProgress:
-    """Shows progress, and writes it in plain lines to the log file."""
+    """Shows progress, and writes it in plain lines to the log file: every method of `Progress` is called for both."""
 
     def __init__(self, shown: Progress) -> None:
         self._displays = (shown, PlainProgress(write=_log.info))
 
-    def start(self, label: str, total: int | None, unit: str) -> None:
-        """See `Progress.start`."""
-        for display in self._displays:
-            display.start(label, total, unit)
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def call(*arguments: Any) -> None:
+            for display in self._displays:
+                getattr(display, name)(*arguments)
 
-    def advance(self, units: int) -> None:
-        """See `Progress.advance`."""
-        for display in self._displays:
-            display.advance(units)
-
-    def note(self, message: str) -> None:
-        """See `Progress.note`."""
-        for display in self._displays:
-            display.note(message)
-
-    def finish(self, complete: bool) -> None:
-        """See `Progress.finish`."""
-        for display in self._displays:
-            display.finish(complete)
+        return call
 
 
 def make_progress(quiet: bool = False, brief: bool = False) -> Progress:
@@ -203,7 +190,7 @@ def make_progress(quiet: bool = False, brief: bool = False) -> Progress:
         shown: Progress = QuietProgress()
     else:
         shown = BarProgress(brief) if sys.stderr.isatty() else PlainProgress(brief)
-    return _LoggedProgress(shown) if _log.isEnabledFor(logging.INFO) else shown
+    return cast(Progress, _LoggedProgress(shown)) if _log.isEnabledFor(logging.INFO) else shown
 
 
 def open_log(path: str) -> None:

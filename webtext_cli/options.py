@@ -14,8 +14,9 @@ import click
 
 from pipelines.build import CorpusConfig
 from pipelines.engine.config import Config, OptionSpec, field_types, flag_of, spec_of
-from pipelines.engine.executor import ENGINES, Executor, make_executor
+from pipelines.engine.executor import ENGINES, make_executor
 from pipelines.engine.run import RunOptions
+from pipelines.engine.tasks import Executor
 from pipelines.errors import InputError, UsageError
 from pipelines.format import format_bytes
 from pipelines.pipeline import BY_NAME

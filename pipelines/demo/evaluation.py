@@ -50,7 +50,9 @@ cluster = "page"
 def evaluate_demo(corpus: str, options: RunOptions) -> list[dict[str, Any]]:
     """Write the demo's tasks, evaluate its model on them, and return the results, as in `results.json`."""
     output, model = (storage.join(corpus, name) for name in ("evaluate", "pretrain"))
-    documents = list(_held_out_pages(storage.join(corpus, "remove-wikipedia")))
+    folder = storage.join(corpus, "remove-wikipedia")
+    files = [storage.join(folder, name) for name in storage.list_folder(folder) if name.startswith("documents")]
+    documents = list(Documents(DocumentOptions(part="held-out"), files))
     beginnings = [{"text": document.text[:_PAGE_CHARACTERS], "page": document.place} for document in documents]
     paths = []
     for name, text, rows in (("held-out", _HELD_OUT, beginnings), ("cloze", _CLOZE, cloze_questions(documents))):
@@ -63,11 +65,6 @@ def evaluate_demo(corpus: str, options: RunOptions) -> list[dict[str, Any]]:
     results = evaluate(EvaluateConfig(), tasks=tasks, model=model, output=output, options=options)
     write_page(output)
     return results
-
-
-def _held_out_pages(folder: str) -> Documents:
-    files = [storage.join(folder, name) for name in storage.list_folder(folder) if name.startswith("documents")]
-    return Documents(DocumentOptions(part="held-out"), files)
 
 
 def cloze_questions(documents: Sequence[Document]) -> Iterator[dict[str, Any]]:

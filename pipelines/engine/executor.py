@@ -1,6 +1,5 @@
-"""Runs a function over items: in this process, or in local worker processes.
+"""Runs tasks in local worker processes, and chooses the executor of a command.
 
-An item is a small picklable description (a path, a number), never data, so that another engine can replace these.
 The pool is not `concurrent.futures`, for three reasons: the error names the task whose worker died, workers never
 outlive a parent that was killed, and Ctrl-C ends them at once (docs/decisions/0003-executor.md).
 """
@@ -14,111 +13,26 @@ import os
 import pickle
 import signal
 import threading
-import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from pipelines import progress
 from pipelines.algorithms.kernels import compile_events
-from pipelines.engine import machine
-from pipelines.errors import TaskError, UsageError, WebtextError
-from pipelines.storage import local_cache, object_store
+from pipelines.engine.tasks import REMEDY, Executor, MapCall, NameOf, SerialExecutor, begin_map, run_state, run_task
+from pipelines.errors import TaskError, UsageError
 
 _POLL_S = 0.2
 ENGINES = ("local", "ray")
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-NameOf = Callable[[Any], str]
-"""Returns the name of an item, which appears in the manifest and in errors."""
 
-
-class Executor(Protocol):
-    """Runs a function over items."""
-
-    @property
-    def workers(self) -> int:
-        """How many tasks it runs at the same time."""
-
-    @property
-    def memory_bytes(self) -> int | None:
-        """The memory available to all its tasks together, None if it is unknown."""
-
-    def map(
-        self,
-        function: Callable[..., Result],
-        items: Iterable[Item],
-        context: Any,
-        on_progress: Callable[[int], None],
-        name: NameOf,
-        memory_bytes: int | None = None,
-    ) -> Generator[tuple[Item, Result], None, None]:
-        """Yield each item with the result of `function(item, context)` as it finishes; close it to end early.
-
-        The first error ends the map and is raised: a WebtextError as it is, any other as a TaskError with the item's
-        name. Without a context (None), `function(item)` is called. `memory_bytes` is what a task needs, for an executor
-        that chooses a machine for it.
-        """
-
-    def persistent_workers(
-        self, initializer: Callable[[], None] | None = None
-    ) -> contextlib.AbstractContextManager[None]:
-        """Start worker processes and keep them from one map to the next inside a block.
-
-        Each calls `initializer` first, if there is one, while the caller continues; it imports what the tasks need. An
-        error that it raises ends the next map like the error of a task.
-        """
-
-
-class SerialExecutor:
-    """Runs tasks one after the other in this process."""
-
-    workers = 1
-
-    @property
-    def memory_bytes(self) -> int | None:
-        """See `Executor.memory_bytes`."""
-        return machine.available_memory_bytes()
-
-    def map(
-        self,
-        function: Callable[..., Result],
-        items: Iterable[Item],
-        context: Any,
-        on_progress: Callable[[int], None],
-        name: NameOf,
-        memory_bytes: int | None = None,
-    ) -> Generator[tuple[Item, Result], None, None]:
-        """See `Executor.map`."""
-        for item in items:
-            progress.set_sink(on_progress)
-            try:
-                result = _call(function, item, context)
-            except (WebtextError, KeyboardInterrupt):
-                raise
-            except Exception as error:
-                raise TaskError(_crash_message(name(item), error)) from error
-            finally:
-                progress.set_sink(None)
-            yield item, result
-
-    def persistent_workers(
-        self, initializer: Callable[[], None] | None = None
-    ) -> contextlib.AbstractContextManager[None]:
-        """See `Executor.persistent_workers`: there are no worker processes."""
-        return contextlib.nullcontext()
-
-
-class LocalExecutor:
+class LocalExecutor(Executor):
     """Runs tasks in worker processes of this machine, one task per worker at a time."""
 
-    memory_bytes = SerialExecutor.memory_bytes
-
     def __init__(self, workers: int) -> None:
-        self.workers = workers
+        self._workers = workers
         self._persistent: list[_Worker] | None = None
 
     @contextlib.contextmanager
@@ -133,51 +47,37 @@ class LocalExecutor:
             workers, self._persistent = self._persistent, None
             _end(workers)
 
-    def map(
-        self,
-        function: Callable[..., Result],
-        items: Iterable[Item],
-        context: Any,
-        on_progress: Callable[[int], None],
-        name: NameOf,
-        memory_bytes: int | None = None,
-    ) -> Generator[tuple[Item, Result], None, None]:
-        """See `Executor.map`."""
+    @property
+    def workers(self) -> int:
+        """How many tasks it runs at the same time."""
+        return self._workers
+
+    def _map(self, call: MapCall, items: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
         waiting = list(items)
         waiting.reverse()
-        call = pickle.dumps(("map", function, context, run_state()))
+        message = pickle.dumps(("map", call.function, call.context, run_state()))
         workers: list[_Worker] = [] if self._persistent is None else self._persistent
         complete = False
         try:
             for number in range(min(self.workers, len(waiting))):
                 if number == len(workers):
                     workers.append(_Worker())
-                workers[number].send(call)
-                workers[number].start_task(waiting.pop(), name)
+                workers[number].send(message)
+                workers[number].start_task(waiting.pop(), call.name)
             while any(worker.is_busy for worker in workers):
                 for worker in _ready(workers):
                     item, result = worker.finish_task()
                     if waiting:
-                        worker.start_task(waiting.pop(), name)
-                    _report(workers, on_progress)
+                        worker.start_task(waiting.pop(), call.name)
+                    _report(workers, call.on_progress)
                     yield item, result
-                _report(workers, on_progress)
+                _report(workers, call.on_progress)
             complete = True
         finally:
             # Also end persistent workers that still run a task, since their results are not read.
             if self._persistent is None or not complete:
                 _end(workers)
                 workers.clear()
-
-
-def item_name(item: Any) -> str:
-    """Return the `name` of an item."""
-    name: str = item.name
-    return name
-
-
-def _call(function: Callable[..., Result], item: Any, context: Any) -> Result:
-    return function(item) if context is None else function(item, context)
 
 
 def make_executor(workers: int | None = None, engine: str = "local", ray_address: str | None = None) -> Executor:
@@ -341,33 +241,6 @@ def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Ca
                 connection.send_bytes(run_task(load, *message))
 
 
-def run_state() -> tuple[dict[str, tuple[str, float]], str]:
-    """Return what worker processes must know of a run: its locks and its name."""
-    return dict(object_store.leases), local_cache.current_run()
-
-
-def begin_map(state: tuple[dict[str, tuple[str, float]], str]) -> None:
-    """Begin a map in a worker process, with the state of the run."""
-    leases, run = state
-    object_store.leases.clear()
-    object_store.leases.update(leases)
-    local_cache.begin_run(run)
-
-
-def run_task(load: Callable[[], tuple[Any, Any]], item: Any, name: str) -> bytes:
-    """Call a function with an item and a context, after `load` has returned function and context.
-
-    Return "result" and the result, or "error" and the WebtextError that the parent is to raise, pickled.
-    """
-    try:
-        function, context = load()
-        return pickle.dumps(("result", _call(function, item, context)))
-    except WebtextError as error:
-        return pickle.dumps(("error", error))
-    except Exception as error:  # noqa: BLE001 - the parent raises it, with the name of the task
-        return pickle.dumps(("error", TaskError(_crash_message(name, error))))
-
-
 @contextlib.contextmanager
 def sigint_blocked() -> Iterator[None]:
     """Block SIGINT while a process is started.
@@ -400,14 +273,6 @@ def exit_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _crash_message(name: str, error: BaseException) -> str:
-    details = "".join(traceback.format_exception(error)) if os.environ.get("WEBTEXT_DEBUG") else ""
-    return f"{name}: {type(error).__name__}: {error}" + (f"\n{details}" if details else "; --debug shows the traceback")
-
-
 def _death_message(name: str, exit_code: int | None) -> str:
-    if exit_code == -signal.SIGKILL:
-        return (
-            f"{name}: its worker was killed (out of memory?); re-run the same command to resume, with fewer --workers"
-        )
-    return f"{name}: its worker process died with exit code {exit_code}; re-run the same command to resume"
+    death = "was killed (out of memory?)" if exit_code == -signal.SIGKILL else f"died with exit code {exit_code}"
+    return f"{name}: its worker process {death}; {REMEDY}"

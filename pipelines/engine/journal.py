@@ -47,14 +47,16 @@ class OutputFolder:
 
     # The journal
 
-    def recorded_identity(self) -> Identity | None:
-        """Return the identity of the finished or unfinished run in the folder."""
+    def recorded_identity(self, config: Any = None) -> Identity | None:
+        """Return the identity of the finished or unfinished run in the folder, with the newer options of a config."""
         if has_manifest(self.path):
-            return read_manifest(self.path).identity
-        if not storage.exists(self._journal_path(_HEADER)):
+            identity = read_manifest(self.path).identity
+        elif storage.exists(self._journal_path(_HEADER)):
+            header = self._header()
+            identity = Identity(**{field.name: header[field.name] for field in dataclasses.fields(Identity)})
+        else:
             return None
-        header = self._header()
-        return Identity(**{field.name: header[field.name] for field in dataclasses.fields(Identity)})
+        return identity if config is None else identity.with_current_options(config)
 
     def mark_refused(self) -> None:
         """Record that the input of the unfinished run was refused, so that the run does not block another input."""

@@ -97,15 +97,19 @@ class Identity:
             if recorded != requested:
                 was = _short(recorded) if key in self.config else "not recorded"
                 differences.append(f"{key} was {was}, is now {_short(requested)}")
-        names = sorted({*self.inputs, *other.inputs})
-        changed = [name for name in names if self.inputs.get(name) != other.inputs.get(name)]
-        return differences + [f"its input '{name}' {_change(name, self.inputs, other.inputs)}" for name in changed]
+        for name in sorted(self.changed_inputs(other)):
+            change = "has changed" if name in other.inputs else "was removed"
+            differences.append(f"its input '{name}' {change if name in self.inputs else 'is new'}")
+        return differences
 
+    def changed_inputs(self, other: Identity) -> set[str]:
+        """Return the names of inputs that are not the same in another identity."""
+        names = {*self.inputs, *other.inputs}
+        return {name for name in names if self.inputs.get(name) != other.inputs.get(name)}
 
-def _change(name: str, recorded: Mapping[str, str], requested: Mapping[str, str]) -> str:
-    if name not in recorded:
-        return "is new"
-    return "has changed" if name in requested else "was removed"
+    def differs_in_inputs_only(self, other: Identity) -> bool:
+        """Return whether stage, version and config are the same as those of another identity."""
+        return dataclasses.replace(self, inputs=other.inputs) == other
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +128,11 @@ class Manifest:
     def files(self) -> list[FileEntry]:
         """All files that the manifest lists."""
         return [file for shard in self.final_shards for file in shard.files]
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all files."""
+        return sum(file.size_bytes for file in self.files)
 
     @property
     def records_in(self) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 
 from pipelines import progress, storage
 from pipelines.algorithms.kernels import compile_events
-from pipelines.engine.executor import Item, NameOf, Result, begin_map, run_state, run_task
+from pipelines.engine.tasks import REMEDY, Executor, MapCall, begin_map, run_state, run_task
 from pipelines.errors import TaskError, UsageError
 from pipelines.extras import require_extra
 from pipelines.storage import local_cache
@@ -42,7 +42,7 @@ _TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _TOKEN_FILE = "~/.ray/auth_token"
 
 
-class RayExecutor:
+class RayExecutor(Executor):
     """Runs tasks on the nodes of the Ray cluster at `address`; without one, on a Ray that it starts on this machine.
 
     At most `workers` tasks run at a time, by default as many as there are cores.
@@ -82,40 +82,31 @@ class RayExecutor:
         finally:
             self._initializer = previous
 
-    def map(
-        self,
-        function: Callable[..., Result],
-        items: Iterable[Item],
-        context: Any,
-        on_progress: Callable[[int], None],
-        name: NameOf,
-        memory_bytes: int | None = None,
-    ) -> Generator[tuple[Item, Result], None, None]:
-        """See `Executor.map`."""
+    def _map(self, call: MapCall, items: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
         ray = self._ray
-        remote = ray.remote(max_retries=_RETRIES, memory=self._memory_request(memory_bytes))(_run)
+        remote = ray.remote(max_retries=_RETRIES, memory=self._memory_request(call.memory_bytes))(_run)
         key = uuid.uuid4().hex
         # A worker process fetches it once, also the actor's handle: as an argument, it would cost more than a task.
-        stored = ray.put((self._initializer, function, context, run_state(), self._running))
-        units = _Units(self._running, key, on_progress)
+        stored = ray.put((self._initializer, call.function, call.context, run_state(), self._running))
+        units = _Units(self._running, key, call.on_progress)
         waiting = enumerate(items)
-        pending: dict[Any, tuple[int, Item]] = {}
+        pending: dict[Any, tuple[int, Any]] = {}
         most_submitted, asked_at = self._most_submitted, time.monotonic()
         try:
             while True:
                 if time.monotonic() - asked_at > _REPORT_S:  # not for every task: it takes a millisecond
                     most_submitted, asked_at = self._most_submitted, time.monotonic()
                 for number, item in itertools.islice(waiting, max(0, most_submitted - len(pending))):
-                    task = remote.options(name=name(item))
+                    task = remote.options(name=call.name(item))
                     # In a tuple, so that Ray does not fetch what is stored for every task.
-                    pending[task.remote((key, stored), (item, name(item), number))] = number, item
+                    pending[task.remote((key, stored), (item, call.name(item), number))] = number, item
                 if not pending:
                     break
                 ray.wait(list(pending), num_returns=1, timeout=_POLL_S)
                 ready, _ = ray.wait(list(pending), num_returns=len(pending), timeout=0)
                 for ref in ready:
                     number, item = pending.pop(ref)
-                    value, done = self._result(ref, name(item))
+                    value, done = self._result(ref, call.name(item))
                     units.finish(number, done)
                     yield item, value
                 units.poll(ray)
@@ -141,8 +132,7 @@ class RayExecutor:
         except self._ray.exceptions.RayError as error:
             reason = str(error).strip().splitlines()[-1]
             raise TaskError(
-                f"{name}: its worker died in {_RETRIES + 1} attempts ({reason}); re-run the same command to resume, "
-                "with fewer --workers if memory ran out"
+                f"{name}: its worker process died in {_RETRIES + 1} attempts ({reason}); {REMEDY}"
             ) from error
         kind, value = pickle.loads(reply)
         if kind == "error":

@@ -19,7 +19,6 @@ from typing import Any
 
 from pipelines import storage
 from pipelines.engine.config import identity_of
-from pipelines.engine.executor import Item, NameOf, SerialExecutor, item_name
 from pipelines.engine.folder_lock import FolderLock, folder_lock
 from pipelines.engine.journal import WORK, OutputFolder
 from pipelines.engine.manifest import (
@@ -31,14 +30,16 @@ from pipelines.engine.manifest import (
     check_entries,
     complete_replacement,
     has_manifest,
+    read_entry,
     read_manifest,
     replace_result,
     write_manifest,
 )
 from pipelines.engine.repeated_ids import count_repeated_ids, write_id_hashes
-from pipelines.engine.run_decision import DryRun, Extends, check_may_replace, is_addition, plan_run, remaining_work
+from pipelines.engine.run_decision import DryRun, RunDecision, decide_run
 from pipelines.engine.run_record import RecordedProgress
 from pipelines.engine.stage import RunOptions, Stage, Summary, TaskResult
+from pipelines.engine.tasks import Item, NameOf, SerialExecutor, item_name
 from pipelines.errors import ChangedRunError, DamagedShardError, InputError, StorageError
 from pipelines.format import format_bytes, plural
 from pipelines.progress import show_progress
@@ -52,18 +53,14 @@ class StageRun:
     """A run that holds the lock of its output folder; created by `stage_run`."""
 
     def __init__(
-        self, stage: Stage, identity: Identity, folder: OutputFolder, options: RunOptions, shard_inputs: Sequence[str]
+        self,
+        stage: Stage,
+        identity: Identity,
+        decision: RunDecision,
+        options: RunOptions,
+        shard_inputs: Sequence[str],
     ) -> None:
         self.finished = False
-        self._stage = stage
-        self._identity = identity
-        self._folder = folder
-        self._replaced: OutputFolder | None = None
-        self._options = options
-        self._shard_inputs = shard_inputs
-        self._started = time.monotonic()
-        self._resumed: dict[tuple[str, str], ShardEntry] = {}
-        self._entries: list[ShardEntry] = []
         # The folder of the finished result that this run adds to.
         self.earlier: str | None = None
         # What this run wrote, unless it was complete before.
@@ -71,6 +68,16 @@ class StageRun:
         self.lock: FolderLock | None = None
         # Why the folder is not locked: then a finished result may be verified, and nothing written.
         self.lock_error: StorageError | None = None
+        self._stage = stage
+        self._identity = identity
+        self._decision = decision
+        self._folder = decision.folder
+        self._replaced: OutputFolder | None = None
+        self._options = options
+        self._shard_inputs = shard_inputs
+        self._started = time.monotonic()
+        self._resumed: dict[tuple[str, str], ShardEntry] = {}
+        self._entries: list[ShardEntry] = []
 
     @property
     def output(self) -> str:
@@ -116,6 +123,8 @@ class StageRun:
         cost: Callable[[Item], int] | None = None,
         serial: bool = False,
         memory_bytes: int | None = None,
+        keep: str | None = None,
+        is_current: Callable[[Item], bool] | None = None,
     ) -> list[ShardEntry]:
         """Run `function(item, context)` for the items without a valid entry; return all entries in order of the items.
 
@@ -124,19 +133,31 @@ class StageRun:
         belong under `run.work`. For the progress bar, `total` is the work of all items in `unit`; if that is not
         records, `cost` returns the work of one item, so that a resumed run shows what remains. `serial` runs the items
         one after the other in this process: for tasks that query one server. `memory_bytes` is what a task needs.
+
+        `keep` is a folder of the stage in which the files of a work phase stay: a run that adds to the result finds
+        there what tasks of the same name have written, so a name must say what the task reads. `is_current` returns
+        whether the result of a task that is already complete is to be used.
         """
         name = name or item_name
         names = [name(item) for item in items]
-        entries = {key: entry for key in names if (entry := self._resumed.get((phase, key)))}
+        entries: dict[str, ShardEntry] = {}
+        for item, key in zip(items, names, strict=True):
+            entry = self._resumed.get((phase, key)) or (self._find_kept(phase, key, keep) if keep else None)
+            if entry and (is_current is None or is_current(item)):
+                entries[key] = entry
+            elif entry:
+                self._folder.discard_entry(entry)
         todo = [item for item, key in zip(items, names, strict=True) if key not in entries]
         if cost is not None:
             total = sum(map(cost, todo))
         elif total is not None:
-            total = remaining_work(total, unit, list(entries.values()), len(items))
+            total = _remaining_work(total, unit, list(entries.values()), len(items))
         label = f"{self._identity.stage}: {phase}"
         progress = self._options.progress
         if entries and todo:
             progress.note(f"{label}: resuming; {len(entries):,} of {plural(len(items), 'task')} already complete")
+        elif keep and self.earlier and todo:
+            progress.note(f"{label}: the earlier result kept nothing of its {phase} phase, so all tasks run")
         executor = SerialExecutor() if serial else self._options.executor
         # Closed at once if it ends early, so that no worker continues while the end is reported.
         finishing = contextlib.closing(
@@ -154,8 +175,34 @@ class StageRun:
                 self._folder.write_entry(entry)
                 entries[entry.name] = entry
         ordered = [entries[key] for key in names]
+        for entry in ordered if keep else ():
+            for file in entry.files:
+                storage.link(storage.join(self.output, file.name), self._kept_path(self.output, keep, file.name))
+            storage.write_json(self._kept_path(self.output, keep, f"{entry.name}.json"), entry.to_json())
         self._entries.extend(ordered)
         return ordered
+
+    def _find_kept(self, phase: str, name: str, folder: str) -> ShardEntry | None:
+        """Link the files of a task that the earlier result kept into the work folder; None unless they are intact."""
+        if self.earlier is None:
+            return None
+        try:
+            entry = read_entry(self._kept_path(self.earlier, folder, f"{name}.json"))
+        except InputError:
+            return None
+        for file in entry.files:
+            kept = self._kept_path(self.earlier, folder, file.name)
+            if not storage.exists(kept):
+                return None
+            storage.link(kept, storage.join(self.output, file.name))
+        if (entry.phase, entry.name) != (phase, name) or check_entries(self.output, [entry]) != [None]:
+            return None
+        self._folder.write_entry(entry)
+        return entry
+
+    @staticmethod
+    def _kept_path(output: str, folder: str | None, name: str) -> str:
+        return storage.join(output, folder or "", storage.basename(name))
 
     def once(
         self,
@@ -180,10 +227,19 @@ class StageRun:
         else:
             storage.remove(self.output)
 
-    def refuse_addition(self, problem: str, advice: str) -> ChangedRunError:
-        """Discard what was begun, and return the error to raise if the input turns out to lack what is known."""
+    def refuse_addition(self, refusal: str = "") -> ChangedRunError:
+        """Discard what was begun, and return the error to raise if the inputs lack what the earlier result contains."""
         self.discard()
-        return ChangedRunError(f"{self.earlier}: {problem}. {advice}, or choose another --output to keep both")
+        return ChangedRunError(refusal or self._decision.refusal)
+
+    def forget_earlier(self) -> None:
+        """Build the result as a whole, since the inputs lack what the earlier one contains.
+
+        Raises ChangedRunError if that may not be replaced.
+        """
+        if self._decision.refusal:
+            raise self.refuse_addition()
+        self.earlier = None
 
     def declare_outputs(self, names: Sequence[str]) -> None:
         """Record which files will be written into folders of the stage, so that they are its own even after a kill."""
@@ -245,67 +301,51 @@ class StageRun:
         if not self.finished and "documents" in self._identity.inputs:
             self._folder.mark_refused()
 
-    def open(self, config: Any, global_phases: Sequence[str], extends: Extends | None, reopen: bool) -> None:
-        """Resume what the folder contains, add to it, or start; raise ChangedRunError if it was built differently."""
-        if (recorded := self._folder.recorded_identity()) is not None:
-            recorded = recorded.with_current_options(config)
-        if self.lock_error and not has_manifest(self.output):
+    def open(self, output: str, global_phases: Sequence[str]) -> None:
+        """Carry out the decision: verify the finished result, resume what was begun, or start."""
+        decision = self._decision
+        if self.lock_error and not has_manifest(output):
             raise self.lock_error
-        if recorded is not None and self._only_shard_inputs_changed(recorded):
-            self.note(f"resuming with changed inputs: {'; '.join(recorded.differences(self._identity))}")
+        if decision.action == "refuse":
+            raise ChangedRunError(decision.refusal)
+        if decision.action == "keep":
+            self._open_finished()
+            return
+        if self.lock_error:
+            raise self.lock_error
+        if self._folder.path != output:
+            self._begin_replacement(OutputFolder(output, self._stage.writes))
+        if decision.discards:
+            if not self._folder.has_no_results():
+                self.note(f"{self.output}: discards the unfinished run that is there ({decision.reason})")
+            self._folder.empty()
+        elif decision.changed_inputs:
+            self.note(f"resuming with changed inputs: {decision.changed_inputs}")
             self._folder.discard_phases(global_phases)
-            self._folder.write_header(self._identity, self._shard_inputs)
-            recorded = self._identity
+        recorded = self._folder.recorded_identity()
         if recorded is None:
             self._folder.check_unclaimed()
-        elif (differences := recorded.differences(self._identity)) or (reopen and has_manifest(self.output)):
-            is_extended = is_addition(
-                self._stage, recorded, self._identity, self.output, self._options, self._shard_inputs, extends
-            )
-            if not is_extended and not self._folder.has_no_results():
-                check_may_replace(self._stage, recorded, self._identity, self._options, self.output)
-            if self.lock_error:
-                raise self.lock_error
-            begun = OutputFolder(storage.join(self.output, NEXT)).recorded_identity()
-            if has_manifest(self.output) or (begun and begun.with_current_options(config) == self._identity):
-                if is_extended:
-                    self.earlier = self.output
-                self._build_next("; ".join(differences))
-                self.open(config, global_phases, extends, reopen=False)
-                return
-            if not self._folder.has_no_results():
-                self.note(f"{self.output}: discards the unfinished run that is there ({'; '.join(differences)})")
-            self._folder.empty()
-            recorded = None
         self._folder.remove_temporaries()
-        if recorded is None:
+        if recorded is None or decision.changed_inputs:
             self._folder.write_header(self._identity, self._shard_inputs)
-        elif has_manifest(self.output):
-            self._open_finished()
-        else:
-            self._resume(self._intact(self._folder.entries()))
+        self._resume(self._intact(self._folder.entries()))
 
-    def _build_next(self, differences: str) -> None:
+    def _begin_replacement(self, replaced: OutputFolder) -> None:
         """Write a new result next to the finished one, which stays until the new one is complete."""
-        self._folder.check_foreign_files()
-        if has_manifest(self.output):
-            size = format_bytes(sum(file.size_bytes for file in read_manifest(self.output).files))
-            self.note(f"{self.output}: the earlier result stays until the new one is complete; its {size} stay in use")
-        if differences:
-            effect = "is added to" if self.earlier else "is rebuilt as a whole"
-            self.note(f"{self._identity.stage}: {effect} ({differences})")
-        self._replaced = self._folder
-        self._folder = OutputFolder(storage.join(self.output, NEXT), self._stage.writes)
-
-    def _only_shard_inputs_changed(self, recorded: Identity) -> bool:
-        """Return whether an unfinished run differs from this one only in inputs that single tasks read."""
-        if not self._shard_inputs or has_manifest(self.output) or recorded == self._identity:
-            return False
-        names = {*self._shard_inputs, *self._folder.shard_inputs()}
-        return recorded.without_inputs(names) == self._identity.without_inputs(names)
+        replaced.check_foreign_files()
+        output, action = replaced.path, self._decision.action
+        if has_manifest(output):
+            size = format_bytes(read_manifest(output).size_bytes)
+            self.note(f"{output}: the earlier result stays until the new one is complete; its {size} stay in use")
+        if self._decision.reason:
+            effect = "is added to" if action == "add" else "is rebuilt as a whole"
+            self.note(f"{self._identity.stage}: {effect} ({self._decision.reason})")
+        self.earlier = output if action == "add" else None
+        self._replaced = replaced
 
     def _open_finished(self) -> None:
         """Verify every checksum; if a file is damaged, resume as an unfinished run without its entry."""
+        self._folder.remove_temporaries()
         manifest = read_manifest(self.output)
         intact = self._intact(list(manifest.shards))
         if sum(not entry.work for entry in intact) == len(manifest.final_shards):
@@ -360,6 +400,15 @@ class StageRun:
         self._entries += [entry] if entry else []
 
 
+def _remaining_work(total: int, unit: str, resumed: Sequence[ShardEntry], items: int) -> int:
+    """Return the part of `total` that remains, so that rate and time left are of this run.
+
+    Where the entries of an earlier run do not say how much they were, tasks count as equally large.
+    """
+    counted = sum(entry.records_in for entry in resumed) if unit == "records" else 0
+    return total - counted if counted or not resumed else round(total * (1 - len(resumed) / items))
+
+
 def result_files(entries: Sequence[ShardEntry]) -> TaskResult:
     """Return the files of a work phase that belong to the result: those outside the work folder."""
     files = (file for entry in entries for file in entry.files)
@@ -376,7 +425,6 @@ def stage_run(
     options: RunOptions,
     shard_inputs: Mapping[str, str] | None = None,
     global_phases: Sequence[str] = (),
-    extends: Extends | None = None,
     reopen: bool = False,
 ) -> Iterator[StageRun]:
     """Yield the run of a stage under the lock of its output folder.
@@ -386,26 +434,32 @@ def stage_run(
     repeats just the global phases.
 
     A finished result that differs only in inputs by which the stage `grows` is replaced by a run that may use it,
-    `run.earlier`, if `extends` confirms that the inputs contain all of its own. `reopen` does so for equal inputs.
+    `run.earlier`. `reopen` does so for equal inputs.
 
     Raises LockedError if another process writes the folder, ChangedRunError if it contains the result of another
     config, version or input, and InputError if webtext did not write it.
     """
     shard_inputs = shard_inputs or {}
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
+
+    def decide() -> RunDecision:
+        return decide_run(stage, identity, config, output, options, shard_inputs, reopen)
+
     if options.dry_run:
-        raise DryRun(plan_run(stage, identity, config, output, options, shard_inputs, extends))
+        raise DryRun(decide())
     recorded = RecordedProgress(options.progress, output, identity, options.executor.workers)
     options = dataclasses.replace(options, progress=recorded)
     with contextlib.ExitStack() as stack:
-        run = StageRun(stage, identity, OutputFolder(output, stage.writes), options, sorted(shard_inputs))
+        lock, lock_error = None, None
         try:
-            run.lock = stack.enter_context(folder_lock(output, recorded.note))
+            lock = stack.enter_context(folder_lock(output, recorded.note))
         except StorageError as error:  # where nothing can be written, a finished result can still be verified
-            run.lock_error = error
+            lock_error = error
         else:
             complete_replacement(output)
-        run.open(config, global_phases, extends, reopen)
+        run = StageRun(stage, identity, decide(), options, sorted(shard_inputs))
+        run.lock, run.lock_error = lock, lock_error
+        run.open(output, global_phases)
         if not run.lock_error:
             recorded.begin()
             stack.callback(recorded.remove)

@@ -3,145 +3,143 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 from pipelines import storage
 from pipelines.engine.journal import OutputFolder
-from pipelines.engine.manifest import NEXT, Identity, ShardEntry, has_manifest
+from pipelines.engine.manifest import NEXT, Identity, has_manifest
 from pipelines.engine.stage import GROWS_BY_FILES, RunOptions, Stage
-from pipelines.errors import ChangedRunError
 from pipelines.format import plural
-
-# Whether the inputs contain all that the finished result in a folder was built from.
-Extends = Callable[[str], bool]
 
 
 @dataclasses.dataclass(frozen=True)
-class RunPlan:
-    """What a stage would do, and why.
+class RunDecision:
+    """What a run does, and why.
 
     The actions are `run` (nothing is there), `resume`, `keep` (verify the checksums only), `add` (to the finished
     result), `rebuild` (the stage, as a whole) and `refuse` (without `--overwrite`).
+
+    The run writes `folder`: the output folder, or one inside it while the finished result stays in use. If `discards`,
+    it first removes what was begun there; otherwise it resumes that, although its inputs differ by `changed_inputs`.
+    `refusal` is the message of `refuse`; of `add`, the one if the inputs turn out to lack what the result contains.
     """
 
     action: str
     reason: str
+    folder: OutputFolder
+    discards: bool = False
+    changed_inputs: str = ""
+    refusal: str = ""
 
 
 class DryRun(Exception):  # noqa: N818, it ends the call of a stage, but is not an error
     """Ends the call of a stage that was called with `dry_run`, before anything is written."""
 
-    def __init__(self, plan: RunPlan) -> None:
-        super().__init__(plan.action)
-        self.plan = plan
+    def __init__(self, decision: RunDecision) -> None:
+        super().__init__(decision.action)
+        self.decision = decision
 
 
-def is_addition(
-    stage: Stage,
-    recorded: Identity,
-    requested: Identity,
-    output: str,
-    options: RunOptions,
-    shard_inputs: Collection[str],
-    extends: Extends | None,
-) -> bool:
-    """Return whether a run adds to the finished result in `output`, which lacks only inputs, or parts of them."""
-    if not has_manifest(output) or (stage.is_irreplaceable and options.overwrite and options.discard_pages):
-        return False
-    names = _changed_inputs(recorded, requested)
-    added = {name for name in names if name in shard_inputs and name not in recorded.inputs}
-    added = added if GROWS_BY_FILES in stage.grows else set()
-    may_grow = _differs_in_inputs_only(recorded, requested) and names - added <= {*stage.grows}
-    return may_grow and (extends is None or extends(output))
-
-
-def may_replace(stage: Stage, recorded: Identity, requested: Identity, options: RunOptions) -> bool:
-    """Return whether a result that was built otherwise may be discarded."""
-    if options.overwrite and (options.discard_pages or not stage.is_irreplaceable):
-        return True
-    is_followed = _changed_inputs(recorded, requested) <= {*options.follow_inputs}
-    is_costly = stage.is_irreplaceable or stage.is_expensive
-    return is_followed and not is_costly and _differs_in_inputs_only(recorded, requested)
-
-
-def check_may_replace(stage: Stage, recorded: Identity, requested: Identity, options: RunOptions, output: str) -> None:
-    """Raise ChangedRunError, with the differences, for a result in `output` that may not be discarded."""
-    if may_replace(stage, recorded, requested, options):
-        return
-    irreplaceable = stage.is_irreplaceable
-    if has_manifest(output):
-        content = "a different result"
-        effect = "fetch all pages again and delete these" if irreplaceable else "rebuild all of it"
-        effect = f"{effect} (this result stays in use until the new one is complete)"
-    elif irreplaceable and storage.basename(output) == NEXT:
-        raise ChangedRunError(
-            f"{output}: contains an unfinished addition that differs: {'; '.join(recorded.differences(requested))}. "
-            "Complete it with the options and inputs with which it began, or delete this folder: the finished result "
-            "stays as it was, without what this addition has fetched"
-        )
-    else:
-        content = "an unfinished run that differs"
-        effect = f"delete its {'pages' if irreplaceable else 'work'} and start from the beginning"
-    flags = "--overwrite --discard-pages" if irreplaceable and not options.discard_pages else "--overwrite"
-    raise ChangedRunError(
-        f"{output}: contains {content}: {'; '.join(recorded.differences(requested))}. Use {flags} to {effect}, or "
-        "choose another --output to keep both"
-    )
-
-
-def plan_run(
+def decide_run(
     stage: Stage,
     requested: Identity,
     config: Any,
     output: str,
     options: RunOptions,
     shard_inputs: Collection[str] = (),
-    extends: Extends | None = None,
-) -> RunPlan:
-    """Return what `stage_run` would do; write nothing."""
-    folder, recorded = OutputFolder(output, stage.writes), None
-    if (identity := folder.recorded_identity()) is not None:
-        recorded = identity.with_current_options(config)
-    if recorded is None:
-        return RunPlan("run", "new")
+    reopen: bool = False,
+) -> RunDecision:
+    """Return what `stage_run` does; write nothing."""
+    folder, next_folder = (OutputFolder(path, stage.writes) for path in (output, storage.join(output, NEXT)))
+    begun = _decide_unfinished(stage, requested, config, next_folder, options, shard_inputs)
+    if not has_manifest(output):
+        decision = _decide_unfinished(stage, requested, config, folder, options, shard_inputs)
+        # A replacement was begun, and then the finished result was found damaged.
+        return begun if decision.discards and begun.action == "resume" else decision
+    recorded = folder.recorded_identity(config)
+    assert recorded is not None
     differences = "; ".join(recorded.differences(requested))
-    if has_manifest(output):
-        if not differences:
-            return RunPlan("keep", "up to date")
-        next_folder = OutputFolder(storage.join(output, NEXT))
-        tasks = _tasks(next_folder) if next_folder.recorded_identity() == requested else ""
-        if is_addition(stage, recorded, requested, output, options, shard_inputs, extends):
-            return RunPlan("add", differences + tasks)
+    if not differences and not reopen:
+        return RunDecision("keep", "up to date", folder)
+    effect = "fetch all pages again and delete these" if stage.is_irreplaceable else "rebuild all of it"
+    effect += " (this result stays in use until the new one is complete)"
+    refusal = _refusal(stage, recorded, requested, options, f"{output}: contains a different result", effect)
+    is_addition = _is_addition(stage, recorded, requested, options, shard_inputs)
+    if refusal and not is_addition:
+        return RunDecision("refuse", differences, folder, refusal=refusal)
+    if begun.action == "refuse":
+        return begun
+    reason = "; ".join(filter(None, (differences, _tasks(next_folder) if begun.action == "resume" else "")))
+    return dataclasses.replace(begun, action="add" if is_addition else "rebuild", reason=reason, refusal=refusal)
+
+
+def _decide_unfinished(
+    stage: Stage,
+    requested: Identity,
+    config: Any,
+    folder: OutputFolder,
+    options: RunOptions,
+    shard_inputs: Collection[str],
+) -> RunDecision:
+    """Return what a run does that writes a folder without a finished result."""
+    recorded = None if has_manifest(folder.path) else folder.recorded_identity(config)
+    if recorded is None:
+        return RunDecision("run", "new", folder)
+    differences = "; ".join(recorded.differences(requested))
+    names = {*shard_inputs, *folder.shard_inputs()}
+    if recorded.without_inputs(names) == requested.without_inputs(names):
+        reason = f"{differences or 'unfinished'}; {_tasks(folder)}"
+        return RunDecision("resume", reason, folder, changed_inputs=differences)
+    if folder.has_no_results():
+        return RunDecision("run", differences, folder, discards=True)
+    if stage.is_irreplaceable and storage.basename(folder.path) == NEXT:
+        effect = (
+            f"{folder.path}: contains an unfinished addition that differs: {differences}. Complete it with the options "
+            "and inputs with which it began, or delete this folder: the finished result stays as it was, without what "
+            "this addition has fetched"
+        )
+        refusal = "" if _may_replace(stage, recorded, requested, options) else effect
     else:
-        tasks = _tasks(folder)
-        names = {*shard_inputs, *folder.shard_inputs()}
-        if recorded.without_inputs(names) == requested.without_inputs(names):
-            return RunPlan("resume", (differences or "unfinished") + tasks)
-        if folder.has_no_results():
-            return RunPlan("run", differences)
-    if may_replace(stage, recorded, requested, options):
-        return RunPlan("rebuild", differences + (tasks if has_manifest(output) else ""))
-    return RunPlan("refuse", differences)
+        effect = f"delete its {'pages' if stage.is_irreplaceable else 'work'} and start from the beginning"
+        content = f"{folder.path}: contains an unfinished run that differs"
+        refusal = _refusal(stage, recorded, requested, options, content, effect)
+    if refusal:
+        return RunDecision("refuse", differences, folder, refusal=refusal)
+    return RunDecision("rebuild", differences, folder, discards=True)
 
 
-def remaining_work(total: int, unit: str, resumed: Sequence[ShardEntry], items: int) -> int:
-    """Return the part of `total` that remains, so that rate and time left are of this run.
+def _refusal(
+    stage: Stage, recorded: Identity, requested: Identity, options: RunOptions, content: str, effect: str
+) -> str:
+    """Return why a result is not replaced, with what `--overwrite` would do; empty if it may be."""
+    if _may_replace(stage, recorded, requested, options):
+        return ""
+    needs_discard = stage.is_irreplaceable and not options.discard_pages
+    flags = "--overwrite --discard-pages" if needs_discard else "--overwrite"
+    differences = "; ".join(recorded.differences(requested))
+    return f"{content}: {differences}. Use {flags} to {effect}, or choose another --output to keep both"
 
-    Where the entries of an earlier run do not say how much they were, tasks count as equally large.
-    """
-    counted = sum(entry.records_in for entry in resumed) if unit == "records" else 0
-    return total - counted if counted or not resumed else round(total * (1 - len(resumed) / items))
+
+def _may_replace(stage: Stage, recorded: Identity, requested: Identity, options: RunOptions) -> bool:
+    if options.overwrite and (options.discard_pages or not stage.is_irreplaceable):
+        return True
+    is_followed = recorded.changed_inputs(requested) <= {*options.follow_inputs}
+    is_costly = stage.is_irreplaceable or stage.is_expensive
+    return is_followed and not is_costly and recorded.differs_in_inputs_only(requested)
+
+
+def _is_addition(
+    stage: Stage, recorded: Identity, requested: Identity, options: RunOptions, shard_inputs: Collection[str]
+) -> bool:
+    """Return whether a run can add to a finished result, which lacks only inputs, or parts of them."""
+    if stage.is_irreplaceable and options.overwrite and options.discard_pages:
+        return False
+    names = recorded.changed_inputs(requested)
+    added = {name for name in names if name in shard_inputs and name not in recorded.inputs}
+    added = added if GROWS_BY_FILES in stage.grows else set()
+    return recorded.differs_in_inputs_only(requested) and names - added <= {*stage.grows}
 
 
 def _tasks(folder: OutputFolder) -> str:
-    return f"; {plural(len(folder.entries()), 'task')} already complete"
-
-
-def _differs_in_inputs_only(recorded: Identity, requested: Identity) -> bool:
-    return dataclasses.replace(recorded, inputs=requested.inputs) == requested
-
-
-def _changed_inputs(recorded: Identity, requested: Identity) -> set[str]:
-    names = {*recorded.inputs, *requested.inputs}
-    return {name for name in names if recorded.inputs.get(name) != requested.inputs.get(name)}
+    return f"{plural(len(folder.entries()), 'task')} already complete"

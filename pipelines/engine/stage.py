@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.engine.executor import Executor, SerialExecutor
 from pipelines.engine.manifest import FileEntry, ShardEntry
+from pipelines.engine.tasks import Executor, SerialExecutor
 from pipelines.progress import Progress, Silent
 
 # In `Stage.grows`.
@@ -42,7 +42,7 @@ class RunOptions:
 
     `overwrite` replaces a different result, for an irreplaceable one together with `discard_pages`; also without it, a
     result is rebuilt whose `follow_inputs` have changed, and nothing else. With `serial_if_tiny`, small inputs are read
-    without worker processes. A `dry_run` raises `plan.DryRun` with what it would do.
+    without worker processes. A `dry_run` raises `DryRun` with what it would do.
     """
 
     executor: Executor = dataclasses.field(default_factory=SerialExecutor)

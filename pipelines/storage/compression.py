@@ -30,7 +30,6 @@ _CHECKSUM_FLAG = 4
 _SKIPPABLE_MAGIC = 0x184D2A50
 _BLOCK_HEADER_BYTES = 3
 _REPEATED_BYTE = 1
-_MAX_BLOCK_BYTES = 1 << 17
 _CHECKSUM_BYTES = 4
 
 _CHUNK_BYTES = 1 << 18
@@ -137,7 +136,7 @@ def _check_format(path: str, raw: BinaryIO) -> None:
 def _decoder(path: str, raw: BinaryIO) -> io.RawIOBase:
     name = path.lower()
     if name.endswith(".zst"):
-        return _ZstdReader(raw)
+        return _PieceReader(_decoded_zstd(raw))
     if name.endswith(".xz"):
         return _Reader(lzma.LZMAFile(raw).read1)
     if name.endswith(".bz2"):
@@ -200,91 +199,62 @@ class _ObservedReader(_Reader):
         return size
 
 
-class _ZstdReader(_Reader):
-    """Decodes zstd frames block by block, so that memory is bounded and all data before damage is returned."""
+class _PieceReader(io.RawIOBase):
+    """Reads the pieces of an iterator, whatever their sizes."""
 
-    def __init__(self, raw: BinaryIO) -> None:
-        context = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
-        source = cast(BinaryIO, _BlockSource(raw))
-        self._decoder = context.stream_reader(source, read_across_frames=True)
-        super().__init__(self._decoder.read1)
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
         self._pending = memoryview(b"")
 
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill a buffer from one block; return 0 at the end of the data."""
+        """Fill a buffer from one piece; return 0 at the end of the data."""
         target = memoryview(buffer).cast("B")
-        # If the next block cannot be read, the decoder discards what did not fit into the target.
-        if not self._pending and len(target) >= _MAX_BLOCK_BYTES:
-            return self._decoder.readinto1(target)
-        self._pending = self._pending or memoryview(self._read(_MAX_BLOCK_BYTES))
+        self._pending = self._pending or memoryview(next(self._pieces, b""))
         size = min(len(target), len(self._pending))
         target[:size], self._pending = self._pending[:size], self._pending[size:]
         return size
 
 
-class _BlockSource:
-    """The bytes of zstd frames, one block per call of `read`; raises EOFError if the last frame is incomplete.
+def _decoded_zstd(raw: BinaryIO) -> Iterator[bytes]:
+    """Yield the data of zstd frames block by block, so that memory is bounded and all data before damage is returned.
 
-    The decoder itself accepts truncated frames, and discards its output when a call fails.
+    The decoder discards its output when a call fails.
     """
+    decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES).decompressobj(read_across_frames=True)
+    for part in _zstd_parts(io.BufferedReader(_Reader(raw.read), _CHUNK_BYTES)):
+        if data := decoder.decompress(part):
+            yield data
 
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
-        self._compressed = memoryview(b"")
-        self._parts = self._frames()
 
-    def read(self, size: int = -1) -> memoryview:
-        """Return the next block or header, whatever its size; empty at the end."""
-        return next(self._parts, memoryview(b""))
+def _zstd_parts(stream: io.BufferedReader) -> Iterator[bytes]:
+    """Yield the headers and blocks of zstd frames; raise EOFError if the last one is incomplete, which zstd accepts."""
 
-    def _frames(self) -> Iterator[memoryview]:
-        while self._buffer(1):
-            self._require(_FRAME_START_BYTES)
-            start = self._compressed[:_FRAME_START_BYTES]
-            if int.from_bytes(start[:4], "little") & ~0xF == _SKIPPABLE_MAGIC:
-                self._skip_frame()
-                continue
-            header_bytes = zstandard.frame_header_size(start)
-            self._require(header_bytes)
-            yield self._take(header_bytes)
-            yield from self._blocks()
-            if start[-1] & _CHECKSUM_FLAG:
-                self._require(_CHECKSUM_BYTES)
-                yield self._take(_CHECKSUM_BYTES)
+    def read(size: int) -> bytes:
+        data = stream.read(size)
+        if len(data) < size:
+            raise EOFError("the last zstd frame is incomplete")
+        return data
 
-    def _skip_frame(self) -> None:
-        self._require(8)
-        size = int.from_bytes(self._take(8)[4:], "little")
-        while size:
-            self._require(1)
-            size -= len(self._take(size))
-
-    def _blocks(self) -> Iterator[memoryview]:
+    while stream.peek(1):
+        start = read(_FRAME_START_BYTES)
+        if int.from_bytes(start[:4], "little") & ~0xF == _SKIPPABLE_MAGIC:
+            size = int.from_bytes(start[4:] + read(3), "little")
+            while size:
+                size -= len(read(min(size, _CHUNK_BYTES)))
+            continue
+        yield start + read(zstandard.frame_header_size(start) - _FRAME_START_BYTES)
         is_last = False
         while not is_last:
-            self._require(_BLOCK_HEADER_BYTES)
-            header = int.from_bytes(self._compressed[:_BLOCK_HEADER_BYTES], "little")
-            is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
-            size = _BLOCK_HEADER_BYTES + (1 if kind == _REPEATED_BYTE else size)
-            self._buffer(size)
-            part = self._take(size)
-            yield part  # part of a truncated block may still be decoded
-            self._require(size - len(part))
-
-    def _buffer(self, size: int) -> bool:
-        """Buffer `size` compressed bytes; return False if the file ends before."""
-        while len(self._compressed) < size:
-            chunk = self._raw.read(_CHUNK_BYTES)
-            if not chunk:
-                return False
-            self._compressed = memoryview(bytes(self._compressed) + chunk)
-        return True
-
-    def _require(self, size: int) -> None:
-        if not self._buffer(size):
-            raise EOFError("the last zstd frame is incomplete")
-
-    def _take(self, size: int) -> memoryview:
-        """Return the next `size` compressed bytes, or fewer at the end of the file."""
-        part, self._compressed = self._compressed[:size], self._compressed[size:]
-        return part
+            header = read(_BLOCK_HEADER_BYTES)
+            number = int.from_bytes(header, "little")
+            is_last, kind, size = bool(number & 1), number >> 1 & 3, number >> 3
+            size = 1 if kind == _REPEATED_BYTE else size
+            block = stream.read(size)
+            yield header + block  # part of a truncated block may still be decoded
+            read(size - len(block))
+        if start[-1] & _CHECKSUM_FLAG:
+            yield read(_CHECKSUM_BYTES)

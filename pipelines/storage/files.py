@@ -121,11 +121,6 @@ def temporary_path(name: str) -> str:
     return os.path.join(tempfile.gettempdir(), name)
 
 
-def user_cache_path(name: str) -> str:
-    """Return a path in the folder of this user for what programs can make again."""
-    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "webtext", name)
-
-
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
     """Yield a local folder for temporary files (in `TMPDIR`) that is removed at the end of the block."""

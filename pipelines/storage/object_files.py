@@ -5,10 +5,8 @@ from __future__ import annotations
 import io
 import mmap
 import tempfile
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
-
-if TYPE_CHECKING:
-    from pipelines.storage.object_store import ObjectStore
+from collections.abc import Callable
+from typing import Any, BinaryIO, NamedTuple
 
 # Bytes of the first range, and of further ones at least and at most. Files that are read in order are soon read by the
 # largest; the latency of a request is about that of half a MB.
@@ -16,11 +14,10 @@ FIRST_RANGE, _MIN_RANGE, MAX_RANGE = 64 << 10, 512 << 10, 16 << 20
 
 
 class Upload:
-    """A temporary local file that becomes an object when it is closed; not if its block raises, or it is forgotten."""
+    """A temporary local file that becomes an object, by `put`, when it is closed; not if its block raises."""
 
-    def __init__(self, store: ObjectStore, path: str) -> None:
-        self._store = store
-        self._path = path
+    def __init__(self, put: Callable[[Any], None]) -> None:
+        self._put = put
         self._file: BinaryIO = tempfile.TemporaryFile(prefix="webtext-upload-")  # noqa: SIM115 - closed by `discard`
 
     def __enter__(self) -> Upload:
@@ -53,7 +50,7 @@ class Upload:
                 self._file.flush()
                 # Mapped, it needs no memory of its own; what is empty cannot be mapped.
                 data = mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
-                self._store.put(self._path, data)
+                self._put(data)
             finally:
                 self.discard()
 
@@ -72,27 +69,33 @@ class _Block(NamedTuple):
 class Ranges(io.RawIOBase):
     """An object that is read by ranges, which double while they follow each other.
 
-    A small first block stays, since that of the end has the indexes and footers to which readers return.
+    `read_range` is that of the object store for its path; `info` returns its size and ETag. A small first block stays,
+    since that of the end has the indexes and footers to which readers return.
     """
 
-    def __init__(self, store: ObjectStore, path: str, start: int, first_range: int) -> None:
-        self._store = store
-        self._path = path
+    def __init__(
+        self,
+        read_range: Callable[..., tuple[memoryview, Any]],
+        info: Callable[[], dict[str, Any]],
+        start: int,
+        first_range: int,
+    ) -> None:
+        self._read_range = read_range
         self._position = 0
         size = min(max(first_range, -start), MAX_RANGE)
         try:
-            block, meta = store.read_range(path, start if start >= 0 else -size, size)
+            block, meta = read_range(start if start >= 0 else -size, size)
             self._size, self._tag = meta["size"], meta["e_tag"]
         except FileNotFoundError:
             raise
         except OSError as error:  # there is no range at the end of an object
             try:
-                info = store.info(path)
+                facts = info()
             except OSError:  # without a body, and so without the store's reason
                 raise error from None
-            if info["size"] > max(0, start):
+            if facts["size"] > max(0, start):
                 raise
-            block, self._size, self._tag = memoryview(b""), info["size"], info["etag"]
+            block, self._size, self._tag = memoryview(b""), facts["size"], facts["etag"]
         first = _Block(self._size - len(block) if start < 0 else start, block)
         kept = first if len(block) <= FIRST_RANGE else _Block(0, memoryview(b""))
         self._blocks = [kept, first]  # the first one if it is small, and the latest
@@ -137,5 +140,5 @@ class Ranges(io.RawIOBase):
             end = kept.start
         elif end == self._size:  # indexes and footers are read backwards
             start = max(0, min(start, end - FIRST_RANGE))
-        data, _ = self._store.read_range(self._path, start, end - start, self._tag)
+        data, _ = self._read_range(start, end - start, self._tag)
         return _Block(start, data)

@@ -170,8 +170,9 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
     def open(self, path: str, mode: str = "rb", start: int = 0, size: int = 0, **_options: Any) -> Any:
         """Open an object for reading, first `size` bytes from `start` on, or for writing; see `storage.open_read`."""
         if mode == "wb":
-            return Upload(self, path)
-        return io.BufferedReader(Ranges(self, path, start, max(size, FIRST_RANGE)), FIRST_RANGE)
+            return Upload(functools.partial(self.put, path))
+        read_range, info = functools.partial(self.read_range, path), functools.partial(self.info, path)
+        return io.BufferedReader(Ranges(read_range, info, start, max(size, FIRST_RANGE)), FIRST_RANGE)
 
     def read_range(self, path: str, start: int, size: int, tag: str | None = None) -> tuple[memoryview, Any]:
         """Return bytes of an object, and its size and ETag; raise OSError unless that is `tag`.

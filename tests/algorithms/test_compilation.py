@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from numba.core.caching import NullCache
 from numba.extending import overload
 
+from pipelines.algorithms.kernels import compilation
 from pipelines.algorithms.kernels.compilation import kernel, source_hash
 
 
@@ -50,7 +50,10 @@ def test_a_read_only_installation_caches_kernels_in_the_home_or_else_in_a_tempor
 
 
 @pytest.mark.parametrize("was_enabled", [True, False])
-def test_no_garbage_is_collected_while_a_kernel_is_compiled(was_enabled: bool) -> None:
+def test_no_garbage_is_collected_while_a_kernel_is_compiled(
+    was_enabled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
     is_enabled = []
 
     def increment(number: Any) -> Any:
@@ -62,7 +65,6 @@ def test_no_garbage_is_collected_while_a_kernel_is_compiled(was_enabled: bool) -
         return increment
 
     twice = kernel(lambda number: increment(increment(number)))
-    twice._cache = NullCache()
     if not was_enabled:
         gc.disable()
     try:

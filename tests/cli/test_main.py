@@ -193,9 +193,7 @@ def test_an_unknown_table_or_key_of_the_toml_is_named(
     assert main(["build", "--to", "scrape"]) == 2
     assert "[scrape]: unknown option 'dump'; did you mean dumps?" in capsys.readouterr().err
     assert main(["overlap-report"]) == 2
-    assert (
-        "[overlap-report]: the list benchmarks was replaced by a table; write benchmark = {" in capsys.readouterr().err
-    )
+    assert "[overlap-report]: unknown option 'benchmarks'; did you mean benchmark?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stage", PIPELINE, ids=lambda stage: stage.name)

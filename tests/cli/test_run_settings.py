@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.engine import executor
-from pipelines.engine.executor import LocalExecutor, SerialExecutor, make_executor
+from pipelines.engine.executor import LocalExecutor, make_executor
+from pipelines.engine.tasks import SerialExecutor
 from pipelines.storage import local_cache
 from webtext_cli.main import main
 from webtext_cli.options import Shared

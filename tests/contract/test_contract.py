@@ -28,10 +28,11 @@ from warm_processes import multiprocessing_with_forks
 
 from pipelines import storage
 from pipelines.engine.config import make_config
-from pipelines.engine.executor import Executor, LocalExecutor, make_executor
+from pipelines.engine.executor import LocalExecutor, make_executor
 from pipelines.engine.folder_lock import folder_lock
 from pipelines.engine.manifest import Identity, check_entries, read_manifest
 from pipelines.engine.run import RunOptions
+from pipelines.engine.tasks import Executor
 from pipelines.errors import ChangedRunError, DamagedShardError, LockedError
 from pipelines.pipeline import BY_NAME
 from pipelines.progress import Silent

@@ -18,15 +18,8 @@ from pathlib import Path
 import pytest
 
 from pipelines import progress
-from pipelines.engine.executor import (
-    Executor,
-    LocalExecutor,
-    SerialExecutor,
-    _serve,
-    item_name,
-    make_executor,
-    run_state,
-)
+from pipelines.engine.executor import LocalExecutor, _serve, make_executor
+from pipelines.engine.tasks import Executor, SerialExecutor, item_name, run_state
 from pipelines.errors import InputError, TaskError, WebtextError
 
 
@@ -95,7 +88,7 @@ def test_any_other_error_carries_the_name_of_the_task(executor: Executor) -> Non
 
 @_FORKED
 def test_a_worker_that_is_killed_names_its_task() -> None:
-    with pytest.raises(TaskError, match=r"^task-3: its worker was killed \(out of memory\?\)"):
+    with pytest.raises(TaskError, match=r"^task-3: its worker process was killed \(out of memory\?\)"):
         list(LocalExecutor(2).map(_die, _TASKS, None, lambda _: None, item_name))
 
 

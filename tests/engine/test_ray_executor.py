@@ -17,7 +17,8 @@ import pytest
 
 from pipelines import progress
 from pipelines.engine import ray_executor
-from pipelines.engine.executor import Executor, make_executor
+from pipelines.engine.executor import make_executor
+from pipelines.engine.tasks import Executor
 from pipelines.errors import InputError, TaskError, UsageError
 
 pytestmark = pytest.mark.slow

@@ -308,4 +308,4 @@ def test_a_dry_run_decides_as_the_run_does_whether_it_adds(tmp_path: Path, disca
             run.map(write_numbers, [Task(0, run.output)])
             run.finish()
     assert earlier == [None, None if discards_pages else out]
-    assert planned.value.plan.action == ("rebuild" if discards_pages else "add")
+    assert planned.value.decision.action == ("rebuild" if discards_pages else "add")

@@ -36,12 +36,12 @@ def command(shared: Shared, first: str | None, last: str | None, dry_run: bool) 
 
     stages = CorpusConfig(shared.corpus).stages(first, last)
     if dry_run:
-        from pipelines.build_plan import plan_build
-        from webtext_cli.tables.build import print_plan
+        from pipelines.dry_run import decide_build
+        from webtext_cli.tables.build import print_decisions
 
-        plans = plan_build(shared.corpus, stages, shared.run_options())
-        print_plan(plans, shared.corpus, shared.as_json)
-        return 1 if any(plan.action == "refuse" for plan in plans) else 0
+        decisions = decide_build(shared.corpus, stages, shared.run_options())
+        print_decisions(decisions, shared.corpus, shared.as_json)
+        return 1 if any(decision.action == "refuse" for decision in decisions) else 0
     if shared.as_json:
         summaries = build(shared.corpus, stages, shared.run_options())
         say(json.dumps({"stages": [summary.to_json() for summary in summaries]}, ensure_ascii=False))

@@ -4,9 +4,10 @@ Compile time is what a user waits for at first use, so kernels follow rules that
 
 - A kernel allocates nothing and calls nothing of NumPy: its caller passes every array. So numba counts no references,
   which is most of the code that it otherwise generates.
-- A helper is type-inferred and lowered once, but not optimized by itself: LLVM optimizes it as part of each kernel that
-  calls it. Optimizing and assembling each helper as well took three quarters of the compile time.
+- A helper has no wrapper by which Python could call it.
 - Each kernel is called with one combination of types only: the caller converts.
+
+Only public interfaces of numba are used, with one exception that saves time: docs/decisions/0015-numba.md.
 """
 
 # mypy: allow-untyped-calls
@@ -29,9 +30,8 @@ from typing import Any
 import numba
 import numpy as np
 import numpy.typing as npt
-from filelock import BaseFileLock, FileLock, Timeout
-from numba.core import caching, codegen, compiler, entrypoints
-from numba.core.runtime.nrt import rtsys
+from filelock import FileLock, Timeout
+from numba.core import entrypoints, event
 
 from pipelines.algorithms.kernels import compile_events
 
@@ -51,32 +51,18 @@ def kernel(function: Callable[..., Any], **options: Any) -> Any:
 
     `options` are further ones of numba's.
     """
-    dispatcher = _njit(**_OPTIONS, **options)(function)
-    dispatcher._compiler.compile = _without_garbage_collection(dispatcher._compiler.compile)
-    with contextlib.suppress(OSError, RuntimeError):  # nowhere to cache: compiled by each process
-        dispatcher._cache = _Cache(function)
-    return dispatcher
-
-
-def _without_garbage_collection(compile_function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that compiles without collecting garbage, which takes a sixth of the compile time."""
-
-    @functools.wraps(compile_function)
-    def compile_without_collecting(*arguments: Any) -> Any:
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            return compile_function(*arguments)
-        finally:
-            if was_enabled:
-                gc.enable()
-
-    return compile_without_collecting
+    before, _config.CACHE_LOCATOR_CLASSES = _config.CACHE_LOCATOR_CLASSES, f"{__name__}.{SourceLocator.__name__}"
+    try:
+        return _Kernel(function, _njit(cache=True, **_OPTIONS, **options)(function))
+    except (OSError, RuntimeError):  # nowhere to cache: compiled by each process
+        return _njit(**_OPTIONS, **options)(function)
+    finally:
+        _config.CACHE_LOCATOR_CLASSES = before
 
 
 def helper(function: Callable[..., Any]) -> Any:
     """Return a function that kernels and helpers can call; Python cannot."""
-    return _njit(no_cpython_wrapper=True, pipeline_class=_HelperCompiler, **_OPTIONS)(function)
+    return _njit(no_cpython_wrapper=True, **_OPTIONS)(function)
 
 
 def as_read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -86,50 +72,65 @@ def as_read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
-class _HelperLibrary(codegen.JITCodeLibrary):
-    """The code of a helper: linked into its callers as it is, neither optimized nor assembled."""
+class _Kernel:
+    """A compiled function, which one process compiles while others that call it wait, to load it from the cache."""
 
-    def finalize(self) -> None:
-        """Link the helpers that this one calls."""
-        for library in dict.fromkeys(self._linking_libraries):
-            if library is not rtsys.library:
-                self._final_module.link_in(library._get_module_for_linking(), preserve=True)
-        self._finalized = True
+    def __init__(self, function: Callable[..., Any], dispatcher: Any) -> None:
+        self._name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+        self._dispatcher = dispatcher
+        self._call = self._call_first
 
-    def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the compiled function."""
+        return self._call(*arguments)
 
-    def get_pointer_to_function(self, name: str) -> int:
-        """Return 0: there is no machine code."""
-        return 0
-
-    @property
-    def codegen(self) -> Any:
-        """The code generator, for a caller that sets the environment of machine code: here there is none."""
-        return _NoEnvironment()
-
-
-class _NoEnvironment:
-    def set_env(self, name: str, environment: Any) -> None:
-        """Ignore."""
-
-
-class _HelperCompiler(compiler.Compiler):
-    def define_pipelines(self) -> Any:
-        """Return numba's own pipelines, which put their code into the library that is set here."""
-        state = self.state
-        state.library = _HelperLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
-        return super().define_pipelines()
+    def _call_first(self, *arguments: Any) -> Any:
+        lock = FileLock(cache_folder() / f"{self._name}.lock")
+        with contextlib.suppress(Timeout, OSError):
+            lock.acquire(timeout=_LOCK_TIMEOUT_S)
+        try:
+            return self._dispatcher(*arguments)
+        except (AttributeError, ImportError):  # the index names a type that this version of webtext does not have
+            for index in cache_folder().glob(f"{self._name}-*.nbi"):
+                index.unlink(missing_ok=True)
+            return self._dispatcher(*arguments)
+        finally:
+            lock.release()
+            self._call = self._dispatcher
 
 
-class _Locator:
+class _CompilationListener(event.Listener):
+    """Reports that a kernel is compiled, and stops garbage collection meanwhile, which takes a sixth of the time."""
+
+    _depth = 0  # helpers are compiled within a kernel
+    _was_enabled = False
+
+    def on_start(self, _event: Any) -> None:
+        """Note the start of a compilation."""
+        if not self._depth:
+            compile_events.report()
+            self._was_enabled = gc.isenabled()
+            gc.disable()
+        self._depth += 1
+
+    def on_end(self, _event: Any) -> None:
+        """Note the end of a compilation."""
+        self._depth -= 1
+        if not self._depth and self._was_enabled:
+            gc.enable()
+
+
+event.register("numba:compile", _CompilationListener())
+
+
+class SourceLocator:
     """Tells numba's cache where kernels are stored, and which source they were compiled from."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._module = function.__module__
 
     @classmethod
-    def from_function(cls, function: Callable[..., Any], _path: str) -> _Locator:
+    def from_function(cls, function: Callable[..., Any], _path: str) -> SourceLocator:
         """Return the locator of a function."""
         return cls(function)
 
@@ -148,49 +149,6 @@ class _Locator:
     def get_disambiguator(self) -> str:
         """Return what makes the names of functions in modules of the same name distinct."""
         return hashlib.sha256(self._module.encode()).hexdigest()[:8]
-
-
-class _CacheImplementation(caching.CompileResultCacheImpl):
-    _locator_classes = (_Locator,)  # type: ignore[assignment]
-
-
-class _Cache(caching.FunctionCache):
-    """Numba's cache, in which one process compiles a kernel while the others wait for it."""
-
-    _impl_class = _CacheImplementation
-    _lock: BaseFileLock | None = None
-
-    def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """Return the cached machine code; or None, and lock the kernel until it is saved."""
-        code = self._load(signature, target_context)
-        if code is None:
-            lock = FileLock(os.path.join(self.cache_path, f"{self._impl.filename_base}.lock"))
-            with contextlib.suppress(Timeout, OSError):
-                lock.acquire(timeout=_LOCK_TIMEOUT_S)
-                self._lock = lock
-            code = self._load(signature, target_context)
-            if code is None:
-                compile_events.report()
-            else:
-                self._release()
-        return code
-
-    def _load(self, signature: Any, target_context: Any) -> Any:
-        try:
-            return super().load_overload(signature, target_context)
-        except (AttributeError, ImportError):  # the index names a type that this version of webtext does not have
-            self.flush()
-            return None
-
-    def save_overload(self, signature: Any, code: Any) -> None:
-        """Save machine code, where that is possible."""
-        super().save_overload(signature, code)
-        self._release()
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
 
 
 @functools.cache

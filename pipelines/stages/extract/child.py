@@ -28,7 +28,8 @@ from warcio.statusandheaders import StatusAndHeaders
 
 from pipelines.algorithms.web.declared import read_declared
 from pipelines.algorithms.web.text_repair import fix_mojibake, repair_text
-from pipelines.engine.executor import Item, exit_with_parent
+from pipelines.engine.executor import exit_with_parent
+from pipelines.engine.tasks import Item
 from pipelines.errors import WebtextError
 from pipelines.stages.extract.extractors import Blocks, Extracted, Extractor
 from pipelines.stages.extract.metadata import Metadata, read_metadata

@@ -61,11 +61,9 @@ def extract(
     sources, fingerprints, records, notes = open_input([pages] if isinstance(pages, str) else list(pages), links)
     # Another version of the parser finds other text, so it is part of the identity of the result.
     fingerprints["extractor"] = extractor_version(config.extractor)
-
-    def extends(earlier: str) -> bool:
-        return contain_earlier(earlier, sources)
-
-    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options, extends=extends) as run:
+    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
+        if run.earlier and not contain_earlier(run.earlier, sources):
+            run.forget_earlier()
         if not run.finished:
             for note in notes:
                 run.note(note)

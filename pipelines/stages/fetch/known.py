@@ -95,9 +95,11 @@ def find_known(
         if not (lost := earlier.manifest.records_in - sum(counts)):
             return phase
     problem = f"{plural(lost, 'link that was', 'links that were')} fetched {'is' if lost == 1 else 'are'} missing"
-    advice = "Use --overwrite to leave out their rows (the WARC files keep their pages)"
     if not may_lose:
-        raise run.refuse_addition(f"{problem} from the links", advice)
+        raise run.refuse_addition(
+            f"{run.earlier}: {problem} from the links. Use --overwrite to leave out their rows (the WARC files keep "
+            "their pages), or choose another --output to keep both"
+        )
     run.note(f"{problem} from the links: their rows are left out; the WARC files keep their pages")
     return phase
 
@@ -175,10 +177,4 @@ def _rows_with_details(pages_path: str) -> pa.Table:
 
 
 def _read_columns(path: str, names: list[str]) -> pa.Table:
-    """Return columns of the pages of an earlier result, which may be from before there were archives."""
-    schema = pa.schema([PAGE_SCHEMA.field(name) for name in names])
-    with shards.open_stream(path) as stream:
-        present = [name for name in names if name in shards.open_parquet(stream, path).schema_arrow.names]
-    batches = [batch.select(present) for batch in shards.read_batches(path, present)]
-    table = pa.Table.from_batches(batches, pa.schema([schema.field(name) for name in present]))
-    return pa.concat_tables([schema.empty_table(), table], promote_options="default")
+    return pa.Table.from_batches(shards.read_batches(path, names), pa.schema(map(PAGE_SCHEMA.field, names)))

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.engine.executor import SerialExecutor, make_executor
+from pipelines.engine.executor import make_executor
 from pipelines.engine.run import RunOptions
+from pipelines.engine.tasks import SerialExecutor
 from pipelines.stages.dedup import stage
 from pipelines.stages.dedup.config import DedupConfig
 

@@ -10,8 +10,8 @@ import pytest
 from audit_run import run_report, write_documents, write_jsonl
 
 from pipelines.engine import machine
-from pipelines.engine.executor import SerialExecutor
 from pipelines.engine.run import RunOptions
+from pipelines.engine.tasks import SerialExecutor
 from pipelines.errors import ChangedRunError, InputError, WebtextError
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.stage import overlap_index

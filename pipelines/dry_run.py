@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines import storage
-from pipelines.build import CorpusConfig, check_corpus, check_stages, plan_stage
+from pipelines.build import CorpusConfig, check_corpus, check_stages, decide_stage
 from pipelines.engine.config import identity_of
 from pipelines.engine.journal import OutputFolder
-from pipelines.engine.manifest import Manifest, has_manifest, read_manifest
+from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run import RunOptions
-from pipelines.engine.run_decision import RunPlan, plan_run
+from pipelines.engine.run_decision import RunDecision, decide_run
 from pipelines.engine.stage import Stage
 from pipelines.pipeline import StageSpec
 from pipelines.records.inputs import expand_globs
@@ -28,8 +28,8 @@ _BYTES_PER_INPUT_BYTE = {
 
 
 @dataclasses.dataclass(frozen=True)
-class StagePlan:
-    """What a build would do with a stage; `action` is one of `RunPlan`.
+class StageDecision:
+    """What a build would do with a stage; `action` is one of `RunDecision`.
 
     `disk_bytes` is about what it adds while it runs, None if that cannot be told, and `basis` says from what.
     """
@@ -50,7 +50,7 @@ class _Expected:
     changes: bool
 
 
-def plan_build(corpus: str, stages: Sequence[str], options: RunOptions) -> list[StagePlan]:
+def decide_build(corpus: str, stages: Sequence[str], options: RunOptions) -> list[StageDecision]:
     """Return what `build` would do with stages of a corpus folder; write nothing.
 
     Raises what `build` raises before its first stage.
@@ -58,36 +58,37 @@ def plan_build(corpus: str, stages: Sequence[str], options: RunOptions) -> list[
     check_corpus(corpus)
     config = CorpusConfig(corpus, stages)
     expected: dict[str, _Expected] = {}
-    plans = []
+    decisions = []
     for spec, stage_config in check_stages(config, stages, options):
         changing = [
             source for source in config.upstream(spec.name).values() if _expect(config, source, expected).changes
         ]
-        plan = _plan(config, spec, stage_config, changing, options)
-        disk_bytes, basis = _estimate(config, spec, plan, expected)
-        plans.append(StagePlan(spec.name, plan.action, plan.reason, disk_bytes, basis))
-    return plans
+        decision = _decide(config, spec, stage_config, changing, options)
+        disk_bytes, basis = _estimate(config, spec, decision, expected)
+        decisions.append(StageDecision(spec.name, decision.action, decision.reason, disk_bytes, basis))
+    return decisions
 
 
 def _expect(config: CorpusConfig, stage: str, expected: dict[str, _Expected]) -> _Expected:
-    """Return what is expected of a stage's result: unless it was planned, what is there."""
+    """Return what is expected of a stage's result: unless it was decided about, what is there."""
     folder = storage.join(config.corpus, stage)
     if stage not in expected:
         manifest = read_manifest(folder) if has_manifest(folder) else None
-        expected[stage] = _Expected(_size(manifest), manifest.records_out if manifest else None, changes=False)
+        size, records = (manifest.size_bytes, manifest.records_out) if manifest else (None, None)
+        expected[stage] = _Expected(size, records, changes=False)
     return expected[stage]
 
 
-def _plan(
+def _decide(
     config: CorpusConfig, spec: StageSpec, stage_config: Any, changing: Sequence[str], options: RunOptions
-) -> RunPlan:
+) -> RunDecision:
     output = storage.join(config.corpus, spec.name)
     if (recorded := OutputFolder(output).recorded_identity()) is None:
         if config.own_input(spec.name):
-            return plan_stage(config, spec, stage_config, options)  # so that the files are looked into
-        return RunPlan("run", "new")
+            return decide_stage(config, spec, stage_config, options)  # so that the files are looked into
+        return RunDecision("run", "new", OutputFolder(output))
     if not changing:
-        return plan_stage(config, spec, stage_config, options)
+        return decide_stage(config, spec, stage_config, options)
     stage: Stage = importlib.import_module(f"pipelines.stages.{spec.function}.stage").STAGE
     names = {name for name, source in config.upstream(spec.name).items() if source in changing}
     # The options of a training are recorded in another form.
@@ -99,19 +100,15 @@ def _plan(
         inputs={**recorded.inputs, **dict.fromkeys(names, "")},
     )
     followed = dataclasses.replace(options, follow_inputs=tuple(config.upstream(spec.name)))
-    plan = plan_run(stage, requested, stage_config, output, followed)
-    return dataclasses.replace(plan, reason=f"{plan.reason}, since {' and '.join(changing)} will change")
-
-
-def _size(manifest: Manifest | None) -> int | None:
-    return sum(file.size_bytes for file in manifest.files) if manifest else None
+    decision = decide_run(stage, requested, stage_config, output, followed)
+    return dataclasses.replace(decision, reason=f"{decision.reason}, since {' and '.join(changing)} will change")
 
 
 def _estimate(
-    config: CorpusConfig, spec: StageSpec, plan: RunPlan, expected: dict[str, _Expected]
+    config: CorpusConfig, spec: StageSpec, decision: RunDecision, expected: dict[str, _Expected]
 ) -> tuple[int | None, str]:
     """Return what a stage adds on disk and from what that is estimated; add its result to the expected ones."""
-    if plan.action == "keep":
+    if decision.action == "keep":
         return 0, ""
     output = storage.join(config.corpus, spec.name)
     before = read_manifest(output) if has_manifest(output) else None
@@ -128,7 +125,7 @@ def _estimate(
         amount = input_bytes
     if before and amount_before and amount is not None:
         growth = amount / amount_before
-        size: int | None = round((_size(before) or 0) * growth)
+        size: int | None = round(before.size_bytes * growth)
         basis = "from the earlier result, by the size of the input"
         records = round(before.records_out * growth)
     elif spec.name == "fetch" and records is not None:
@@ -138,8 +135,8 @@ def _estimate(
     else:
         size, basis = None, "not estimated"
     expected[spec.name] = _Expected(size, records, changes=True)
-    if size is not None and before and spec.name == "fetch" and plan.action == "add":
-        size = max(0, size - (_size(before) or 0))  # the WARC files that are there are linked
+    if size is not None and before and spec.name == "fetch" and decision.action == "add":
+        size = max(0, size - before.size_bytes)  # the WARC files that are there are linked
     return size, basis
 
 
