@@ -12,7 +12,6 @@ from pipelines.format import plural
 # The plot area within a chart of 540 by 290 pixels.
 _WIDTH, _HEIGHT = 540, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 524, 14, 248
-_LABEL_HEIGHT = 12
 # Horizontal bars: their height, and the room for their labels and values.
 _BAR_CHART_WIDTH, _BAR_HEIGHT, _LABEL_WIDTH, _VALUE_WIDTH = 480, 13, 170, 44
 _LABEL_CHARACTERS = 24
@@ -41,7 +40,7 @@ class Axis(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A line across the whole chart at one value, such as a published loss."""
+    """A line across the whole chart at one value, such as the step of a spike."""
 
     name: str
     value: float
@@ -84,18 +83,17 @@ def line_chart(
     x_axis: Axis,
     y_axis: Axis,
     *,
-    levels: Sequence[Mark] = (),
     markers: Sequence[Mark] = (),
 ) -> Chart:
-    """Draw one curve per series, horizontal `levels` and vertical `markers`; log axes require positive values."""
+    """Draw one curve per series, vertical lines at `markers`; log axes require positive values."""
     drawn = [curve for curve in series if curve.points]
     if not drawn:
         return Chart(title, caption)
     xs = [point[0] for curve in drawn for point in curve.points]
     ys = [point[1] for curve in drawn for point in curve.points]
     x_scale = _scale(xs, x_axis, _LEFT, _RIGHT)
-    y_scale = _scale([*ys, *(level.value for level in levels)], y_axis, _BOTTOM, _TOP)
-    shapes = [*_grid(x_scale, y_scale, x_axis, y_axis), *_level_lines(levels, y_scale)]
+    y_scale = _scale(ys, y_axis, _BOTTOM, _TOP)
+    shapes = _grid(x_scale, y_scale, x_axis, y_axis)
     for name, value in markers:
         if min(xs) <= value <= max(xs):
             x = x_scale.position(value)
@@ -166,18 +164,6 @@ def _curve(series: Series, x_scale: _Scale, y_scale: _Scale) -> list[Shape]:
         for (x, y), (x_value, y_value) in zip(positions, series.points, strict=True):
             attributes: dict[str, str | None] = {"class": series.style, "cx": _px(x), "cy": _px(y), "r": "3.5"}
             shapes.append(Shape("circle", attributes, f"{_exact(x_value)}: {_exact(y_value)}"))
-    return shapes
-
-
-def _level_lines(levels: Sequence[Mark], y_scale: _Scale) -> list[Shape]:
-    """Draw horizontal lines, and their names where those do not overlap the name below."""
-    shapes, free_above = [], math.inf
-    for name, value in sorted(levels, key=lambda level: level.value):
-        y, label = y_scale.position(value), f"{name} {value:.2f}"
-        shapes.append(_line((_LEFT, y), (_RIGHT, y), "level", label))
-        if y <= free_above:
-            shapes.append(_text(_RIGHT, y - 3, label, "tick anchor-end"))
-            free_above = y - _LABEL_HEIGHT
     return shapes
 
 

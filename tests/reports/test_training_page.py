@@ -11,7 +11,7 @@ import pytest
 from headless_chromium import CUT_OFF, OUTSIDE_OF_CHARTS, Browser
 from page_reading import Page, render_figure
 
-from pipelines.reports.charts import Axis, Mark, Series, line_chart
+from pipelines.reports.charts import Axis, Series, line_chart
 from pipelines.reports.training import extract_curve, raw_and_smoothed, render_training_page, smooth, thin
 
 ABOUT = {
@@ -150,14 +150,6 @@ def test_an_axis_can_start_at_the_minimum() -> None:
         assert shown in ticks
     assert ">0<" not in svg
     assert ">0<" in render_figure(line_chart("Loss", "", series, Axis("step"), Axis()))
-
-
-def test_level_names_do_not_overlap() -> None:
-    series = [Series("loss", [(0.0, 10.0), (200.0, 0.0)])]
-    levels = [Mark("a", 3.0), Mark("b", 3.1), Mark("c", 8.0)]
-    svg = render_figure(line_chart("Loss", "", series, Axis("step"), Axis(), levels=levels))
-    assert svg.count('class="level"') == 3
-    assert [name in svg for name in (">a 3.00</text>", ">b 3.10</text>", ">c 8.00</text>")] == [True, False, True]
 
 
 @pytest.mark.parametrize("width", [1600, 800, 400])
