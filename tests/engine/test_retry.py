@@ -1,13 +1,17 @@
-"""The retry policy: statuses, delays and requested waits."""
+"""The retry policy: statuses, delays, requested waits, and the causes of failures."""
 
 from __future__ import annotations
 
 import email.utils
+import socket
 
 import pytest
+import requests
+import urllib3
 from requests.structures import CaseInsensitiveDict
+from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NameResolutionError, ProxyError
 
-from pipelines.engine.retry import RetryPolicy, is_retryable_status, requested_wait_s
+from pipelines.engine.retry import RetryPolicy, describe_failure, is_retryable_status, requested_wait_s
 
 _NOW = 1763600000.0
 
@@ -55,3 +59,39 @@ def test_no_retries() -> None:
 def test_requested_wait(text: str, wait_s: float | None) -> None:
     assert requested_wait_s({"X-RateLimit-Reset": text}, _NOW) == wait_s
     assert requested_wait_s(CaseInsensitiveDict({"retry-after": text}), _NOW) == wait_s
+
+
+def _failed_connection(cause: Exception) -> Exception:
+    """What requests raises, as it wraps what urllib3 raises."""
+    pool = urllib3.HTTPSConnectionPool("arctic-shift.example", 443)
+    url = "/api/posts/search?subreddit=python&after=1&sort=asc&limit=auto&fields=" + "x" * 300
+    return requests.ConnectionError(MaxRetryError(pool, url, cause))
+
+
+def _unknown_name() -> Exception:
+    connection = urllib3.connection.HTTPSConnection("arctic-shift.example")
+    cause = socket.gaierror(-2, "Name or service not known")
+    error = NameResolutionError("arctic-shift.example", connection, cause)
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "unreachable"),
+    [
+        (_failed_connection(_unknown_name()), "name resolution failed", True),
+        (
+            _failed_connection(ProxyError("Unable to connect to proxy", ConnectionRefusedError(111, "refused"))),
+            "the proxy: connection refused",
+            True,
+        ),
+        (requests.ConnectTimeout(ConnectTimeoutError("timed out")), "timeout", False),
+        (_failed_connection(OSError(101, "Network is unreachable")), "network is unreachable", False),
+        (requests.ConnectionError("word " * 100), "word " * 39 + "...", False),
+        (ValueError(), "ValueError", False),
+    ],
+    ids=["name", "proxy", "time", "network", "long", "nothing"],
+)
+def test_causes_do_not_contain_urls(error: Exception, cause: str, unreachable: bool) -> None:
+    failure = describe_failure(error)
+    assert (str(failure), failure.unreachable) == (cause, unreachable)

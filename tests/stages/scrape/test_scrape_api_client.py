@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import email.utils
-import socket
 from collections.abc import Iterator
 
 import pytest
-import requests
-import urllib3
 from local_apis import ArcticShift, Fault, post
 from scrape_run import Notes
-from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NameResolutionError, ProxyError
 
-from pipelines.engine.retry import describe_failure
 from pipelines.errors import InputError
 from pipelines.progress import show_progress
 from pipelines.stages.scrape.arctic_shift import ApiClient, SlowQueryError
@@ -170,42 +165,6 @@ def test_a_server_that_responded_before_gets_all_attempts(clock: _Clock) -> None
     client._session.close()
     with pytest.raises(InputError, match="connection refused, no response in 8 attempts; re-run"):
         _ask(client)
-
-
-def _failed_connection(cause: Exception) -> Exception:
-    """What requests raises, as it wraps what urllib3 raises."""
-    pool = urllib3.HTTPSConnectionPool("arctic-shift.example", 443)
-    url = "/api/posts/search?subreddit=python&after=1&sort=asc&limit=auto&fields=" + "x" * 300
-    return requests.ConnectionError(MaxRetryError(pool, url, cause))
-
-
-def _unknown_name() -> Exception:
-    connection = urllib3.connection.HTTPSConnection("arctic-shift.example")
-    cause = socket.gaierror(-2, "Name or service not known")
-    error = NameResolutionError("arctic-shift.example", connection, cause)
-    error.__cause__ = cause
-    return error
-
-
-@pytest.mark.parametrize(
-    ("error", "cause", "unreachable"),
-    [
-        (_failed_connection(_unknown_name()), "name resolution failed", True),
-        (
-            _failed_connection(ProxyError("Unable to connect to proxy", ConnectionRefusedError(111, "refused"))),
-            "the proxy: connection refused",
-            True,
-        ),
-        (requests.ConnectTimeout(ConnectTimeoutError("timed out")), "timeout", False),
-        (_failed_connection(OSError(101, "Network is unreachable")), "network is unreachable", False),
-        (requests.ConnectionError("word " * 100), "word " * 39 + "...", False),
-        (ValueError(), "ValueError", False),
-    ],
-    ids=["name", "proxy", "time", "network", "long", "nothing"],
-)
-def test_causes_do_not_contain_urls(error: Exception, cause: str, unreachable: bool) -> None:
-    failure = describe_failure(error)
-    assert (str(failure), failure.unreachable) == (cause, unreachable)
 
 
 def test_refusals_are_final(api: ArcticShift, clock: _Clock) -> None:

@@ -286,9 +286,11 @@ def test_refusals_of_reddit(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(InputError, match=r"r/nosuch: no such subreddit, or it is private"):
         _scrape(tmp_path / "other", subreddit=("nosuch",))
     monkeypatch.setenv("praw_client_secret", "wrong")
+    connect.cache_clear()
     with pytest.raises(InputError, match=r"Reddit refused the credentials \(401\)"):
         _scrape(tmp_path / "out")
     monkeypatch.setenv("praw_site", "nosuch")
+    connect.cache_clear()
     with pytest.raises(UsageError, match="No section: 'nosuch'"):
         _scrape(tmp_path / "out")
 
