@@ -175,9 +175,10 @@ class FileStats:
         if not self.lines:
             return "contains no lines at all; is the download complete?"
         if too_many or self.bad_lines == self.lines:
+            hint = " (A list of URLs needs --source urls)" if self.bad_lines == self.lines else ""
             return (
-                f"{bad} are not submissions (more than 1%); is it a dump of Reddit submissions, one JSON object per "
-                "line? (A list of URLs needs --source urls)"
+                f"{bad} are not submissions (more than 1%); "
+                f"is it a dump of Reddit submissions, one JSON object per line?{hint}"
             )
         missing = "url" if not self.has_url else "score" if not self.has_score else None
         return f"none of its {self.lines:,} lines has a usable `{missing}`; is it of submissions?" if missing else ""

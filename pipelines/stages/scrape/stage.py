@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import CANONICAL_RULES, public_suffix_version
-from pipelines.engine.manifest import ShardEntry, check_file, has_manifest, read_entry
+from pipelines.engine.manifest import has_manifest
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.engine.stage import GROWS_BY_FILES
 from pipelines.errors import InputError, UsageError
@@ -37,8 +37,7 @@ from pipelines.stages.scrape.submission import REJECT_SCHEMA
 
 SCORE_INPUT = "refreshed scores"
 # The submissions of every file, kept next to the links, so that a further file is added without reading the others.
-# They are work files, named by content, each with the entry of the task that wrote it. The manifest does not list them:
-# they are not part of the result, and the folder can be deleted.
+# The manifest does not list them: they are not part of the result, and the folder can be deleted.
 _PARTITIONS = "partitions"
 STAGE = Stage("scrape", 3, (f"{_PARTITIONS}/",), grows=(GROWS_BY_FILES,))
 
@@ -138,11 +137,16 @@ def _fetch_listings(run: StageRun, config: ScrapeConfig, filter: SubmissionFilte
 def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, files: list[SourceFile]) -> None:
     """Read the files, check them and their months, fetch scores if necessary, and merge the submissions to links."""
     context = ReadContext(config, filter, run.output)
-    if run.earlier:
-        _reuse_partitions(run, run.earlier, files)
-    _discard_repaired(run, files)
-    entries = run.map(
-        partition_file, files, context, phase="read", work=True, unit="bytes", cost=lambda file: file.size_bytes
+    run.map(
+        partition_file,
+        files,
+        context,
+        phase="read",
+        work=True,
+        unit="bytes",
+        cost=lambda file: file.size_bytes,
+        keep=_PARTITIONS if config.keep_partitions and config.needs_files else None,
+        is_current=lambda file: _is_current(file, run.output),
     )
     stats = read_stats(files, run.output)
     _check_damage(run, config, files, stats)
@@ -189,8 +193,6 @@ def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, 
         )
 
     run.once("lists", write_lists)
-    if config.keep_partitions and config.needs_files:
-        _keep_partitions(run, entries)
 
 
 def _read_all(output: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -198,16 +200,13 @@ def _read_all(output: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield from shards.read_batches(storage.join(output, name))
 
 
-def _discard_repaired(run: StageRun, files: Sequence[SourceFile]) -> None:
-    """Have damaged files read again whose bytes have changed.
+def _is_current(file: SourceFile, output: str) -> bool:
+    """Return whether a file has the bytes that were read; a damaged one may have been repaired since.
 
     Large files are identified by samples of their bytes, which need not show a repair.
     """
-    for file in files:
-        if run.resumed_entry("read", file.name):
-            [stats] = read_stats([file], run.output)
-            if stats.damage and stats.sha256 != storage.sha256_of(file.path):
-                run.discard_entry("read", file.name)
+    [stats] = read_stats([file], output)
+    return not stats.damage or stats.sha256 == storage.sha256_of(file.path)
 
 
 def _check_damage(run: StageRun, config: ScrapeConfig, files: Sequence[SourceFile], stats: Sequence[FileStats]) -> None:
@@ -241,42 +240,3 @@ def _check_months(run: StageRun, config: ScrapeConfig, unusable: Sequence[MonthR
         )
     for problem in problems:
         run.note(f"{problem}; accepted")
-
-
-def _keep_partitions(run: StageRun, entries: Sequence[ShardEntry]) -> None:
-    """Keep what the tasks wrote, which is otherwise removed when the stage is done."""
-    folder = storage.join(run.output, _PARTITIONS)
-    for entry in entries:
-        for file in entry.files:
-            storage.link(storage.join(run.output, file.name), storage.join(folder, storage.basename(file.name)))
-        storage.write_json(storage.join(folder, f"{entry.name}.json"), entry.to_json())
-
-
-def _reuse_partitions(run: StageRun, earlier: str, files: Sequence[SourceFile]) -> None:
-    """Count the tasks as done whose files an earlier result kept, and are intact."""
-    folder = storage.join(earlier, _PARTITIONS)
-    count = 0
-    for file in files:
-        try:
-            entry = read_entry(storage.join(folder, f"{file.name}.json"))
-        except InputError:
-            continue
-        if entry.name != file.name:
-            continue
-        count += 1
-        if run.resumed_entry(entry.phase, entry.name) is None and _link_files(run, folder, entry):
-            run.adopt_entry(entry)
-    if not count:
-        run.note("the submissions of the known files were not kept, so that all files are read")
-    else:
-        run.note(f"the submissions of {plural(count, 'known file')} were kept; only the others are read")
-
-
-def _link_files(run: StageRun, folder: str, entry: ShardEntry) -> bool:
-    """Link the files of an entry into the work folder; return whether they are intact."""
-    for file in entry.files:
-        kept = storage.join(folder, storage.basename(file.name))
-        if not storage.exists(kept):
-            return False
-        storage.link(kept, storage.join(run.output, file.name))
-    return not any(check_file(run.output, file) for file in entry.files)
