@@ -78,6 +78,7 @@ class StageRun:
         self._started = time.monotonic()
         self._resumed: dict[tuple[str, str], ShardEntry] = {}
         self._entries: list[ShardEntry] = []
+        self._kept: list[tuple[str, ShardEntry]] = []
 
     @property
     def output(self) -> str:
@@ -175,10 +176,7 @@ class StageRun:
                 self._folder.write_entry(entry)
                 entries[entry.name] = entry
         ordered = [entries[key] for key in names]
-        for entry in ordered if keep else ():
-            for file in entry.files:
-                storage.link(storage.join(self.output, file.name), self._kept_path(self.output, keep, file.name))
-            storage.write_json(self._kept_path(self.output, keep, f"{entry.name}.json"), entry.to_json())
+        self._kept += [(keep, entry) for entry in ordered if keep]
         self._entries.extend(ordered)
         return ordered
 
@@ -187,11 +185,11 @@ class StageRun:
         if self.earlier is None:
             return None
         try:
-            entry = read_entry(self._kept_path(self.earlier, folder, f"{name}.json"))
+            entry = read_entry(_kept_path(self.earlier, folder, f"{name}.json"))
         except InputError:
             return None
         for file in entry.files:
-            kept = self._kept_path(self.earlier, folder, file.name)
+            kept = _kept_path(self.earlier, folder, file.name)
             if not storage.exists(kept):
                 return None
             storage.link(kept, storage.join(self.output, file.name))
@@ -199,10 +197,6 @@ class StageRun:
             return None
         self._folder.write_entry(entry)
         return entry
-
-    @staticmethod
-    def _kept_path(output: str, folder: str | None, name: str) -> str:
-        return storage.join(output, folder or "", storage.basename(name))
 
     def once(
         self,
@@ -276,6 +270,10 @@ class StageRun:
                 # Nothing is worth keeping, and the cause (a network that was down) may have passed.
                 self.discard()
             manifest.check_records()
+            for folder, entry in self._kept:
+                for file in entry.files:
+                    storage.link(storage.join(self.output, file.name), _kept_path(self.output, folder, file.name))
+                storage.write_json(_kept_path(self.output, folder, f"{entry.name}.json"), entry.to_json())
             if self.lock:
                 self.lock.check(now=True)
             if self._replaced is None:
@@ -398,6 +396,10 @@ class StageRun:
             )
             entry = ShardEntry(_IDS, _IDS, counts={"duplicate_ids": repeated})
         self._entries += [entry] if entry else []
+
+
+def _kept_path(output: str, folder: str, name: str) -> str:
+    return storage.join(output, folder, storage.basename(name))
 
 
 def _remaining_work(total: int, unit: str, resumed: Sequence[ShardEntry], items: int) -> int:
