@@ -99,7 +99,7 @@ def main() -> None:
     batch = pa.RecordBatch.from_pydict({"text": texts})
     for name in _PROFILES:
         rules = load_rules([name], [], [], None)
-        judgement = rules.judge(batch)
+        judgement = rules.apply(batch)
         rows = zip(peer[name][1], judgement.reasons(), judgement.texts.to_pylist(), texts, strict=True)
         different, edited, decisions = [], 0, Counter[bool]()
         for (reason, text), own, own_text, whole in rows:
@@ -116,7 +116,7 @@ def main() -> None:
     timed = []
     for _ in range(options.rounds):
         start = time.thread_time()
-        rules.judge(batch)
+        rules.apply(batch)
         timed.append(time.thread_time() - start)
     own = statistics.median(timed)
     print(

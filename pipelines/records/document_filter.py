@@ -116,7 +116,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def json_fields(metadata: Any) -> dict[str, Any]:
     """Return the further fields of a record of JSONL, which the column `metadata` contains as JSON.
 
-    There are none where a foreign file has another column of this name.
+    Empty if a foreign file has a different column of this name.
     """
     try:
         fields = json.loads(metadata)

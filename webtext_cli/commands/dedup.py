@@ -53,7 +53,7 @@ def command(shared: Shared, self_test: bool, sample: int | None, **flags: Any) -
         print_self_test(result, shared.as_json)
         return
     if sample is not None:
-        raise UsageError("--sample needs --self-test")
+        raise UsageError("--sample has no effect without --self-test; omit it")
     from pipelines.stages.dedup.stage import dedup
 
     summary = dedup(

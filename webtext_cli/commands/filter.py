@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from pipelines.build import CorpusConfig
+from pipelines.engine.config import flag_of
 from pipelines.errors import UsageError
 from pipelines.stages.filter.config import FilterConfig
 from webtext_cli.console import print_summary
@@ -66,9 +67,9 @@ def command(
     if sum(map(bool, (explain, dry_run, train_quality))) > 1:
         raise UsageError("--explain, --dry-run and --train-quality exclude each other")
     if sample and not dry_run:
-        raise UsageError("--sample needs --dry-run: what would be dropped of so many documents")
+        raise UsageError("--sample has no effect without --dry-run; omit it")
     if (explain or dry_run) and (shared.output or shared.overwrite):
-        raise UsageError("--explain and --dry-run write nothing: leave out --output and --overwrite")
+        raise UsageError("--explain and --dry-run write nothing; omit --output and --overwrite")
     if train_quality:
         from pipelines.stages.filter.quality import train_quality as train
 
@@ -77,7 +78,7 @@ def command(
         others = {"input": shared.input, "rules": rules, "quality_model": quality_model, **flags}
         for name in ("input", "rules", "quality_model", *_ABOUT_RULES):
             if others[name] not in (None, ()):
-                raise UsageError(f"--{name.replace('_', '-')} has no meaning with --train-quality; leave it out")
+                raise UsageError(f"{flag_of(name)} has no effect with --train-quality; omit it")
         check_disjoint(shared.output, [*train_quality, *against])
         card = train(train_quality, against, shared.output, config, shared.run_options(), seed=config.seed)
         tables.print_card(shared.output, card, shared.as_json)

@@ -16,7 +16,7 @@ from pipelines.algorithms.kernels.compilation import as_read_only, helper, kerne
 Numbers = npt.NDArray[np.int64]
 
 # In a group of at most this many documents all pairs are compared. In a larger one, a document that is surely near an
-# earlier one is compared with the leaders, but leads no others; it is compared with at most so many leaders.
+# earlier one is compared with at most MAX_LEADERS leaders, and is not a leader itself.
 ALL_PAIRS, MAX_LEADERS = 64, 4096
 # The probability that a pair at the threshold is not compared because its sketches agree in few places, and that one
 # below it counts as surely near.

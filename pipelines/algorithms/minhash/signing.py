@@ -73,7 +73,7 @@ def new_values(texts: int, num_perm: int) -> Values:
 
 
 def lower_values(values: Values, hashes: Hashes, starts: Numbers, num_perm: int, seed: int) -> None:
-    """Add shingle hashes, of which the low 32 bits count, to the values of texts, as `new_values` makes them.
+    """Add the low 32 bits of shingle hashes to the values of texts, an array of `new_values`.
 
     `starts`: where the shingles of each text begin in `hashes`, and last where they end; a text may begin before them
     and end after them.

@@ -30,7 +30,7 @@ LINE_STATISTICS = {
     "curly_brackets": "1 if one of the lines with enough words has an opening curly bracket",
 }
 _REMOVED, _SENTENCES, _LOREM, _CURLY = range(len(LINE_STATISTICS))
-# Phrases of which the first concerns the document, and the second goes before brackets are looked for.
+# The first phrase drops the document; lines with the second are removed before curly brackets are searched.
 _FIXED = ("lorem ipsum", "javascript")
 
 
@@ -203,7 +203,7 @@ def _find_phrase(edited: Any, begin: Any, stop: Any, phrases: Any, phrase_starts
 
 @helper
 def _count_sentences(line: Any, classes: Any, begins: Any, ends: Any) -> Any:
-    """Count sentences as spaCy's sentencizer: one begins after a final mark, at the next token that is no mark."""
+    """Count sentences as spaCy's sentencizer: one begins after a final mark, at the next token that is not a mark."""
     sentences, is_over = 0, True
     for token in range(find_tokens(line, classes, begins, ends)):
         begin, end = begins[token], ends[token]

@@ -54,7 +54,7 @@ STATISTICS = {
     "short_lines": "share of lines of at most 30 characters",
     "repeated_characters": "share of characters other than line breaks in lines that repeat an earlier one",
     "newlines_per_word": "line breaks per word",
-    "letters": "share of letters among the characters that are no white space",
+    "letters": "share of letters among the characters other than white space",
     "damaged_characters": "share of characters that show a wrong encoding",
 }
 (
@@ -157,7 +157,7 @@ def _describe_characters(text: Any, classes: Any, row: Any) -> None:
         elif byte == 0xC2:  # control characters, which stand for bytes of another encoding
             damaged += following < 0xA0
         elif byte == 0xC3 and (following == 0x82 or following == 0x83 or following == 0xA2):
-            # UTF-8 that was read as Latin-1 or Windows-1252: A or a with a mark, then what is no letter.
+            # UTF-8 that was read as Latin-1 or Windows-1252: A or a with a mark before a non-letter.
             after = position + 2
             damaged += after < len(text) and text[after] >= 0xC2 and not classes[after] & ALPHA
     row[_HASHES], row[_ELLIPSES], row[_NEWLINES] = hashes, ellipses, breaks
@@ -279,7 +279,7 @@ def _describe_words(text: Any, buffers: Any, count: Any, row: Any) -> None:
             kind = classes[position]
             length += kind & CONTINUATION == 0
             kinds |= kind
-            every &= kind | (kind >> _TO_SYMBOL)  # a continuation is no exception
+            every &= kind | (kind >> _TO_SYMBOL)  # a continuation byte does not count
         sums[token + 1] = sums[token] * _BASE + value
         sizes[token + 1] = sizes[token] + length
         alphabetic += kinds & ALPHA != 0
@@ -362,7 +362,7 @@ def _ngram(sums: Any, first: Any, size: Any, power: Any) -> Any:
 
 @helper
 def _capacity(count: Any) -> Any:
-    """Return the size of a table of so many keys, a power of two."""
+    """Return the size of a hash table for a number of keys, a power of two."""
     capacity = 16
     while capacity < 2 * count:
         capacity *= 2

@@ -107,7 +107,7 @@ def classify(data: Any, start: Any, stop: Any, table: Any, classes: Any) -> Any:
 
 @helper
 def find_tokens(text: Any, classes: Any, begins: Any, ends: Any) -> Any:
-    """Fill in where tokens begin and end in a text of which each byte has a class; return how many there are.
+    """Write where the tokens of a text begin and end, by the classes of its bytes; return the number of tokens.
 
     `begins` and `ends` have an entry per byte and one more.
     """

@@ -1,4 +1,4 @@
-"""Phases 6 to 8: which documents are kept, which one stands for each dropped document, and the clusters of these.
+"""Phases 6 to 8: which documents are kept, which one each dropped document is a duplicate of, and the clusters.
 
 A document is dropped if its text or shingles are near those of a better document that is kept; so there are no chains.
 """
@@ -129,9 +129,9 @@ def read_members(corpus: Corpus, shard: int) -> pa.Table:
     return pa.Table.from_batches([bucket_batch(MEMBER_SCHEMA, *(column[order] for column in columns))])
 
 
-def write_cluster_rows(corpus: Corpus, shard: int) -> FileEntry:
+def write_cluster_rows(corpus: Corpus, shard: int, members: pa.Table) -> FileEntry:
     """Write the rows of a shard in `clusters.parquet` as a work file; their ids are read from many shards."""
-    records, members = Records(corpus), read_members(corpus, shard)
+    records = Records(corpus)
     columns = [
         pa.array(records.ids(members["document"].to_numpy()), pa.string()),
         pa.array(records.ids(members["kept"].to_numpy()), pa.string()),

@@ -94,7 +94,7 @@ class _Pair(NamedTuple):
 
 
 def _measure(config: DedupConfig, originals: Sequence[str], kept_for: dict[str, str]) -> dict[str, Any]:
-    """Return the figures; `kept_for` are the ids of dropped documents and of those that are kept in their place."""
+    """Return the figures; `kept_for` maps the id of each dropped document to that of the kept one."""
     bands, rows = choose_bands(config.num_perm, config.threshold)
 
     @functools.lru_cache(maxsize=3)

@@ -150,7 +150,7 @@ def _run_phases(
 
 
 def _parts(entries: Sequence[ShardEntry], most: int) -> int:
-    """Return the number of tasks that read the files of a phase, which are divided into at most so many parts."""
+    """Return the number of tasks that read the files of a phase, at most `most`."""
     size_bytes = sum(file.size_bytes for entry in entries for file in entry.files)
     return max(1, min(most, -(-size_bytes // _TASK_BYTES)))
 
@@ -182,7 +182,7 @@ def _filter_shard(shard: SourceShard, corpus: Corpus) -> TaskResult:
         return batch, outcomes
 
     result = filter_shard(shard.require_documents(), corpus.output, decide)
-    files, counts = (*report.write(), write_cluster_rows(corpus, index), *result.files), {}
+    files, counts = (*report.write(), write_cluster_rows(corpus, index, members), *result.files), {}
     if corpus.config.paragraphs is not None:
         files += (remover.write_examples(),)
         counts = {"paragraphs_removed": remover.removed, "documents_with_removed_paragraphs": remover.changed}

@@ -17,7 +17,7 @@ class FilterConfig:
         "Rules to apply, in this order: webtext, gopher-quality, gopher-repetition, c4, fineweb, none, or a TOML file.",
     )
     rule: tuple[str, ...] = option((), "Further rule, by name: of any profile, or a function in the file of --rules.")
-    set: tuple[str, ...] = option((), "Other threshold, as RULE=VALUE; RULE=off leaves a rule out.")
+    set: tuple[str, ...] = option((), "Another threshold for a rule, as RULE=VALUE; RULE=off disables the rule.")
     language: tuple[str, ...] = option((), "Keep only texts in this language (ISO 639-1, such as en).")
     language_score: float = option(
         0.0, "Minimum probability of the language.", minimum=0, maximum=1, only_with="language"

@@ -1,7 +1,8 @@
 """The language of a text by the model of py3langid: a naive Bayes classifier of byte sequences, part of the package.
 
 py3langid walks its automaton in Python, ~1,000 texts per second. Here the walk advances many texts by a byte at a time
-in NumPy, with the same result: `CHARACTERS` of a text are read, and languages without an ISO 639-1 code are no choice.
+in NumPy, with the same result, if only the first `CHARACTERS` of a text are read, and only languages with an ISO 639-1
+code are allowed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CODES = tuple(
 )
 # With 1,000, two more of 2,151 web pages are right, at half the speed; with 250, four more are wrong.
 CHARACTERS = 500
-# The model's class of what is no language, as numbers, markup and identifiers.
+# The model's class of text without language: numbers, markup, identifiers.
 _NO_LANGUAGE = "zxx"
 _CERTAIN = 1000.0
 _TEXTS = 1024

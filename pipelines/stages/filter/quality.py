@@ -68,7 +68,7 @@ class QualityModel:
 
     @classmethod
     def load(cls, path: str) -> QualityModel:
-        """Load the folder of a model; raise InputError if it is none, or damaged."""
+        """Load the folder of a model; raise InputError if it is not a model, or damaged."""
         name, weights = storage.join(path, _CARD), storage.join(path, _WEIGHTS)
         if not storage.exists(name):
             raise InputError(f"{path}: has no {_CARD}, so it is not a quality model; train one with --train-quality")

@@ -32,7 +32,7 @@ from pipelines.errors import InputError, UsageError
 from pipelines.records.document_filter import DropReason, json_fields
 from pipelines.storage.resources import data_names, data_path
 
-# What stands before the name of a user's function, which may be that of a statistic.
+# The prefix of the names of a user's functions, which may be equal to those of statistics.
 _OWN = "own."
 # Why documents are dropped that pass all rules, in this order.
 OTHER_REASONS = ("empty_text", "language", "low_quality")
@@ -77,22 +77,22 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """What a rule of the user's own is called with: the text, its statistics, and the other columns and fields."""
+    """The argument of a user's rule: the text, its statistics, and the other columns and fields."""
 
     text: str
     statistics: Mapping[str, float]
     metadata: Mapping[str, Any]
 
 
-class Judgement(NamedTuple):
-    """The edited texts of some documents, how many lines were removed, and the values of every rule."""
+class RuleResults(NamedTuple):
+    """The edited texts of a batch, the number of lines removed from each, and the values of every rule."""
 
     texts: pa.Array
     removed_lines: npt.NDArray[np.int32]
     values: list[tuple[Rule, Values]]
 
     def reasons(self) -> list[DropReason | None]:
-        """Return for each document the first rule that drops it, None if there is none."""
+        """Return for each document the first rule that drops it, or None."""
         first = np.full(len(self.texts), -1)
         for number in reversed(range(len(self.values))):
             rule, values = self.values[number]
@@ -125,7 +125,7 @@ class RuleSet:
         """All rules, in order."""
         return [rule for _, rules in self.steps for rule in rules]
 
-    def judge(self, batch: pa.RecordBatch) -> Judgement:
+    def apply(self, batch: pa.RecordBatch) -> RuleResults:
         """Apply all rules to documents."""
         texts = batch.column("text")
         removed = np.zeros(len(texts), np.int32)
@@ -146,7 +146,7 @@ class RuleSet:
                     values.append((rule, table[:, _NAMES.index(rule.statistic)]))
                 else:
                     values.append((rule, self._own_values(rule.statistic, texts, table, batch)))
-        return Judgement(texts, removed, values)
+        return RuleResults(texts, removed, values)
 
     def _own_values(self, name: str, texts: pa.Array, table: Values, batch: pa.RecordBatch) -> Values:
         assert self.own_file is not None
@@ -181,7 +181,7 @@ def load_rules(
     """Return the rules of a run.
 
     `further` are names of rules of any profile or of functions in `own_file`; `thresholds` are `RULE=VALUE` or
-    `RULE=off`. Raises UsageError for unknown names, InputError for files that are no profile.
+    `RULE=off`. Raises UsageError for unknown names, InputError for files that are not a profile.
     """
     chosen = {name: read_profile(name) for name in profiles}
     if len(chosen) < len(profiles):
@@ -232,7 +232,7 @@ def read_profile(name: str) -> Profile:
     try:
         profile = msgspec.convert(tomllib.loads(storage.read_bytes(path).decode()), Profile)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        raise InputError(f"{path}: is no profile of rules ({error})") from error
+        raise InputError(f"{path}: is not a profile of rules ({error})") from error
     names = [*OTHER_REASONS, *(rule.name for rule in profile.rule)]
     for rule in profile.rule:
         if names.count(rule.name) > 1:
@@ -288,7 +288,7 @@ def _changed(rules: Sequence[Rule], changed: Mapping[str, float | None]) -> list
         bound = changed.get(rule.name, rule.bound)
         if bound is not None:
             if not isinstance(bound, int | float) or not math.isfinite(bound):
-                raise UsageError(f"rule {rule.name}: its threshold is {bound!r}, which is no finite number")
+                raise UsageError(f"rule {rule.name}: its threshold is {bound!r}, which is not a finite number")
             side = "max" if rule.min is None else "min"
             kept.append(msgspec.structs.replace(rule, **{side: bound}))
     return kept

@@ -27,7 +27,7 @@ from pipelines.stages.filter.config import FilterConfig
 from pipelines.stages.filter.languages import CODES, identify
 from pipelines.stages.filter.quality import ALPHA, QualityModel, draw_thresholds
 from pipelines.stages.filter.report import tally_documents, write_report
-from pipelines.stages.filter.rules import OTHER_REASONS, Judgement, RuleSet, load_rules
+from pipelines.stages.filter.rules import OTHER_REASONS, RuleResults, RuleSet, load_rules
 
 STAGE = Stage("filter", 2, (DATA_CARD,))
 
@@ -39,7 +39,7 @@ class Decisions(NamedTuple):
 
     documents: pa.RecordBatch
     reasons: list[DropReason | None]
-    judgement: Judgement
+    results: RuleResults
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class DocumentFilter:
 
     @classmethod
     def open(cls, config: FilterConfig, rules: str | None, quality_model: str | None) -> DocumentFilter:
-        """Read the files of the user's own rules and of a model; raise UsageError for options that do not fit."""
+        """Read the files of the user's rules and of a model; raise UsageError for options that conflict."""
         for language in config.language:
             check_known(language, CODES, "language", "--language")
         if config.quality_alpha != ALPHA and not quality_model:
@@ -68,16 +68,16 @@ class DocumentFilter:
 
     def decide(self, batch: pa.RecordBatch, shard: inputs.DocumentShard) -> Decisions:
         """Decide about documents."""
-        judgement = self.rules.judge(batch)
-        texts = judgement.texts.cast(pa.string())
+        results = self.rules.apply(batch)
+        texts = results.texts.cast(pa.string())
         languages, scores = identify(texts)
-        reasons = judgement.reasons()
-        emptied = pc.equal(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False) & (judgement.removed_lines > 0)
+        reasons = results.reasons()
+        emptied = pc.equal(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False) & (results.removed_lines > 0)
         for row in np.flatnonzero(emptied).tolist():
             reasons[row] = reasons[row] or DropReason("empty_text")
         columns: dict[str, pa.Array] = {
             "text": texts.cast(batch.schema.field("text").type),
-            "removed_lines": pa.array(judgement.removed_lines),
+            "removed_lines": pa.array(results.removed_lines),
             "language": languages,
             "language_score": scores,
         }
@@ -92,7 +92,7 @@ class DocumentFilter:
             for row in np.flatnonzero(quality <= least).tolist():
                 detail = f"quality {quality[row]:.4f} is not above the draw {least[row]:.4f}"
                 reasons[row] = reasons[row] or DropReason("low_quality", detail)
-        return Decisions(with_columns(batch, columns), reasons, judgement)
+        return Decisions(with_columns(batch, columns), reasons, results)
 
 
 def filter(
@@ -107,7 +107,7 @@ def filter(
     """Write the documents that no rule drops, and a list of the others with the rule and its value.
 
     `documents` is the folder of a stage, or files, folders or globs as `inputs` reads them; `rules` a Python file with
-    rules of the user's own, `quality_model` a model that `train_quality` wrote. Rules of lines edit the text. Raises
+    the user's rules, `quality_model` a model that `train_quality` wrote. Rules of lines edit the text. Raises
     UsageError for unknown rules, InputError for files that cannot be read as what they should be. Paper, section 2.1.
     """
     document_filter = DocumentFilter.open(config, rules, quality_model)
@@ -139,10 +139,10 @@ def _filter_shard(shard: inputs.DocumentShard, context: tuple[DocumentFilter, st
 
     def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
         nonlocal removed
-        decided, reasons, judgement = document_filter.decide(batch, shard)
+        decided, reasons, results = document_filter.decide(batch, shard)
         is_kept = np.array([reason is None for reason in reasons], np.bool_)
-        removed += int(judgement.removed_lines[is_kept].sum())
-        tally_documents(tally, batch, judgement.values, decided, reasons)
+        removed += int(results.removed_lines[is_kept].sum())
+        tally_documents(tally, batch, results.values, decided, reasons)
         return decided, reasons
 
     empty = pa.RecordBatch.from_pylist([], inputs.document_schema(shard))
@@ -164,7 +164,7 @@ def explain(document_filter: DocumentFilter, source: inputs.DocumentInput, query
             matches = pc.or_(pc.equal(batch.column("id"), query), is_url)
             if not pc.any(matches).as_py():
                 continue
-            decided, [reason], judgement = document_filter.decide(batch.filter(matches)[:1], shard)
+            decided, [reason], results = document_filter.decide(batch.filter(matches)[:1], shard)
             [row] = decided.drop_columns(["text"]).to_pylist()
             measured = ["removed_lines", "language", "language_score", *(["quality"] if "quality" in row else [])]
             return {
@@ -173,7 +173,7 @@ def explain(document_filter: DocumentFilter, source: inputs.DocumentInput, query
                 "values": [
                     {"rule": rule.name, "statistic": rule.statistic, "value": float(values[0]), "min": rule.min,
                      "max": rule.max, "drops": bool(rule.fails(values)[0]), "source": rule.source}
-                    for rule, values in judgement.values
+                    for rule, values in results.values
                 ],
                 "measured": {name: row[name] for name in measured},
                 "reason": reason.reason if reason else None,

@@ -1,1 +1,1 @@
-"""Remove Wikipedia: the paper leaves it out because many benchmarks are drawn from it (section 2.1)."""
+"""Removes Wikipedia, as the paper does because many benchmarks are drawn from it (section 2.1)."""

@@ -22,7 +22,7 @@ class RemoveWikipediaConfig:
     sister_projects: bool = option(False, "Also remove Wikipedia's sister projects, such as Wiktionary and Wikibooks.")
     reference_share: float = option(
         0.5,
-        "With a reference, drop documents of which at least this share of the words is in passages of the reference.",
+        "With a reference, drop documents with at least this share of their words in passages of the reference.",
         minimum=0.01,
         maximum=1,
     )

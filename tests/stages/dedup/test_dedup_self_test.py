@@ -159,4 +159,4 @@ def test_a_document_below_the_threshold_and_a_missed_one_are_reported(documents,
 
 def test_sample_needs_self_test(documents, tmp_path):
     result = CliRunner().invoke(command, ["-i", str(documents), "-o", str(tmp_path / "out"), "--sample", "3"])
-    assert "--sample needs --self-test" in str(result.exception)
+    assert "--sample has no effect without --self-test" in str(result.exception)

@@ -194,8 +194,8 @@ def test_the_report_has_the_documents_near_each_threshold(documents: str, tmp_pa
         ({"rule": ("curly_bracket",)}, "--rule curly_bracket: is counted while lines are removed; name its profile"),
         ({"language": ("EN",)}, "--language: unknown language 'EN'; did you mean en"),
         ({"language": ("english",)}, "--language: unknown language 'english'"),
-        ({"set": ("too_short=nan",)}, "rule too_short: its threshold is nan, which is no finite number"),
-        ({"set": ("damaged=inf",)}, "rule damaged: its threshold is inf, which is no finite number"),
+        ({"set": ("too_short=nan",)}, "rule too_short: its threshold is nan, which is not a finite number"),
+        ({"set": ("damaged=inf",)}, "rule damaged: its threshold is inf, which is not a finite number"),
         ({"quality_alpha": 5.0}, "--quality-alpha needs --quality-model"),
         ({"profile": ("c4", "webtext", "c4")}, "--profile: c4 is named twice"),
         ({"set": ("too_short=1", "too_short=2")}, "--set too_short=2: too_short is set twice"),
@@ -212,8 +212,8 @@ def test_wrong_options_are_named(documents: str, tmp_path: Path, config: dict[st
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("p.toml", "version = 1", "is no profile of rules .*description"),
-        ("p.toml", "version = [", "is no profile of rules"),
+        ("p.toml", "version = 1", "is not a profile of rules .*description"),
+        ("p.toml", "version = [", "is not a profile of rules"),
         (
             "p.toml",
             "version = 1\ndescription = ''\n[[rule]]\nname = 'a'\nstatistic = 'words'",
@@ -237,13 +237,13 @@ def test_wrong_options_are_named(documents: str, tmp_path: Path, config: dict[st
         ("r.py", "def x(document):\n    return document.metadata['a']", "x raised KeyError: 'a' for document prose"),
         ("p.toml", f"version = 1\ndescription = ''\n{_RULE.format('language')}", "language is the name of another"),
         ("p.toml", f"version = 1\ndescription = ''\n{_RULE.format('a') * 2}", "a is the name of another rule"),
-        ("p.toml", f"version = 1\ndescription = ''\n{_RULE.format('too short!')}", "is no profile of rules .*name"),
+        ("p.toml", f"version = 1\ndescription = ''\n{_RULE.format('too short!')}", "is not a profile of rules .*name"),
         (
             "p.toml",
             f"version = 1\ndescription = ''\n{_RULE.format('a').replace('words', 'sentences')}",
             r"rule a: sentences needs a table \[lines\]",
         ),
-        ("p.toml", "version = 1\ndescription = ''\n[lines]\nphrases = ['']", "no profile of rules .*lines.phrases"),
+        ("p.toml", "version = 1\ndescription = ''\n[lines]\nphrases = ['']", "not a profile of rules .*lines.phrases"),
         ("p.toml", f"version = 1\ndescription = ''\n[lines]\nphrases = {['a'] * 63}", "lines.phrases"),
         ("p.toml", f"version = 1\ndescription = ''\n[lines]\nmin_words = {2**64}", "lines.min_words"),
         ("p.toml", "version = 1\ndescription = ''\n[lines]\nmin_word = 5", "unknown field .min_word. .*lines"),
@@ -260,7 +260,7 @@ def test_wrong_files_are_named(documents: str, tmp_path: Path, name: str, conten
 def test_a_threshold_of_a_function_is_a_number(documents: str, tmp_path: Path) -> None:
     own = tmp_path / "r.py"
     own.write_text("def x(document):\n    return 1\n\n\nx.max = '2'\n")
-    with pytest.raises(UsageError, match="rule x: its threshold is '2', which is no finite number"):
+    with pytest.raises(UsageError, match="rule x: its threshold is '2', which is not a finite number"):
         _filter(documents, tmp_path, rules=str(own))
 
 
@@ -375,14 +375,14 @@ def test_a_sample_has_as_many_documents_as_it_should(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--sample", "5"], "--sample needs --dry-run"),
+        (["--sample", "5"], "--sample has no effect without --dry-run"),
         (["--language-score", "0.5"], "--language-score has no effect without --language"),
-        (["--dry-run", "--output", "x"], "--explain and --dry-run write nothing: leave out --output"),
+        (["--dry-run", "--output", "x"], "--explain and --dry-run write nothing; omit --output"),
         (["--explain", "prose", "--overwrite"], "--explain and --dry-run write nothing"),
         (["--explain", "prose", "--dry-run"], "exclude each other"),
         (["--train-quality", "good.jsonl"], "--train-quality and --against belong together"),
-        (["--train-quality", "a", "--against", "b", "-o", "m", "--profile", "c4"], "--profile has no meaning with"),
-        (["--train-quality", "a", "--against", "b", "-o", "m", "--input", "c"], "--input has no meaning with"),
+        (["--train-quality", "a", "--against", "b", "-o", "m", "--profile", "c4"], "--profile has no effect with"),
+        (["--train-quality", "a", "--against", "b", "-o", "m", "--input", "c"], "--input has no effect with"),
         (["--train-quality", "a", "--against", "b", "-o", "m", "--quality-alpha", "2"], "--quality-alpha has no"),
         (["--train-quality", "a", "--against", "b"], "--train-quality needs --output"),
     ],
