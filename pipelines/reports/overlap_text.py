@@ -130,7 +130,7 @@ def describe_ignored(report: Report) -> str | None:
     return (
         f"{ngrams} in more than "
         f"{plural(ignored['above_documents'], 'document')} were excluded from the figures of the benchmarks, at "
-        f"{plural(ignored['positions'], 'position')}. Sensitivity, samples and self-test include them."
+        f"{plural(ignored['positions'], 'position')}. Sensitivity and samples include them."
     )
 
 
@@ -191,18 +191,6 @@ def describe_ranges(sensitivity: Sequence[Row]) -> list[str]:
 
 def _describe_setting(setting: Row) -> str:
     return f"n = {setting['n']}, " + ", ".join(f"{name} {setting[name]}" for name in _SETTINGS)
-
-
-def describe_self_test(self_test: Row) -> list[str]:
-    """Return how many copies were planted, and which n-grams were found that were not."""
-    too_short, hits = self_test["too_short"], self_test["unplanted_found"]
-    return [
-        f"Copies of {plural(self_test['examples'], 'example')} of the benchmarks were planted in "
-        f"{plural(self_test['documents'], 'document')} of the corpus.",
-        f"{plural(too_short, 'example')} {'was' if too_short == 1 else 'were'} too short to contain an n-gram, and not "
-        "planted.",
-        f"False positives: {plural(hits, 'n-gram')} {'was' if hits == 1 else 'were'} found that no copy contains.",
-    ]
 
 
 def distributions(samples: Row) -> list[tuple[str, Row]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.format import escape_unprintable, format_count, format_decimal, format_number, plural
+from pipelines.format import escape_unprintable, format_count, format_number, plural
 from pipelines.reports.overlap_columns import COLUMNS
 from pipelines.reports.overlap_text import (
     PAPER_MEAN,
@@ -15,7 +15,6 @@ from pipelines.reports.overlap_text import (
     describe_method,
     describe_options,
     describe_ranges,
-    describe_self_test,
     distributions,
     is_this_report,
     label,
@@ -49,8 +48,6 @@ def print_overlap(report: Report) -> None:
         say_wrapped(f"certificate: {sentence}")
     if report["sensitivity"]:
         _print_sensitivity(report)
-    if report["self_test"]:
-        _print_self_test(report["self_test"])
     if report["samples"]:
         _print_samples(report["samples"])
     for benchmark in report["benchmarks"]:
@@ -128,23 +125,6 @@ def _print_settings(report: Report, benchmarks: Sequence[int]) -> None:
         rows.append([number, setting["apostrophes"], setting["letters"], setting["lines"], *cells])
     title = "Sensitivity: % of positions / % of distinct"
     print_table(["  n", "apostr.", "letters", "lines", *names], rows, title=title)
-
-
-def _print_self_test(self_test: Row) -> None:
-    rows = [
-        [
-            escape_unprintable(kind["kind"]),
-            format_count(kind["planted"]),
-            format_count(kind["found"]),
-            format_decimal(100 * kind["recall"] if kind["planted"] else None, 1),
-            format_count(kind["ngrams"]),
-            format_count(kind["ngrams_found"]),
-        ]
-        for kind in self_test["kinds"]
-    ]
-    print_table(["copies", "planted", "found", "recall, %", "n-grams", "n-grams found"], rows, title="Self-test")
-    for sentence in describe_self_test(self_test):
-        say_wrapped(sentence)
 
 
 def _print_samples(samples: Row) -> None:

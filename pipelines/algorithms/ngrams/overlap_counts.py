@@ -7,11 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.kernels.compilation import kernel
-
 # Examples by the share of their n-grams that the corpus contains: none, then steps of 5%.
 HISTOGRAM_STEPS = 20
-SOURCES = 3
 
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -65,44 +62,6 @@ class Runs(NamedTuple):
     examples: Numbers
     positions: Numbers
     lengths: Numbers
-
-
-class CorpusCounts:
-    """Occurrences of an index's n-grams in a corpus: their count, the number of documents, and up to three of these.
-
-    Documents are numbered in the order in which they are added. Memory: 44 bytes per n-gram of the index.
-    """
-
-    def __init__(self, ngrams: int) -> None:
-        self.counts = np.zeros(ngrams, np.int64)
-        self.documents = np.zeros(ngrams, np.int64)
-        self.sources = np.full((ngrams, SOURCES), -1, np.int32)
-        self._last = np.full(ngrams, -1, np.int32)
-
-    def add(self, first_document: int, documents: Numbers, ids: Numbers) -> npt.NDArray[np.int64]:
-        """Count the n-grams `ids`, which are in the order of their documents.
-
-        `documents` are their numbers after `first_document`; returns those that became a source of an n-gram.
-        """
-        new = np.empty(len(ids), np.int64)
-        size = _count(first_document, documents, ids, self.counts, self.documents, self.sources, self._last, new)
-        return np.unique(new[:size])
-
-
-@kernel
-def _count(first_document, documents, ids, counts, document_counts, sources, last, new):  # type: ignore[no-untyped-def]
-    size = 0
-    for hit in range(len(ids)):
-        id, document = ids[hit], first_document + documents[hit]
-        counts[id] += 1
-        if last[id] != document:
-            last[id] = document
-            if document_counts[id] < sources.shape[1]:
-                sources[id, document_counts[id]] = document
-                new[size] = documents[hit]
-                size += 1
-            document_counts[id] += 1
-    return size
 
 
 def count_examples(ids: npt.NDArray[Any], words: Numbers, is_found: Flags) -> ExampleCounts:

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.algorithms.ngrams.hashing import word_hashes
-from pipelines.algorithms.ngrams.overlap_counts import longest_runs
+from pipelines.algorithms.ngrams.overlap_counts import Flags, longest_runs
 from pipelines.benchmark_sets.benchmarks import Benchmark, read_example_batches
 from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_report.config import OverlapReportConfig
-from pipelines.stages.overlap_report.corpus_matches import CorpusMatches
-from pipelines.stages.overlap_report.indexing import Flags, IndexedBenchmark
+from pipelines.stages.overlap_report.indexing import IndexedBenchmark
+from pipelines.stages.overlap_report.matches import CorpusMatches
 
 _PASSAGES = 24
 _CONTEXT_CHARACTERS = 240
