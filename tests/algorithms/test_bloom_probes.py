@@ -7,10 +7,11 @@ import math
 
 import numpy as np
 import pytest
+from reference_ngrams import words
 
 from pipelines.algorithms.bloom.probes import random_words, tail_probability, upper_limit
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
-from pipelines.algorithms.ngrams.words import Normalization, words
+from pipelines.algorithms.ngrams.words import Normalization
 
 
 def test_words_are_distinct_and_depend_on_batch_and_seed() -> None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from reference_ngrams import ngrams, segments
 from test_ngram_hashing import NORMALIZATIONS, TEXTS, column_of
 
 from pipelines.algorithms.kernels.compilation import as_read_only
@@ -19,7 +20,7 @@ from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.index import build_index, ngram_texts, scan
 from pipelines.algorithms.ngrams.word_bits import reading_of
 from pipelines.algorithms.ngrams.word_scan import CHUNK_BYTES, ChunkArrays, find_ngrams, new_arrays, new_totals
-from pipelines.algorithms.ngrams.words import Normalization, ngrams, segments, word_spans
+from pipelines.algorithms.ngrams.words import Normalization, word_spans
 
 # One byte a character; letters that grow from 2 bytes to 3; words that "drop" makes one.
 _UNITS = ["x", "Ⱥ", "Ab'9’"]

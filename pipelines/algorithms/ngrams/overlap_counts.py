@@ -64,14 +64,18 @@ class Runs(NamedTuple):
     lengths: Numbers
 
 
+def found_positions(ids: npt.NDArray[Any], is_found: Flags) -> Numbers:
+    """Return the positions at which an n-gram begins that is found; `ids` is -1 where none begins."""
+    positions = np.flatnonzero(ids >= 0)
+    return np.compress(is_found[ids[positions]], positions)
+
+
 def count_examples(ids: npt.NDArray[Any], words: Numbers, is_found: Flags) -> ExampleCounts:
     """Count the positions of examples: `ids` of their words (-1: no n-gram begins there), `words[i]` where i begins."""
     distinct = np.unique(ids[ids >= 0])
-    begins = ids >= 0
-    overlaps = begins & is_found[np.maximum(ids, 0)] if len(is_found) else begins
-    totals = (np.concatenate([np.zeros(1, np.int64), np.cumsum(flags)]) for flags in (begins, overlaps))
-    ngrams, overlapping = (total[words[1:]] - total[words[:-1]] for total in totals)
-    return ExampleCounts(ngrams, overlapping, len(distinct), int(is_found[distinct].sum()))
+    ngrams = np.diff(np.searchsorted(np.flatnonzero(ids >= 0), words))
+    overlaps = np.diff(np.searchsorted(found_positions(ids, is_found), words))
+    return ExampleCounts(ngrams, overlaps, len(distinct), int(is_found[distinct].sum()))
 
 
 def percent(part: int, whole: int) -> float:
@@ -100,25 +104,21 @@ def distribution(counts: ExampleCounts) -> dict[str, Any]:
 
 def longest_runs(ids: npt.NDArray[Any], words: Numbers, is_found: Flags, limit: int) -> Runs:
     """Return the longest distinct runs, the longest first, then by example; runs with equal n-grams count once."""
-    flags = np.zeros(len(ids) + 1, np.bool_)
-    flags[:-1] = (ids >= 0) & is_found[np.maximum(ids, 0)]
-    starts = np.concatenate([flags[:1], flags[1:] & ~flags[:-1]])
-    at_example = words[:-1][words[:-1] < len(ids)]
-    starts[at_example] = flags[at_example]
-    first = np.flatnonzero(starts)
-    ends = flags.copy()
-    ends[:-1] = flags[:-1] & ~(flags[1:] & ~starts[1:])
-    last = np.flatnonzero(ends)
-    lengths = last - first + 1
+    positions = found_positions(ids, is_found)
+    examples = np.searchsorted(words, positions, side="right") - 1
+    continues = (np.diff(positions) == 1) & (np.diff(examples) == 0)
+    firsts = np.concatenate([positions[:1], positions[1:][~continues]])
+    lasts = np.concatenate([positions[:-1][~continues], positions[-1:]])
+    lengths = lasts - firsts + 1
     kept: list[int] = []
     seen: set[bytes] = set()
     for run in np.argsort(-lengths, kind="stable"):
-        content = np.ascontiguousarray(ids[first[run] : last[run] + 1]).tobytes()
+        content = np.ascontiguousarray(ids[firsts[run] : lasts[run] + 1]).tobytes()
         if content not in seen:
             seen.add(content)
             kept.append(int(run))
             if len(kept) == limit:
                 break
     chosen = np.array(kept, np.int64)
-    examples = np.searchsorted(words, first[chosen], side="right") - 1
-    return Runs(examples, first[chosen] - words[examples], lengths[chosen])
+    examples = np.searchsorted(words, firsts[chosen], side="right") - 1
+    return Runs(examples, firsts[chosen] - words[examples], lengths[chosen])

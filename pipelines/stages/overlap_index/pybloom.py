@@ -7,8 +7,11 @@ import functools
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pipelines import progress, storage
-from pipelines.algorithms.ngrams.words import describe, text_ngrams
+from pipelines.algorithms.ngrams.index import build_index, ngram_texts
+from pipelines.algorithms.ngrams.words import describe
 from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import StageRun, TaskResult
@@ -17,6 +20,7 @@ from pipelines.format import format_bytes
 from pipelines.records import inputs
 from pipelines.records.drops import Drops
 from pipelines.records.ngram_filter import INDEX, PYBLOOM_LIVE
+from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.parts import NgramCounts, write_description
 
@@ -58,8 +62,9 @@ def write_pybloom_filter(
         )
     run.note(f"{needs}, and up to {_PARTS} times that on disk while it is built")
     context = _Source(min(_PARTS, len(source.shards)), source.shards, capacity, config, run.output)
+    parts = range(context.parts)
     entries = run.map(
-        _add_part, range(context.parts), context, name=_part_name, phase="add", work=True, total=ngrams.documents
+        _add_part, parts, context, name=lambda part: f"part-{part:05d}", phase="add", work=True, total=ngrams.documents
     )
 
     def join() -> TaskResult:
@@ -87,10 +92,6 @@ def write_pybloom_filter(
     run.once("join", join)
 
 
-def _part_name(part: int) -> str:
-    return f"part-{part:05d}"
-
-
 def _add_part(part: int, source: _Source) -> TaskResult:
     from pybloom_live import BloomFilter
 
@@ -98,13 +99,14 @@ def _add_part(part: int, source: _Source) -> TaskResult:
     shards = len(source.documents)
     for shard in source.documents[shards * part // source.parts : shards * (part + 1) // source.parts]:
         for batch in inputs.read_documents(shard, Drops()):
-            for text in batch.column("text").to_pylist():
-                for _, ngram in text_ngrams(text, source.config.ngram, source.config.normalization):
-                    # The library refuses more than its capacity, even if they are repetitions.
-                    bloom.count = 0
-                    bloom.add(ngram, skip_check=True)
-                progress.advance()
-    return TaskResult(files=(_write_filter(bloom, source.output, storage.join(WORK, f"{_part_name(part)}.bloom")),))
+            texts = text_arrays(batch.column("text"))
+            index, _ = build_index([texts], source.config.ngram, source.config.normalization)
+            for ngram in ngram_texts(index, np.arange(len(index.arrays.hashes))).to_pylist():
+                # The library refuses more than its capacity, even if they are repetitions.
+                bloom.count = 0
+                bloom.add(ngram, skip_check=True)
+            progress.advance(batch.num_rows)
+    return TaskResult(files=(_write_filter(bloom, source.output, storage.join(WORK, f"part-{part:05d}.bloom")),))
 
 
 def _read_filter(path: str) -> BloomFilter:

@@ -137,7 +137,7 @@ def _write_blocked_filter(
         bits_sha256="",
     )
     ranges = split_blocks(size, config.memory_limit_mb << 20)
-    _check_space(size, ranges, "add", run)
+    task_bytes = _check_space(size, ranges, "add", run)
     run.note(
         f"{ngrams.ngrams:,} n-grams, about {ngrams.distinct:,} of them distinct: a filter for {items:,} takes "
         f"{format_bytes(size.size_bytes)}, built in {plural(len(ranges), 'part')}, each in a pass over the documents"
@@ -150,13 +150,16 @@ def _write_blocked_filter(
         phase="add",
         work=True,
         total=ngrams.documents * len(ranges),
-        memory_bytes=_task_bytes(ranges),
+        memory_bytes=task_bytes,
     )
     run.once("join", lambda: join_parts(header, [source.fingerprint], parts, run.output))
 
 
-def _check_space(size: FilterSize, ranges: Sequence[range], phase: str, run: StageRun) -> None:
-    """Raise WebtextError if the disk is too small for the filter and its parts, or memory for a part per worker."""
+def _check_space(size: FilterSize, ranges: Sequence[range], phase: str, run: StageRun) -> int:
+    """Return the memory of a task that builds a part.
+
+    Raises WebtextError if the disk is too small for the filter and its parts, or memory for a part per worker.
+    """
     todo = [blocks for blocks in ranges if not run.resumed_entry(phase, part_name(blocks))]
     needed = HEADER_BYTES + size.size_bytes + sum(len(blocks) * BLOCK_BYTES for blocks in todo)
     free = storage.free_bytes(run.output)
@@ -165,7 +168,7 @@ def _check_space(size: FilterSize, ranges: Sequence[range], phase: str, run: Sta
             f"{run.output}: the filter takes {format_bytes(size.size_bytes)}, and its parts as much while it is built, "
             f"but {format_bytes(free)} are free; free some space, choose another --output, or raise --error-rate"
         )
-    part = _part_bytes(ranges)
+    part = max(len(blocks) for blocks in ranges) * BLOCK_BYTES
     workers = min(run.workers, len(todo))
     memory = run.memory_bytes
     if memory is not None and workers * part > memory:
@@ -174,14 +177,7 @@ def _check_space(size: FilterSize, ranges: Sequence[range], phase: str, run: Sta
             f"{plural(workers, 'worker process', 'worker processes')}, but {format_bytes(memory)} of memory are free; "
             "use fewer --workers, or lower --memory-limit-mb, which takes more passes over the documents"
         )
-
-
-def _part_bytes(ranges: Sequence[range]) -> int:
-    return max(len(blocks) for blocks in ranges) * BLOCK_BYTES
-
-
-def _task_bytes(ranges: Sequence[range]) -> int:
-    return _part_bytes(ranges) + _PROCESS_BYTES
+    return part + _PROCESS_BYTES
 
 
 # Merging
@@ -211,7 +207,7 @@ def _merge_indexes(config: OverlapIndexConfig, paths: Sequence[str], output: str
         )
         size = FilterSize(header.blocks, header.k)
         ranges = split_blocks(size, config.memory_limit_mb << 20)
-        _check_space(size, ranges, "merge", run)
+        task_bytes = _check_space(size, ranges, "merge", run)
         run.map(
             _verify_index,
             range(len(indexes)),
@@ -230,7 +226,7 @@ def _merge_indexes(config: OverlapIndexConfig, paths: Sequence[str], output: str
             work=True,
             total=len(indexes) * size.blocks,
             unit="blocks",
-            memory_bytes=_task_bytes(ranges),
+            memory_bytes=task_bytes,
         )
         joined = run.once("join", lambda: join_parts(header, corpora, parts, run.output))
         _note_full_filter(header, joined, run)

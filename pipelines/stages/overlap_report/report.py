@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipelines import progress
 from pipelines.algorithms.ngrams.index import ngram_texts
-from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts, Flags, distribution
+from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts, Flags, distribution, found_positions
 from pipelines.algorithms.ngrams.words import describe
 from pipelines.benchmark_sets.benchmarks import Benchmark, read_example_batches
 from pipelines.engine.manifest import FileEntry
@@ -161,11 +161,8 @@ def _write_hits(
         for indexed in benchmarks:
             for batch in read_example_batches(indexed.benchmark, example):
                 first, last = indexed.words[[batch.first, batch.first + len(batch.texts)]]
-                words = np.asarray(indexed.ids[first:last], np.int64)
-                positions = np.flatnonzero((words >= 0) & found[np.maximum(words, 0)])
-                if not len(positions):
-                    continue
-                rows, ids, positions = len(positions), words[positions], positions + first
+                positions = first + found_positions(indexed.ids[first:last], found)
+                rows, ids = len(positions), np.asarray(indexed.ids[positions], np.int64)
                 examples = np.searchsorted(indexed.words, positions, side="right") - 1
                 is_counted = matches.answers is None
                 columns = [

@@ -12,12 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from reference_ngrams import text_ngrams
 from whole_filter import measure
 
 from pipelines import storage
 from pipelines.algorithms.bloom.blocked import contains
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
-from pipelines.algorithms.ngrams.words import Normalization, text_ngrams
+from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.engine import machine
 from pipelines.engine.executor import LocalExecutor
 from pipelines.engine.manifest import read_manifest

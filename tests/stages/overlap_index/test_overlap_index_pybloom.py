@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pybloom_live import BloomFilter
+from reference_ngrams import text_ngrams
 
-from pipelines.algorithms.ngrams.words import text_ngrams
 from pipelines.engine.executor import LocalExecutor
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import InputError, WebtextError

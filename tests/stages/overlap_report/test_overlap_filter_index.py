@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from reference_ngrams import text_ngrams
 
 from pipelines import progress
 from pipelines.algorithms.ngrams.index import NgramIndex, build_index, ngram_texts
-from pipelines.algorithms.ngrams.words import text_ngrams
 from pipelines.engine.run import RunOptions
 from pipelines.errors import DamagedShardError, InputError, UsageError
 from pipelines.records.ngram_filter import HEADER_BYTES, read_header, write_header
