@@ -15,6 +15,7 @@ import argparse
 import itertools
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -22,13 +23,13 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from process_tree import proportional_set_mb, tree
 
-from pipelines.algorithms.ngrams.words import ngrams, words
 from pipelines.records import inputs
 from pipelines.records.drops import Drops
 
@@ -117,9 +118,15 @@ def benchmark_texts(data: Path) -> dict[str, list[str]]:
     return {"wikitext-2": lines["wikitext2-test"], "gsm8k": questions, "tinyshakespeare": lines["tinyshakespeare"]}
 
 
+def list_ngrams(text: str) -> Iterator[str]:
+    """Yield the n-grams of a text."""
+    words = re.findall(r"[^\W_]+", text.lower())
+    return map(" ".join, zip(*(words[start:] for start in range(_N)), strict=False))
+
+
 def benchmark_ngrams(benchmarks: dict[str, list[str]]) -> set[str]:
     """Return the n-grams of benchmarks."""
-    return {ngram for texts in benchmarks.values() for text in texts for ngram in ngrams(words(text), _N)}
+    return {ngram for texts in benchmarks.values() for text in texts for ngram in list_ngrams(text)}
 
 
 def time_set(texts: list[str], benchmarks: dict[str, list[str]], max_bytes: int) -> float:
@@ -128,7 +135,7 @@ def time_set(texts: list[str], benchmarks: dict[str, list[str]], max_bytes: int)
     step = max(1, sum(map(len, texts)) // max_bytes)
     sample = texts[::step]
     start = time.perf_counter()
-    hits = sum(ngram in known for text in sample for ngram in ngrams(words(text), _N))
+    hits = sum(ngram in known for text in sample for ngram in list_ngrams(text))
     seconds = time.perf_counter() - start
     print(f"({hits:,} hits) ", end="")
     return sum(len(text.encode()) for text in sample) / 1e6 / seconds
@@ -162,10 +169,10 @@ def time_command(data: Path, folder: Path, workers: int) -> tuple[float, float]:
 
 def check(texts: list[str], data: Path, folder: Path) -> None:
     """Compare the last report with the counts of a set of all n-grams of the texts."""
-    corpus = {ngram for text in texts for ngram in ngrams(words(text), _N)}
+    corpus = {ngram for text in texts for ngram in list_ngrams(text)}
     report = json.loads((folder / "report" / "report.json").read_text())
     for row in report["benchmarks"]:
-        tested = [ngram for text in benchmark_texts(data)[row["name"]] for ngram in ngrams(words(text), _N)]
+        tested = [ngram for text in benchmark_texts(data)[row["name"]] for ngram in list_ngrams(text)]
         hits = sum(ngram in corpus for ngram in tested)
         is_equal = (len(tested), hits) == (row["ngrams"], row["overlapping"])
         print(f"{row['name']}: {hits:,} of {len(tested):,} n-grams, {'equal' if is_equal else f'NOT equal: {row}'}")

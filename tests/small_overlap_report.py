@@ -99,17 +99,6 @@ def _distribution(median: float, none: float, rise: float) -> dict[str, Any]:
     }
 
 
-def _kind(kind: str, found: int) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "planted": 100,
-        "found": found,
-        "recall": found / 100,
-        "ngrams": 1500,
-        "ngrams_found": 15 * found,
-    }
-
-
 def full_report(**changed: Any) -> dict[str, Any]:
     """A report by the Bloom method with all its parts: three benchmarks, of which one has all that one can have."""
     passages = [passage(text=LONG_TEXT, words=680, before="a\n" * 30), *(passage(words=60 - n) for n in range(8))]
@@ -146,15 +135,13 @@ def full_report(**changed: Any) -> dict[str, Any]:
         "certificate": {"keys": 1_250_000_000, "bits": 48_000_000_000, "bits_a_key": 38.4, "hashes": 27, "fill": 0.502}
         | {"error_rate": 1e-8, "error_bound": 9.6e-9, "probes": 300_000_000, "found": 0, "upper_bound": 9.99e-9},
         "sensitivity": _sensitivity(),
-        "self_test": {"examples": 100, "documents": 1_000, "too_short": 9, "unplanted_found": 1}
-        | {"kinds": [_kind("verbatim", 100), _kind("wrapped", 99), _kind("embedded", 97), _kind("edited", 61)]},
         "samples": {"samples": _distribution(0.4, 31.0, 0.6), "held_out": _distribution(2.6, 12.0, 0.22)},
     } | changed
 
 
 def bare_report(**changed: Any) -> dict[str, Any]:
     """The least that a report can hold: one benchmark without a hit, by the exact method."""
-    without = dict.fromkeys(("ignored", "certificate", "sensitivity", "self_test", "samples"))
+    without = dict.fromkeys(("ignored", "certificate", "sensitivity", "samples"))
     alone = benchmark(
         "b", "train", 0.0, overlapping=0, examples_any=0, examples_15=0, examples_50=0, histogram=[1860, *[0] * 20]
     )

@@ -17,23 +17,6 @@ CAVEAT = (
 )
 # A filter that contains exactly as many n-grams as it was built for may slightly exceed its target rate.
 _RATE_TOLERANCE = 1.05
-_OPTIONS = {
-    "apostrophes": {
-        "split": "an apostrophe separates words",
-        "drop": "an apostrophe between two letters is removed: don’t becomes dont",
-    },
-    "letters": {
-        "unicode": "letters and digits of all scripts form words",
-        "ascii": "only a-z and 0-9 form words; all other characters separate them",
-    },
-    "lines": {"cross": "n-grams may span line ends", "stop": "n-grams do not span line ends"},
-    "example": {
-        "auto": "a line of .txt, a record of JSONL or Parquet",
-        "line": "a line",
-        "paragraph": "a paragraph, separated by blank lines",
-        "document": "a whole file",
-    },
-}
 _SETTINGS = ("apostrophes", "letters", "lines")
 
 Report = Mapping[str, Any]
@@ -80,17 +63,11 @@ def describe_corpus(report: Report) -> str:
     return f"{documents}{size}; {overlapping:,} of them{share} share an n-gram with a benchmark"
 
 
-def describe_options(report: Report) -> list[tuple[str, str]]:
-    """Return each option of the n-grams with its value, and what that value means."""
-    options, limit = report["options"], report["options"]["ignore_common"]
-    described = [
-        (f"{name} = {options[name]}", meanings.get(options[name], str(options[name])))
-        for name, meanings in _OPTIONS.items()
+def describe_options(report: Report) -> list[str]:
+    """Return each option of the n-grams with its value."""
+    return [
+        f"{name.replace('_', '-')} = {'none' if value is None else value}" for name, value in report["options"].items()
     ]
-    common = (
-        "no n-gram is ignored" if limit is None else f"n-grams in more than {plural(limit, 'document')} are ignored"
-    )
-    return [*described, (f"ignore-common = {'none' if limit is None else limit}", common)]
 
 
 class Mean(NamedTuple):
@@ -130,7 +107,7 @@ def describe_ignored(report: Report) -> str | None:
     return (
         f"{ngrams} in more than "
         f"{plural(ignored['above_documents'], 'document')} were excluded from the figures of the benchmarks, at "
-        f"{plural(ignored['positions'], 'position')}. Sensitivity, samples and self-test include them."
+        f"{plural(ignored['positions'], 'position')}. Sensitivity and samples include them."
     )
 
 
@@ -191,18 +168,6 @@ def describe_ranges(sensitivity: Sequence[Row]) -> list[str]:
 
 def _describe_setting(setting: Row) -> str:
     return f"n = {setting['n']}, " + ", ".join(f"{name} {setting[name]}" for name in _SETTINGS)
-
-
-def describe_self_test(self_test: Row) -> list[str]:
-    """Return how many copies were planted, and which n-grams were found that were not."""
-    too_short, hits = self_test["too_short"], self_test["unplanted_found"]
-    return [
-        f"Copies of {plural(self_test['examples'], 'example')} of the benchmarks were planted in "
-        f"{plural(self_test['documents'], 'document')} of the corpus.",
-        f"{plural(too_short, 'example')} {'was' if too_short == 1 else 'were'} too short to contain an n-gram, and not "
-        "planted.",
-        f"False positives: {plural(hits, 'n-gram')} {'was' if hits == 1 else 'were'} found that no copy contains.",
-    ]
 
 
 def distributions(samples: Row) -> list[tuple[str, Row]]:

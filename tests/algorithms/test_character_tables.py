@@ -17,7 +17,7 @@ from pipelines.algorithms.ngrams.character_tables import (
     WORD,
     character_tables,
 )
-from pipelines.algorithms.ngrams.chunks import UNSPACED_DIVIDER
+from pipelines.algorithms.ngrams.word_scan import UNSPACED_DIVIDER
 from pipelines.algorithms.ngrams.words import DEFAULT, Normalization, Shingling, is_unspaced
 
 _CHARACTERS = [chr(code) for code in range(0x110000)]

@@ -15,11 +15,11 @@ import pytest
 import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from reference_ngrams import segments, text_ngrams, words
 
-from pipelines.algorithms.ngrams.chunks import CHUNK_BYTES
 from pipelines.algorithms.ngrams.hashing import SEED, Words, text_ngram_hashes, word_hashes
-from pipelines.algorithms.ngrams.word_scan import SLACK, room_for
-from pipelines.algorithms.ngrams.words import Normalization, Shingling, segments, text_ngrams, word_spans, words
+from pipelines.algorithms.ngrams.word_scan import CHUNK_BYTES, SLACK, room_for
+from pipelines.algorithms.ngrams.words import Normalization, Shingling, word_spans
 from pipelines.records.text_columns import text_arrays
 
 _64 = (1 << 64) - 1

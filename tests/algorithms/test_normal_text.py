@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.algorithms.minhash.normal_text import nfc_column, text_hashes
-from pipelines.algorithms.ngrams.chunks import CHUNK_BYTES
+from pipelines.algorithms.ngrams.word_scan import CHUNK_BYTES
 
 _ODD = st.text(
     st.sampled_from(

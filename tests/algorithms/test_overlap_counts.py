@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.algorithms.ngrams.overlap_counts import (
     HISTOGRAM_STEPS,
-    SOURCES,
-    CorpusCounts,
     count_examples,
     distribution,
     longest_runs,
@@ -76,29 +72,6 @@ def test_longest_runs(examples: list[list[int]], found: list[bool], most: int) -
             seen.add(own)
             expected.append((number, start, length))
     assert [tuple(map(int, run)) for run in zip(*runs, strict=True)] == expected[:most]
-
-
-@settings(deadline=None)
-@given(st.lists(st.lists(st.lists(st.integers(0, 3), max_size=6), max_size=5), max_size=4))
-def test_found_ngrams_are_counted(batches: list[list[list[int]]]) -> None:
-    counted = CorpusCounts(4)
-    holders: dict[int, list[int]] = defaultdict(list)
-    first = 0
-    for batch in batches:
-        rows = np.array([row for row, ids in enumerate(batch) for _ in ids], np.int64)
-        before = {source for refs in counted.sources for source in refs if source >= 0}
-        new = counted.add(first, rows, np.array([id for ids in batch for id in ids], np.int64))
-        for row, ids in enumerate(batch):
-            for id in ids:
-                holders[id].append(first + row)
-        first += len(batch)
-        after = {source for refs in counted.sources for source in refs if source >= 0}
-        assert {row + first - len(batch) for row in new.tolist()} == after - before
-    for id in range(4):
-        distinct = sorted(set(holders[id]))
-        assert counted.counts[id] == len(holders[id])
-        assert counted.documents[id] == len(distinct)
-        assert [source for source in counted.sources[id].tolist() if source >= 0] == distinct[:SOURCES]
 
 
 def test_distribution() -> None:

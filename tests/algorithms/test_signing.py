@@ -13,6 +13,7 @@ import pytest
 from datasketch import MinHash
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_ngrams import text_ngrams
 from test_ngram_hashing import ngram_hash
 from test_normal_text import COLUMNS, array_of, reference
 
@@ -30,7 +31,6 @@ from pipelines.algorithms.minhash.signing import (
     sign,
 )
 from pipelines.algorithms.ngrams.hashing import SEED
-from pipelines.algorithms.ngrams.words import text_ngrams
 
 
 def shingles_of(text: str, ngram: int) -> list[str]:

@@ -226,24 +226,24 @@ def _read_tokens(folder: str) -> None:
 
 
 @functools.cache
-def _index(filter: str) -> Path:
+def _index() -> Path:
     from pipelines.stages.overlap_index.config import OverlapIndexConfig
     from pipelines.stages.overlap_index.stage import overlap_index
 
     folder = _new_folder()
     (folder / "documents.jsonl").write_bytes(DOCUMENTS)
-    config = OverlapIndexConfig(filter=filter, error_rate=1e-2)
+    config = OverlapIndexConfig(error_rate=1e-2)
     overlap_index(config, documents=str(folder / "documents.jsonl"), output=str(folder / "index"), options=_options())
     return folder / "index"
 
 
 def _read_index(folder: str) -> None:
-    from pipelines.algorithms.ngrams.words import Normalization
-    from pipelines.stages.overlap_report.filter_index import open_filter
+    from pipelines.stages.overlap_report.config import OverlapReportConfig
+    from pipelines.stages.overlap_report.filter_index import FilterIndex
 
-    index = open_filter(folder)
+    index = FilterIndex(folder)
     index.certificate(probes=100)
-    index.check_options(8, Normalization())
+    index.check_options(OverlapReportConfig())
 
 
 # Models
@@ -342,9 +342,8 @@ _add("tokens.json", _tokens, "tokens.json", _read_tokens)
 _add("token-shard", _tokens, "train-00000.bin", _read_tokens)
 _add("token-documents", _tokens, "train-00000-documents.parquet", _read_tokens)
 _add("token-tokenizer", _tokens, "tokenizer.json", _read_tokens)
-for _filter in ("blocked", "pybloom-live"):
-    for _file in ("index.json", "index.bloom"):
-        _add(f"{_filter}-{_file}", functools.partial(_index, _filter), _file, _read_index)
+for _file in ("index.json", "index.bloom"):
+    _add(f"blocked-{_file}", _index, _file, _read_index)
 for _file in ("config.json", "model.safetensors", "tokenizer.json"):
     _add(f"model-{_file}", _model, _file, _read_model)
 _add("model-ckpt.pt", _model, "ckpt.pt", _read_nanogpt)

@@ -66,12 +66,11 @@ def command(
 
     \b
     Examples:
-      webtext overlap-report --corpus my-corpus --benchmark wikitext-2=wiki.test.txt --sensitivity --self-test
+      webtext overlap-report --corpus my-corpus --benchmark wikitext-2=wiki.test.txt --sensitivity
       webtext overlap-report -i docs.parquet -o report --benchmark gsm8k/test:question=gsm8k.jsonl
     """
     from pipelines import storage
-    from pipelines.stages.overlap_report.layout import REPORT
-    from pipelines.stages.overlap_report.stage import overlap_report
+    from pipelines.stages.overlap_report.stage import REPORT, overlap_report
 
     if index is None and not shared.input:
         index = CorpusConfig(shared.corpus).paths("overlap-report").get("index")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from pipelines.format import escape_unprintable, format_count, format_decimal, format_number, plural
+from pipelines.format import escape_unprintable, format_count, format_number, plural
 from pipelines.reports.overlap_columns import COLUMNS
 from pipelines.reports.overlap_text import (
     PAPER_MEAN,
@@ -15,13 +15,11 @@ from pipelines.reports.overlap_text import (
     describe_method,
     describe_options,
     describe_ranges,
-    describe_self_test,
     distributions,
     is_this_report,
     label,
     mean_of_tests,
     percent,
-    ranges,
 )
 from webtext_cli.console import print_table, say, say_wrapped, shorten
 
@@ -42,15 +40,13 @@ def print_overlap(report: Report) -> None:
     """Print a `report.json`: the benchmarks with the paper's figures (Table 6) below them, then all other parts."""
     say_wrapped(f"corpus: {describe_corpus(report)}")
     say_wrapped(f"method: {describe_method(report)}")
-    options = ", ".join(name for name, _ in describe_options(report))
+    options = ", ".join(describe_options(report))
     say_wrapped(f"n-gram: {report['n']} consecutive words; {options}")
     _print_benchmarks(report)
     for sentence in describe_certificate(report["certificate"]) if report["certificate"] else []:
         say_wrapped(f"certificate: {sentence}")
     if report["sensitivity"]:
         _print_sensitivity(report)
-    if report["self_test"]:
-        _print_self_test(report["self_test"])
     if report["samples"]:
         _print_samples(report["samples"])
     for benchmark in report["benchmarks"]:
@@ -104,47 +100,25 @@ def _percent_row(name: str, percents: Mapping[str, float]) -> list[str]:
 
 def _print_sensitivity(report: Report) -> None:
     settings = report["sensitivity"]
-    benchmarks = range(len(settings[0]["benchmarks"]))
-    for first in benchmarks[::_BENCHMARKS_PER_TABLE]:
-        _print_settings(report, benchmarks[first : first + _BENCHMARKS_PER_TABLE])
-    say("* the lowest and the highest share of a benchmark; > the options of this report")
+    for first in range(0, len(settings[0]["benchmarks"]), _BENCHMARKS_PER_TABLE):
+        shown = slice(first, first + _BENCHMARKS_PER_TABLE)
+        rows = [
+            [
+                f"{'> ' if is_this_report(setting, report) else '  '}{setting['n']}",
+                *(setting[option] for option in ("apostrophes", "letters", "lines")),
+                *(
+                    f"{percent(shares['percent_positions'])} / {percent(shares['percent_distinct'])}"
+                    for shares in setting["benchmarks"][shown]
+                ),
+            ]
+            for setting in settings
+        ]
+        names = [_short_name(label(row)) for row in settings[0]["benchmarks"][shown]]
+        title = "Sensitivity: % of positions / % of distinct"
+        print_table(["  n", "apostr.", "letters", "lines", *names], rows, title=title)
+    say("marked with >: the options of this report")
     for sentence in describe_ranges(settings):
         say_wrapped(escape_unprintable(sentence))
-
-
-def _print_settings(report: Report, benchmarks: Sequence[int]) -> None:
-    """Print the sensitivity of some of the benchmarks, by number."""
-    settings = report["sensitivity"]
-    names = [_short_name(label(settings[0]["benchmarks"][index])) for index in benchmarks]
-    extremes = ranges(settings, "percent_positions")
-    rows = []
-    for setting in settings:
-        cells = []
-        for index in benchmarks:
-            shares, extreme = setting["benchmarks"][index], extremes[index]
-            mark = "* " if extreme.low < extreme.high and shares["percent_positions"] in extreme else ""
-            cells.append(f"{mark}{percent(shares['percent_positions'])} / {percent(shares['percent_distinct'])}")
-        number = f"{'> ' if is_this_report(setting, report) else '  '}{setting['n']}"
-        rows.append([number, setting["apostrophes"], setting["letters"], setting["lines"], *cells])
-    title = "Sensitivity: % of positions / % of distinct"
-    print_table(["  n", "apostr.", "letters", "lines", *names], rows, title=title)
-
-
-def _print_self_test(self_test: Row) -> None:
-    rows = [
-        [
-            escape_unprintable(kind["kind"]),
-            format_count(kind["planted"]),
-            format_count(kind["found"]),
-            format_decimal(100 * kind["recall"] if kind["planted"] else None, 1),
-            format_count(kind["ngrams"]),
-            format_count(kind["ngrams_found"]),
-        ]
-        for kind in self_test["kinds"]
-    ]
-    print_table(["copies", "planted", "found", "recall, %", "n-grams", "n-grams found"], rows, title="Self-test")
-    for sentence in describe_self_test(self_test):
-        say_wrapped(sentence)
 
 
 def _print_samples(samples: Row) -> None:

@@ -7,7 +7,7 @@ on repeated hashes or on how filters are merged.
 
 A hash is mixed with the seed; the high bits of the result select the block, and further mixed values have five 12-bit
 positions each. So the k bits of a hash that was not added are independent of each other and of the block, and its
-false-positive rate is fill**k of its block. `sizing` has the number of blocks, `file_format` the file.
+false-positive rate is fill**k of its block. `sizing` chooses the number of blocks; `records.ngram_filter` is the file.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from pipelines.algorithms.kernels.byte_scan import byte_at, put_byte
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
-from pipelines.algorithms.ngrams.chunks import list_chunks
 from pipelines.algorithms.ngrams.word_bits import character_at
+from pipelines.algorithms.ngrams.word_scan import list_chunks
 
 _PIECE_BYTES = 1 << 20
 # A text is normalized in pieces that begin with a character that never combines with those before it: ASCII, Han, kana,

@@ -36,10 +36,10 @@ def sample_ngrams(hashes: Hashes, starts: Numbers) -> tuple[Hashes, Articles]:
 
     `starts`: the number of the first n-gram of each text, and last the number of all (`hashing.NgramHashes.documents`).
     """
-    room = len(hashes) // _STEP + 2 * len(starts)
-    sample, texts = np.empty(room, np.uint64), np.empty(room, np.uint32)
-    size = _sample(hashes, starts, sample, texts)
-    return sample[:size], texts[:size]
+    texts = np.repeat(np.arange(len(starts) - 1, dtype=np.uint32), np.diff(starts))
+    numbers = np.arange(starts[0], starts[-1])
+    sample = np.flatnonzero(((numbers - starts[texts]) % _STEP == 0) | (numbers + 1 == starts[texts + 1]))
+    return hashes[sample], texts[sample]
 
 
 def parts_of(hashes: Hashes, parts: int) -> npt.NDArray[np.uint16]:
@@ -67,20 +67,12 @@ def covered_words(articles: Articles, starts: Numbers, n: int) -> Numbers:
 
     `starts`: see `sample_ngrams`.
     """
-    covered = np.zeros(len(starts) - 1, np.int64)
-    _count_covered(articles, starts, n, covered)
-    return covered
-
-
-@kernel
-def _sample(hashes, starts, sample, texts):  # type: ignore[no-untyped-def]
-    size = 0
-    for text in range(len(starts) - 1):
-        for number in range(starts[text], starts[text + 1]):
-            if (number - starts[text]) % _STEP == 0 or number + 1 == starts[text + 1]:
-                sample[size], texts[size] = hashes[number], text
-                size += 1
-    return size
+    known = np.flatnonzero(articles != NONE)
+    texts = np.searchsorted(starts, known, side="right") - 1
+    words, steps = np.full(len(known), n), np.diff(known)
+    follows = (np.diff(texts) == 0) & (steps <= 2 * n)
+    words[1:][follows] = steps[follows]
+    return np.bincount(texts, words, minlength=len(starts) - 1).astype(np.int64)
 
 
 @helper
@@ -111,13 +103,3 @@ def _find(table, hashes, numbers, articles):  # type: ignore[no-untyped-def]
         if at + _AHEAD < len(numbers):
             prefetch(table, _first_slot(table, hashes[numbers[at + _AHEAD]]))
         articles[numbers[at]] = table[_slot_of(table, hashes[numbers[at]])] & _LOW
-
-
-@kernel
-def _count_covered(articles, starts, n, covered):  # type: ignore[no-untyped-def]
-    for text in range(len(starts) - 1):
-        end = starts[text] - n - 1  # of the words that are counted, as the number of the n-gram that begins there
-        for number in range(starts[text], starts[text + 1]):
-            if articles[number] != NONE:
-                covered[text] += number + n - (end if number - end <= n else number)
-                end = number + n

@@ -7,11 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.kernels.compilation import kernel
-
 # Examples by the share of their n-grams that the corpus contains: none, then steps of 5%.
 HISTOGRAM_STEPS = 20
-SOURCES = 3
 
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -67,52 +64,18 @@ class Runs(NamedTuple):
     lengths: Numbers
 
 
-class CorpusCounts:
-    """Occurrences of an index's n-grams in a corpus: their count, the number of documents, and up to three of these.
-
-    Documents are numbered in the order in which they are added. Memory: 44 bytes per n-gram of the index.
-    """
-
-    def __init__(self, ngrams: int) -> None:
-        self.counts = np.zeros(ngrams, np.int64)
-        self.documents = np.zeros(ngrams, np.int64)
-        self.sources = np.full((ngrams, SOURCES), -1, np.int32)
-        self._last = np.full(ngrams, -1, np.int32)
-
-    def add(self, first_document: int, documents: Numbers, ids: Numbers) -> npt.NDArray[np.int64]:
-        """Count the n-grams `ids`, which are in the order of their documents.
-
-        `documents` are their numbers after `first_document`; returns those that became a source of an n-gram.
-        """
-        new = np.empty(len(ids), np.int64)
-        size = _count(first_document, documents, ids, self.counts, self.documents, self.sources, self._last, new)
-        return np.unique(new[:size])
-
-
-@kernel
-def _count(first_document, documents, ids, counts, document_counts, sources, last, new):  # type: ignore[no-untyped-def]
-    size = 0
-    for hit in range(len(ids)):
-        id, document = ids[hit], first_document + documents[hit]
-        counts[id] += 1
-        if last[id] != document:
-            last[id] = document
-            if document_counts[id] < sources.shape[1]:
-                sources[id, document_counts[id]] = document
-                new[size] = documents[hit]
-                size += 1
-            document_counts[id] += 1
-    return size
+def found_positions(ids: npt.NDArray[Any], is_found: Flags) -> Numbers:
+    """Return the positions at which an n-gram begins that is found; `ids` is -1 where none begins."""
+    positions = np.flatnonzero(ids >= 0)
+    return np.compress(is_found[ids[positions]], positions)
 
 
 def count_examples(ids: npt.NDArray[Any], words: Numbers, is_found: Flags) -> ExampleCounts:
     """Count the positions of examples: `ids` of their words (-1: no n-gram begins there), `words[i]` where i begins."""
     distinct = np.unique(ids[ids >= 0])
-    begins = ids >= 0
-    overlaps = begins & is_found[np.maximum(ids, 0)] if len(is_found) else begins
-    totals = (np.concatenate([np.zeros(1, np.int64), np.cumsum(flags)]) for flags in (begins, overlaps))
-    ngrams, overlapping = (total[words[1:]] - total[words[:-1]] for total in totals)
-    return ExampleCounts(ngrams, overlapping, len(distinct), int(is_found[distinct].sum()))
+    ngrams = np.diff(np.searchsorted(np.flatnonzero(ids >= 0), words))
+    overlaps = np.diff(np.searchsorted(found_positions(ids, is_found), words))
+    return ExampleCounts(ngrams, overlaps, len(distinct), int(is_found[distinct].sum()))
 
 
 def percent(part: int, whole: int) -> float:
@@ -141,25 +104,21 @@ def distribution(counts: ExampleCounts) -> dict[str, Any]:
 
 def longest_runs(ids: npt.NDArray[Any], words: Numbers, is_found: Flags, limit: int) -> Runs:
     """Return the longest distinct runs, the longest first, then by example; runs with equal n-grams count once."""
-    flags = np.zeros(len(ids) + 1, np.bool_)
-    flags[:-1] = (ids >= 0) & is_found[np.maximum(ids, 0)]
-    starts = np.concatenate([flags[:1], flags[1:] & ~flags[:-1]])
-    at_example = words[:-1][words[:-1] < len(ids)]
-    starts[at_example] = flags[at_example]
-    first = np.flatnonzero(starts)
-    ends = flags.copy()
-    ends[:-1] = flags[:-1] & ~(flags[1:] & ~starts[1:])
-    last = np.flatnonzero(ends)
-    lengths = last - first + 1
+    positions = found_positions(ids, is_found)
+    examples = np.searchsorted(words, positions, side="right") - 1
+    continues = (np.diff(positions) == 1) & (np.diff(examples) == 0)
+    firsts = np.concatenate([positions[:1], positions[1:][~continues]])
+    lasts = np.concatenate([positions[:-1][~continues], positions[-1:]])
+    lengths = lasts - firsts + 1
     kept: list[int] = []
     seen: set[bytes] = set()
     for run in np.argsort(-lengths, kind="stable"):
-        content = np.ascontiguousarray(ids[first[run] : last[run] + 1]).tobytes()
+        content = np.ascontiguousarray(ids[firsts[run] : lasts[run] + 1]).tobytes()
         if content not in seen:
             seen.add(content)
             kept.append(int(run))
             if len(kept) == limit:
                 break
     chosen = np.array(kept, np.int64)
-    examples = np.searchsorted(words, first[chosen], side="right") - 1
-    return Runs(examples, first[chosen] - words[examples], lengths[chosen])
+    examples = np.searchsorted(words, firsts[chosen], side="right") - 1
+    return Runs(examples, firsts[chosen] - words[examples], lengths[chosen])

@@ -7,6 +7,7 @@ A chunk is many short texts or a part of a long one, so memory is bounded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -24,8 +25,6 @@ from pipelines.algorithms.ngrams.character_tables import (
     SIGMA,
     SMALL_SIGMA,
 )
-from pipelines.algorithms.ngrams.chunks import DIVIDER, UNSPACED_DIVIDER, list_chunks
-from pipelines.algorithms.ngrams.ngram_sums import BASE, add_short_texts, mix_total
 from pipelines.algorithms.ngrams.word_bits import (
     APOSTROPHE,
     CURLY_APOSTROPHE,
@@ -50,8 +49,16 @@ _FIRST = np.array([(1 << 8 * min(size, 8)) - 1 for size in range(17)], np.uint64
 _SECOND = np.array([(1 << 8 * max(size - 8, 0)) - 1 for size in range(17)], np.uint64)
 _MIX_1, _MIX_2, _MIX_3 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xD6E8FEB86659FD93)
 _SHIFT = np.uint64(29)
+# The hash of an n-gram is a polynomial in this base of its words' hashes, mixed with these factors.
+_BASE = np.uint64(0xD1342543DE82EF95)
+_MIX_SUM_1, _MIX_SUM_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
-_mixed = helper(mix_total)
+CHUNK_BYTES = 1 << 17
+# A long text is split at an ASCII character that is part of no word, if it has one.
+_ENDS = rb"[\x00-&(-/:-@\[-`{-\x7f]"
+DIVIDER = re.compile(_ENDS)
+# Or before a character of Thai, Lao, Tibetan, Burmese, Khmer, kana or Han, if it cannot be inside of a word.
+UNSPACED_DIVIDER = re.compile(_ENDS + rb"|\xe0[\xb8-\xbf]|\xe1[\x80\x81\x9e\x9f]|\xe3[\x81-\x83]|[\xe4-\xe9]")
 
 Numbers = npt.NDArray[np.int64]
 
@@ -126,13 +133,34 @@ def read_ngrams(
         words, ngrams, keep = find_ngrams(
             data, starts, first, last, begin, end, reading, n, hash_mask, arrays, kept, totals
         )
-        chunk = Chunk(arrays, words, ngrams, kept, int(totals.words[last]) - words, first, last)
-        if reading.is_shingling and not reading.stop_at_lines:
-            chunk = add_short_texts(chunk, totals, end < starts[last], n, hash_mask)
-        yield chunk
+        yield Chunk(arrays, words, ngrams, kept, int(totals.words[last]) - words, first, last)
         kept = keep
         if kept:
             _move_to_front(arrays, words - kept, words)
+
+
+def list_chunks(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], divider: re.Pattern[bytes]
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the first text of each chunk, the one after its last, and the bytes where it begins and ends.
+
+    A text of more than 128 KiB has several chunks, which are cut where a match of `divider` begins.
+    """
+    first, texts = 0, len(starts) - 1
+    while first < texts:
+        begin = int(starts[first])
+        last = int(starts.searchsorted(begin + CHUNK_BYTES, side="right")) - 1
+        if last > first:
+            yield first, last, begin, int(starts[last])
+            first = last
+            continue
+        stop = int(starts[first + 1])
+        while begin < stop:
+            match = divider.search(data.data, begin + CHUNK_BYTES, stop)
+            end = match.start() if match else stop
+            yield first, first + 1, begin, end
+            begin = end
+        first += 1
 
 
 # Buffers
@@ -283,6 +311,14 @@ def _hash_normal(normal, start, end, seed):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _mixed(total):  # type: ignore[no-untyped-def]
+    """Return the hash of an n-gram from the sum of its words, one to one."""
+    total = (total ^ (total >> _HALF)) * _MIX_SUM_1
+    total = (total ^ (total >> _HALF)) * _MIX_SUM_2
+    return total ^ (total >> _HALF)
+
+
+@helper
 def _put_long_word(buffer, start, end, normal, size):  # type: ignore[no-untyped-def]
     """Write a word with its ASCII letters in lower case and return where it ends."""
     for at in range(start, end):
@@ -299,8 +335,8 @@ def _put_long_word(buffer, start, end, normal, size):  # type: ignore[no-untyped
 def find_ngrams(buffer, starts, first, last, begin, end, reading, n, mask, arrays, kept, totals):  # type: ignore[no-untyped-def]
     """Find the words and n-grams of bytes `begin` to `end` of the texts `first` to `last` - 1, after the kept words.
 
-    Adds each text to `totals`. Returns the number of words and of n-grams, and how many words to keep for the next
-    chunk: n-grams that begin with one of them end there.
+    If texts are shingled, one with fewer than n words is one n-gram. Adds each text to `totals`. Returns the number of
+    words and of n-grams, and how many words to keep for the next chunk: n-grams that begin with one of them end there.
     """
     previous = first + int(begin > starts[first])
     words_before, ngrams_before = totals.words[previous] - kept, totals.ngrams[previous]
@@ -309,9 +345,10 @@ def find_ngrams(buffer, starts, first, last, begin, end, reading, n, mask, array
     # `total` is the sum of the run's last n - 1 words; in the sum of n words, `factor` multiplies the first.
     total, factor = _NONE, _ONE
     for word in range(kept):
-        total = total * BASE + arrays.hashes[word]
+        total = total * _BASE + arrays.hashes[word]
     for _ in range(n - 1):
-        factor *= BASE
+        factor *= _BASE
+    any_length = reading.is_shingling and not reading.stop_at_lines
     for number in range(first, last):
         text = (starts[number], starts[number + 1])
         if text[0] >= begin:
@@ -320,7 +357,13 @@ def find_ngrams(buffer, starts, first, last, begin, end, reading, n, mask, array
             part, state = (max(text[0], begin), min(text[1], end)), (words, size, ngrams, run, total)
             state = _find_in_text(buffer, text, part, reading, (n, mask, factor), arrays, state)
             words, size, ngrams, run, total = state
-        totals.words[number + 1], totals.ngrams[number + 1] = words_before + words, ngrams_before + ngrams
+        totals.words[number + 1] = words_before + words
+        text_words = totals.words[number + 1] - totals.words[number]
+        if any_length and text[1] <= end and 0 < text_words < n:
+            put_word(arrays.ngrams, ngrams, _mixed(total) & mask)
+            put_word(arrays.firsts, ngrams, words - text_words)
+            ngrams += 1
+        totals.ngrams[number + 1] = ngrams_before + ngrams
     arrays.normal_starts[words] = size
     return words, ngrams, min(n - 1, words - run) if end < starts[last] else np.int64(0)
 
@@ -366,7 +409,7 @@ def _find_in_text(buffer, text, part, reading, ngram_hash, arrays, state):  # ty
         put_byte(normal, size, np.uint8(_SPACE))
         size += 1
         put_word(hashes, word, value)
-        total = total * BASE + value
+        total = total * _BASE + value
         if word - run >= n - 1:
             put_word(ngram_hashes, ngrams, _mixed(total) & mask)
             put_word(firsts, ngrams, word - n + 1)

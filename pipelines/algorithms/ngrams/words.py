@@ -1,4 +1,4 @@
-"""Word n-grams of the overlap audit and of dedup: the reference implementation of all faster paths.
+"""The definition of words and n-grams in the overlap audit and in dedup, and where words are in a text.
 
 The paper (section 4) speaks of "lower-cased alphanumeric words with a single space as a delimiter" and leaves the rest
 open. Here a text is lower-cased as a whole (`str.lower`), and a word is a maximal run of Unicode letters or digits
@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 
@@ -58,45 +56,12 @@ def describe(normalization: Normalization) -> str:
 
 # For strings, \w is `str.isalnum` and the underscore.
 _CHARACTERS = {"unicode": r"[^\W_]", "ascii": "[a-z0-9]"}
-_APOSTROPHE = re.compile("['\u2019]")
-_LINE_END = re.compile("[\n\r]")
 # Words in the Unicode names of characters of scripts that are written without spaces: Chinese, Japanese, Thai, Lao,
 # Khmer, Burmese, Tibetan.
 _UNSPACED = frozenset(
     "CJK IDEOGRAPH IDEOGRAPHIC HANGZHOU HIRAGANA KATAKANA KANA THAI LAO KHMER MYANMAR TIBETAN".split()
 )
 _FIRST_UNSPACED = 0xE00
-
-
-def words(text: str, normalization: Normalization = DEFAULT) -> list[str]:
-    """Return the lower-cased alphanumeric words of a text, in order. Paper, section 4."""
-    return _lowered_words(text.lower(), normalization)
-
-
-def ngrams(words: Sequence[str], n: int) -> Iterator[str]:
-    """Yield each run of `n` words, joined by single spaces; fewer than `n` words have none. Paper, section 4."""
-    return map(" ".join, zip(*(itertools.islice(words, start, None) for start in range(n)), strict=False))
-
-
-def segments(text: str, normalization: Normalization = DEFAULT) -> list[list[str]]:
-    """Return `words(text)` split into the runs that no n-gram crosses, none of them empty."""
-    # Lower-cased before it is split into lines: the form of a final sigma may depend on the next line.
-    lowered = text.lower()
-    lines = [lowered] if normalization.lines == "cross" else _LINE_END.split(lowered)
-    runs = (_lowered_words(line, normalization) for line in lines)
-    return [run for run in runs if run]
-
-
-def text_ngrams(text: str, n: int, normalization: Normalization = DEFAULT) -> list[tuple[int, str]]:
-    """Return the n-grams of a text, each with the number of its first word in `words(text)`."""
-    numbered: list[tuple[int, str]] = []
-    first = 0
-    for run in segments(text, normalization):
-        numbered += enumerate(ngrams(run, n), first)
-        first += len(run)
-    if normalization.is_shingling and normalization.lines == "cross" and 0 < first < n:
-        return [(0, " ".join(words(text, normalization)))]
-    return numbered
 
 
 def is_unspaced(character: str) -> bool:
@@ -107,9 +72,9 @@ def is_unspaced(character: str) -> bool:
 
 
 def word_spans(text: str, normalization: Normalization = DEFAULT) -> list[tuple[int, int]]:
-    """Return the position of each word of `words(text)` in the original text: (start, end) in characters."""
+    """Return the position of each word of a text: (start, end) in characters."""
     lowered = text.lower()
-    spans = [match.span() for match in _word_pattern(normalization).finditer(lowered)]
+    spans = [match.span() for match in word_pattern(normalization).finditer(lowered)]
     if len(lowered) == len(text):
         return spans
     # A few characters grow when they are lower-cased (İ becomes two), which shifts all later positions.
@@ -118,7 +83,8 @@ def word_spans(text: str, normalization: Normalization = DEFAULT) -> list[tuple[
 
 
 @functools.cache
-def _word_pattern(normalization: Normalization) -> re.Pattern[str]:
+def word_pattern(normalization: Normalization) -> re.Pattern[str]:
+    """Return a pattern of the words of lower-cased text; apostrophes that are dropped are still in them."""
     character = _CHARACTERS[normalization.letters]
     unspaced = (
         f"[{_unspaced_characters()}]" if normalization.is_shingling and normalization.letters == "unicode" else ""
@@ -133,10 +99,3 @@ def _unspaced_characters() -> str:
     """Return a regular expression's ranges of all unspaced characters."""
     flags = "".join("01"[is_unspaced(chr(code))] for code in range(sys.maxunicode + 1))
     return "".join(f"{chr(run.start())}-{chr(run.end() - 1)}" for run in re.finditer("1+", flags))
-
-
-def _lowered_words(lowered: str, normalization: Normalization) -> list[str]:
-    matches: list[str] = _word_pattern(normalization).findall(lowered)
-    if normalization.apostrophes == "drop":
-        return [_APOSTROPHE.sub("", word) for word in matches]
-    return matches

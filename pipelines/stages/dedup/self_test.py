@@ -17,13 +17,15 @@ import pyarrow.compute as pc
 from pipelines import storage
 from pipelines.algorithms.minhash.normal_text import text_hashes
 from pipelines.algorithms.minhash.signing import candidate_probability, choose_bands
-from pipelines.algorithms.ngrams.words import Shingling, text_ngrams, word_spans
+from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
+from pipelines.algorithms.ngrams.words import Shingling, word_spans
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError
 from pipelines.progress import show_progress
 from pipelines.records import inputs, shards
 from pipelines.records.drops import Drops
 from pipelines.records.tally import LowestHashes
+from pipelines.records.text_columns import text_arrays
 from pipelines.stages.dedup.clusters import CLUSTERS
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
@@ -98,10 +100,10 @@ def _measure(config: DedupConfig, originals: Sequence[str], kept_for: dict[str, 
     bands, rows = choose_bands(config.num_perm, config.threshold)
 
     @functools.lru_cache(maxsize=3)
-    def shingles(id: str) -> set[str]:
+    def shingles(id: str) -> set[int]:
         number, _, kind = id.partition("/")
         text = unicodedata.normalize("NFC", _copy(originals[int(number)], kind))
-        return {shingle for _, shingle in text_ngrams(text, config.ngram, _SHINGLING)}
+        return set(text_ngram_hashes(*text_arrays(pa.array([text])), config.ngram, _SHINGLING).hashes.tolist())
 
     def jaccard(left: str, right: str) -> float:
         return len(shingles(left) & shingles(right)) / max(1, len(shingles(left) | shingles(right)))

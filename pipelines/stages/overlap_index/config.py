@@ -23,8 +23,8 @@ class OverlapIndexConfig(NgramConfig):
     )
     filter: str = option(
         "blocked",
-        "File format of the filter: `blocked` is memory-mapped and can be merged, `pybloom-live` is a file of that "
-        "library.",
+        "File format of the filter: `blocked` can be queried by overlap-report and merged; `pybloom-live` is a file of "
+        "that library, for other programs.",
         choices=("blocked", "pybloom-live"),
     )
     memory_limit_mb: int = option(

@@ -1,7 +1,8 @@
-"""The parts of a filter: ranges of its blocks, built one by one and then concatenated.
+"""The tasks of overlap-index: they count the n-grams of a shard, and build a part of the filter.
 
-A task builds a part by reading all documents and adding the hashes whose block is in its range: hashing an n-gram takes
-an eighth of the time of adding it. So the memory is bounded whatever the size of the filter.
+A part is a range of the filter's blocks. A task builds it by reading all documents and adding the hashes whose block is
+in the range: hashing an n-gram takes an eighth of the time of adding it. So the memory is bounded whatever the size of
+the filter. The parts are then concatenated.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from pipelines import progress, storage
+from pipelines.algorithms.bloom import hyperloglog
 from pipelines.algorithms.bloom.blocked import (
     BLOCK_BITS,
     BLOCK_BYTES,
@@ -25,16 +27,26 @@ from pipelines.algorithms.bloom.blocked import (
     measurement_of,
     merge,
 )
-from pipelines.algorithms.bloom.file_format import HEADER_BYTES, Header, write_header
 from pipelines.algorithms.bloom.sizing import FilterSize
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
-from pipelines.algorithms.ngrams.words import Normalization, describe
+from pipelines.algorithms.ngrams.words import describe
 from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import FileEntry, ShardEntry
 from pipelines.engine.run import TaskResult
+from pipelines.errors import InputError
 from pipelines.records import inputs, shards
 from pipelines.records.drops import Drops
-from pipelines.records.ngram_filter import BLOCKED, DESCRIPTION, INDEX, PIECE_BLOCKS, read_pieces
+from pipelines.records.ngram_filter import (
+    BLOCKED,
+    DESCRIPTION,
+    HEADER_BYTES,
+    INDEX,
+    PIECE_BLOCKS,
+    Header,
+    read_pieces,
+    write_header,
+)
+from pipelines.records.schemas import DROPPED_SCHEMA
 from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 
@@ -42,29 +54,17 @@ SEED = 0
 # Filters above this size are built in at least a few parts, so that several cores work on them.
 SMALL_PART_BYTES = 16 << 20
 _MIN_PARTS = 4
+_SKETCH = ".sketch"
 
 
 @dataclasses.dataclass(frozen=True)
-class BlockRange:
-    """The blocks of a filter from `first` up to, but not including, `last`."""
+class NgramCounts:
+    """The n-grams of the documents: all, the estimate of the distinct ones, and an upper bound of these."""
 
-    first: int
-    last: int
-
-    @property
-    def blocks(self) -> int:
-        """The number of blocks."""
-        return self.last - self.first
-
-    @property
-    def size_bytes(self) -> int:
-        """Their size in memory."""
-        return self.blocks * BLOCK_BYTES
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return f"blocks-{self.first:010d}-{self.last:010d}"
+    documents: int
+    ngrams: int
+    distinct: int
+    max_distinct: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,45 +77,94 @@ class FilterSource:
     output: str
 
 
-def split_blocks(size: FilterSize, max_bytes: int, small_part_bytes: int = SMALL_PART_BYTES) -> list[BlockRange]:
-    """Split a filter into ranges of at most `max_bytes`."""
-    min_parts = min(_MIN_PARTS, -(-size.size_bytes // small_part_bytes))
+def sketch_shard(shard: inputs.DocumentShard, context: tuple[OverlapIndexConfig, str]) -> TaskResult:
+    """Write a sketch of the distinct n-grams of a shard as a work file, and the list of dropped documents."""
+    config, output = context
+    registers = hyperloglog.empty_registers()
+    documents = ngrams = 0
+    with shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped:
+        drops = Drops(dropped.writer)
+        for batch in inputs.read_documents(shard, drops):
+            hashes = text_ngram_hashes(*text_arrays(batch.column("text")), config.ngram, config.normalization).hashes
+            hyperloglog.add(registers, hashes)
+            documents += batch.num_rows
+            ngrams += len(hashes)
+            progress.advance(batch.num_rows)
+    sketch = _write_work_file(output, f"{shard.name}{_SKETCH}", [registers])
+    return drops.task_result(documents, (dropped.entry, sketch), {"ngrams": ngrams})
+
+
+def merge_sketches(entries: Sequence[ShardEntry], output: str, ngram: int) -> NgramCounts:
+    """Merge the sketches of all shards; raise InputError if no document is long enough for an n-gram."""
+    ngrams = sum(int(entry.counts["ngrams"]) for entry in entries)
+    if not ngrams:
+        documents = sum(entry.records_in for entry in entries)
+        raise InputError(
+            f"overlap-index: none of {documents} documents has {ngram} words; lower --ngram or use longer texts"
+        )
+    registers = hyperloglog.empty_registers()
+    for entry in entries:
+        for file in entry.files:
+            if file.name.endswith(_SKETCH):
+                sketch = storage.read_bytes(storage.join(output, file.name))
+                hyperloglog.merge(registers, np.frombuffer(sketch, np.uint8))
+    return NgramCounts(
+        documents=sum(entry.records_out for entry in entries),
+        ngrams=ngrams,
+        distinct=min(ngrams, round(hyperloglog.estimate(registers))),
+        max_distinct=min(ngrams, hyperloglog.upper_bound(registers)),
+    )
+
+
+def split_blocks(size: FilterSize, max_bytes: int) -> list[range]:
+    """Split the blocks of a filter into ranges of at most `max_bytes`."""
+    min_parts = min(_MIN_PARTS, -(-size.size_bytes // SMALL_PART_BYTES))
     parts = min(size.blocks, max(min_parts, -(-size.blocks // max(1, max_bytes // BLOCK_BYTES))))
     bounds = [size.blocks * part // parts for part in range(parts + 1)]
-    return [BlockRange(first, last) for first, last in itertools.pairwise(bounds)]
+    return [range(first, last) for first, last in itertools.pairwise(bounds)]
 
 
-def add_part(blocks: BlockRange, source: FilterSource) -> TaskResult:
+def part_name(blocks: range) -> str:
+    """Return the name of the task that builds a part."""
+    return f"blocks-{blocks.start:010d}-{blocks.stop:010d}"
+
+
+def add_part(blocks: range, source: FilterSource) -> TaskResult:
     """Write the blocks of a range, with the n-grams of all documents that belong there."""
-    bits = empty_bits(blocks.blocks)
+    bits = empty_bits(len(blocks))
     for shard in source.documents:
         for batch in inputs.read_documents(shard, Drops()):
             texts = text_arrays(batch.column("text"))
             hashes = text_ngram_hashes(*texts, source.config.ngram, source.config.normalization).hashes
-            add_range(bits, hashes, source.size.k, SEED, blocks.first, source.size.blocks)
+            add_range(bits, hashes, source.size.k, SEED, blocks.start, source.size.blocks)
             progress.advance(batch.num_rows)
     return _write_part(bits, blocks, source.output)
 
 
-def merge_part(blocks: BlockRange, context: tuple[tuple[str, ...], str]) -> TaskResult:
+def merge_part(blocks: range, context: tuple[tuple[str, ...], str]) -> TaskResult:
     """Write the blocks of a range, with the bits that are set in any of the filters."""
     paths, output = context
-    bits = empty_bits(blocks.blocks)
+    bits = empty_bits(len(blocks))
     for path in paths:
         first = 0
-        for piece in read_pieces(path, HEADER_BYTES + blocks.first * BLOCK_BYTES, blocks.blocks):
+        for piece in read_pieces(path, HEADER_BYTES + blocks.start * BLOCK_BYTES, len(blocks)):
             merge(bits[first : first + len(piece)], piece)
             first += len(piece)
-        progress.advance(blocks.blocks)
+        progress.advance(len(blocks))
     return _write_part(bits, blocks, output)
 
 
-def _write_part(bits: Bits, blocks: BlockRange, output: str) -> TaskResult:
-    name = storage.join(WORK, f"{blocks.name}.bits")
+def _write_part(bits: Bits, blocks: range, output: str) -> TaskResult:
+    pieces = [bits[first : first + PIECE_BLOCKS] for first in range(0, len(bits), PIECE_BLOCKS)]
+    return TaskResult(files=(_write_work_file(output, f"{part_name(blocks)}.bits", pieces),))
+
+
+def _write_work_file(output: str, name: str, pieces: Sequence[Bits]) -> FileEntry:
+    name = storage.join(WORK, name)
     with storage.atomic_write(storage.join(output, name), durable=False) as stream:
-        for first in range(0, len(bits), PIECE_BLOCKS):
-            stream.write(bits[first : first + PIECE_BLOCKS].data)
-    return TaskResult(files=(FileEntry(name, stream.size_bytes, stream.checksum),))
+        for piece in pieces:
+            stream.write(piece.data)
+    return FileEntry(name, stream.size_bytes, stream.checksum)
 
 
 def join_parts(unmeasured: Header, corpora: Sequence[str], parts: Sequence[ShardEntry], output: str) -> TaskResult:
@@ -136,8 +185,19 @@ def join_parts(unmeasured: Header, corpora: Sequence[str], parts: Sequence[Shard
         for piece in _read_parts(files, output):
             stream.write(piece.data)
     index = FileEntry(INDEX, stream.size_bytes, stream.checksum)
-    description = write_description(_describe_header(header, corpora), output)
-    return TaskResult(counts={"distinct_ngrams_estimated": header.items}, files=(index, description))
+    fields = dataclasses.asdict(header)
+    description = {
+        "capacity": fields.pop("sketch_items"),
+        "hashes": fields.pop("k"),
+        **fields,
+        **header.normalisation,
+        "format": BLOCKED,
+        "normalisation": describe(header.normalization),
+        "bits": header.blocks * BLOCK_BITS,
+        "corpora": sorted(corpora),
+    }
+    files_written = (index, write_description(description, output))
+    return TaskResult(counts={"distinct_ngrams_estimated": header.items}, files=files_written)
 
 
 def _read_parts(files: Sequence[FileEntry], output: str) -> Iterator[Bits]:
@@ -149,18 +209,3 @@ def write_description(description: dict[str, object], output: str) -> FileEntry:
     """Write `index.json`."""
     text = json.dumps(description, indent=1, sort_keys=True) + "\n"
     return shards.write_file(output, DESCRIPTION, text.encode())
-
-
-def _describe_header(header: Header, corpora: Sequence[str]) -> dict[str, object]:
-    fields = dataclasses.asdict(header)
-    normalization = {name: value for name, value in fields.pop("normalisation").items() if name != "unicode"}
-    return {
-        "format": BLOCKED,
-        "normalisation": describe(Normalization(**normalization)),
-        **header.normalisation,
-        "capacity": fields.pop("sketch_items"),
-        "hashes": fields.pop("k"),
-        "bits": header.blocks * BLOCK_BITS,
-        "corpora": sorted(corpora),
-        **fields,
-    }

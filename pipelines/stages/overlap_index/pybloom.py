@@ -1,16 +1,17 @@
-"""The filter of the library pybloom-live: a file that other programs read, to which n-grams are added as words."""
+"""The filter of the library pybloom-live: a file for other programs, to which n-grams are added as words."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+import functools
+import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipelines import progress, storage
-from pipelines.algorithms.bloom.pybloom import estimated_items, false_positive_rate, fill, filter_bytes
-from pipelines.algorithms.ngrams.words import describe, text_ngrams
+from pipelines.algorithms.ngrams.index import build_index, ngram_texts
+from pipelines.algorithms.ngrams.words import describe
 from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import StageRun, TaskResult
@@ -18,19 +19,28 @@ from pipelines.errors import WebtextError
 from pipelines.format import format_bytes
 from pipelines.records import inputs
 from pipelines.records.drops import Drops
-from pipelines.records.ngram_filter import INDEX, PYBLOOM_LIVE, read_pybloom
+from pipelines.records.ngram_filter import INDEX, PYBLOOM_LIVE
+from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
-from pipelines.stages.overlap_index.parts import write_description
-from pipelines.stages.overlap_index.sketch import NgramCounts
+from pipelines.stages.overlap_index.parts import NgramCounts, write_description
+
+if TYPE_CHECKING:
+    from pybloom_live import BloomFilter
 
 # Each part is a whole filter on disk, so there are few; their number does not depend on the workers, so that equal
 # inputs give equal parts.
 _PARTS = 8
-_READ_BYTES = 1 << 20
 
 
-# The documents, the number of parts, the capacity of the filter, the config and the output folder.
-_Context = tuple[tuple[inputs.DocumentShard, ...], int, int, OverlapIndexConfig, str]
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """What the parts are built from: their number, the documents, and the number of n-grams the filter is sized for."""
+
+    parts: int
+    documents: tuple[inputs.DocumentShard, ...]
+    capacity: int
+    config: OverlapIndexConfig
+    output: str
 
 
 def write_pybloom_filter(
@@ -40,19 +50,7 @@ def write_pybloom_filter(
 
     Raises WebtextError if the filter exceeds the memory limit: each worker holds all of it.
     """
-    _check_memory(config, capacity, run)
-    parts = min(_PARTS, len(source.shards))
-    context: _Context = (source.shards, parts, capacity, config, run.output)
-    entries = run.map(_add_part, range(parts), context, name=_part_name, phase="add", work=True, total=ngrams.documents)
-    files = [file for entry in entries for file in entry.files]
-    run.once(
-        "join",
-        lambda: _join_parts(config, source.fingerprint, documents=ngrams.documents, files=files, output=run.output),
-    )
-
-
-def _check_memory(config: OverlapIndexConfig, capacity: int, run: StageRun) -> None:
-    size = filter_bytes(capacity, config.error_rate)
+    size = round(capacity * -math.log(config.error_rate) / math.log(2) ** 2 / 8)
     needs = (
         f"a pybloom-live filter for {capacity:,} n-grams at an error rate of {config.error_rate:g} takes "
         f"{format_bytes(size)} in each worker"
@@ -63,68 +61,62 @@ def _check_memory(config: OverlapIndexConfig, capacity: int, run: StageRun) -> N
             "fewer --workers, raise --error-rate, or omit --filter: a blocked filter is built in parts"
         )
     run.note(f"{needs}, and up to {_PARTS} times that on disk while it is built")
+    context = _Source(min(_PARTS, len(source.shards)), source.shards, capacity, config, run.output)
+    parts = range(context.parts)
+    entries = run.map(
+        _add_part, parts, context, name=lambda part: f"part-{part:05d}", phase="add", work=True, total=ngrams.documents
+    )
+
+    def join() -> TaskResult:
+        parts = (_read_filter(storage.join(run.output, file.name)) for entry in entries for file in entry.files)
+        bloom = functools.reduce(lambda union, part: union | part, parts)
+        # The library counts repeated n-grams, too.
+        bloom.count = min(capacity, ngrams.distinct)
+        description = {
+            "format": PYBLOOM_LIVE,
+            "n": config.ngram,
+            "normalisation": describe(config.normalization),
+            **dataclasses.asdict(config.normalization),
+            "error_rate": config.error_rate,
+            "capacity": bloom.capacity,
+            "items": bloom.count,
+            "hashes": bloom.num_slices,
+            "bits": bloom.num_bits,
+            "documents": ngrams.documents,
+            "corpus": source.fingerprint,
+            "corpora": [source.fingerprint],
+        }
+        files = (_write_filter(bloom, run.output, INDEX), write_description(description, run.output))
+        return TaskResult(counts={"distinct_ngrams_estimated": bloom.count}, files=files)
+
+    run.once("join", join)
 
 
-def _part_name(part: int) -> str:
-    return f"part-{part:05d}"
-
-
-def _add_part(part: int, context: _Context) -> TaskResult:
+def _add_part(part: int, source: _Source) -> TaskResult:
     from pybloom_live import BloomFilter
 
-    documents, parts, capacity, config, output = context
-    bloom = BloomFilter(capacity, config.error_rate)
-    for shard in documents[len(documents) * part // parts : len(documents) * (part + 1) // parts]:
+    bloom = BloomFilter(source.capacity, source.config.error_rate)
+    shards = len(source.documents)
+    for shard in source.documents[shards * part // source.parts : shards * (part + 1) // source.parts]:
         for batch in inputs.read_documents(shard, Drops()):
-            for text in batch.column("text").to_pylist():
-                for _, ngram in text_ngrams(text, config.ngram, config.normalization):
-                    # The library also counts repetitions and refuses more than its capacity.
-                    bloom.count = 0
-                    bloom.add(ngram, skip_check=True)
-                progress.advance()
-    bloom.count = 0
-    return TaskResult(files=(_write_filter(bloom, output, storage.join(WORK, f"{_part_name(part)}.bloom")),))
+            texts = text_arrays(batch.column("text"))
+            index, _ = build_index([texts], source.config.ngram, source.config.normalization)
+            for ngram in ngram_texts(index, np.arange(len(index.arrays.hashes))).to_pylist():
+                # The library refuses more than its capacity, even if they are repetitions.
+                bloom.count = 0
+                bloom.add(ngram, skip_check=True)
+            progress.advance(batch.num_rows)
+    return TaskResult(files=(_write_filter(bloom, source.output, storage.join(WORK, f"part-{part:05d}.bloom")),))
 
 
-def _join_parts(
-    config: OverlapIndexConfig, fingerprint: str, documents: int, files: Sequence[FileEntry], output: str
-) -> TaskResult:
-    bloom = read_pybloom(storage.join(output, files[0].name))
-    for file in files[1:]:
-        _add_bits(bloom, storage.join(output, file.name))
-    bloom.count = estimated_items(bloom)
-    description = {
-        "format": PYBLOOM_LIVE,
-        "n": config.ngram,
-        "normalisation": describe(config.normalization),
-        **dataclasses.asdict(config.normalization),
-        "error_rate": config.error_rate,
-        "error_bound": false_positive_rate(bloom),
-        "fill": fill(bloom),
-        "capacity": bloom.capacity,
-        "items": bloom.count,
-        "hashes": bloom.num_slices,
-        "bits": bloom.num_bits,
-        "documents": documents,
-        "corpus": fingerprint,
-        "corpora": [fingerprint],
-    }
-    entries = (_write_filter(bloom, output, INDEX), write_description(description, output))
-    return TaskResult(counts={"distinct_ngrams_estimated": bloom.count}, files=entries)
+def _read_filter(path: str) -> BloomFilter:
+    from pybloom_live import BloomFilter
 
-
-def _add_bits(bloom: Any, path: str) -> None:
-    """Set the bits that are set in the filter of a file, a piece at a time."""
-    bits = np.frombuffer(bloom.bitarray, dtype=np.uint8)
     with storage.open_read(path) as stream:
-        stream.seek(storage.size_bytes(path) - len(bits))
-        position = 0
-        while block := stream.read(_READ_BYTES):
-            bits[position : position + len(block)] |= np.frombuffer(block, dtype=np.uint8)
-            position += len(block)
+        return BloomFilter.fromfile(stream)
 
 
-def _write_filter(bloom: Any, output: str, name: str) -> FileEntry:
+def _write_filter(bloom: BloomFilter, output: str, name: str) -> FileEntry:
     with storage.atomic_write(storage.join(output, name)) as stream:
         bloom.tofile(stream)
     return FileEntry(name, stream.size_bytes, stream.checksum)

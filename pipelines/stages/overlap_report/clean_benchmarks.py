@@ -9,24 +9,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines import storage
+from pipelines.algorithms.ngrams.overlap_counts import Flags, Numbers
 from pipelines.benchmark_sets.benchmarks import Benchmark, benchmark_parts
 from pipelines.benchmark_sets.example_files import file_kind, parquet_batches, parquet_schema
 from pipelines.benchmark_sets.hub import hub_batches, hub_schema
 from pipelines.engine.manifest import FileEntry
 from pipelines.errors import InputError
 from pipelines.records import shards
-from pipelines.stages.overlap_report.indexing import Flags
-from pipelines.stages.overlap_report.layout import CLEAN
 from pipelines.storage.compression import open_decompressed, strip_compression
 
+CLEAN = "clean"
 # Hidden names, and those that look like a temporary file and would be removed.
 _UNSAFE = re.compile(r"[^\w.+-]|^\.+|\.(?=tmp-)")
-
-Numbers = npt.NDArray[np.int64]
 
 
 class CleanBenchmark(NamedTuple):

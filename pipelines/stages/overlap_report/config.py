@@ -33,7 +33,6 @@ class OverlapReportConfig(NgramConfig):
         "Also report the overlap for all 16 combinations of --apostrophes, --letters, --lines and --ngram 8 or 13. "
         "One pass over the corpus, but 16 times the memory.",
     )
-    self_test: bool = option(False, "Also plant copies of examples in a sample of the corpus and measure the recall.")
     write_clean: str | None = option(
         None,
         "Also write the corpus without the overlapping documents, or the benchmarks without the overlapping examples.",

@@ -1,4 +1,4 @@
-"""Computes `report.json`; `pipelines.reports.overlap` presents it."""
+"""Computes `report.json`, which `pipelines.reports.overlap` presents, and `hits.parquet`."""
 
 from __future__ import annotations
 
@@ -7,32 +7,41 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts, distribution
+from pipelines import progress
+from pipelines.algorithms.ngrams.index import ngram_texts
+from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts, Flags, distribution, found_positions
 from pipelines.algorithms.ngrams.words import describe
-from pipelines.benchmark_sets.benchmarks import Benchmark
+from pipelines.benchmark_sets.benchmarks import Benchmark, read_example_batches
 from pipelines.engine.manifest import FileEntry
 from pipelines.errors import InputError, UsageError
-from pipelines.records import inputs
+from pipelines.records import inputs, shards
 from pipelines.reports.overlap_columns import column_values
 from pipelines.stages.overlap_report.clean_benchmarks import clean_folders, write_clean_benchmark
 from pipelines.stages.overlap_report.config import OverlapReportConfig
-from pipelines.stages.overlap_report.corpus_matches import CorpusMatches
-from pipelines.stages.overlap_report.hits import write_hits
-from pipelines.stages.overlap_report.indexing import (
-    Flags,
-    IndexedBenchmark,
-    StoredIndex,
-    Variant,
-    list_variants,
-    load_benchmarks,
-    load_samples,
-    ngram_texts,
-)
+from pipelines.stages.overlap_report.indexing import IndexedBenchmark, Variant, load_examples, load_index
+from pipelines.stages.overlap_report.matches import CorpusMatches
 from pipelines.stages.overlap_report.passages import longest_passages
-from pipelines.stages.overlap_report.samples import HELD_OUT, SAMPLES
+from pipelines.stages.overlap_report.scanning import HELD_OUT
 from pipelines.stages.overlap_report.scores import Metrics, ScoreFile, score_rows
 
+HITS = "hits.parquet"
+SAMPLES = "samples"
+HIT_SCHEMA = pa.schema(
+    [
+        pa.field("benchmark", pa.string(), nullable=False),
+        pa.field("split", pa.string()),
+        pa.field("example", pa.int64(), nullable=False),
+        pa.field("place", pa.string(), nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("ngram", pa.string(), nullable=False),
+        pa.field("count", pa.int64()),
+        pa.field("documents", pa.int64()),
+        pa.field("document_id", pa.string()),
+        pa.field("url", pa.string()),
+    ]
+)
 _COMMON_NGRAMS = 30
 _SHARES = ("percent_positions", "percent_distinct")
 
@@ -49,14 +58,6 @@ class Audit:
     trains: Mapping[str, Sequence[Benchmark]]
     scores: tuple[ScoreFile, ...]
     samples: tuple[Benchmark, ...]
-
-    @property
-    def variants(self) -> list[Variant]:
-        """The indexes to build: first that of the report."""
-        config = self.config
-        return list_variants(
-            config.ngram, config.normalization, sensitivity=config.sensitivity, samples=bool(self.samples)
-        )
 
     def fingerprints(self) -> dict[str, str]:
         """Return the fingerprints of everything that is audited, by name."""
@@ -87,25 +88,11 @@ class Audit:
             "--ignore-common": config.ignore_common is not None,
             "--held-out": config.held_out > 0,
             "--sensitivity": config.sensitivity,
-            "--self-test": config.self_test,
             "--write-clean corpus": config.write_clean == "corpus",
         }
         for flag, is_set in conflicts.items():
             if is_set:
                 raise UsageError(f"{flag} needs the documents, but --index does not read them; remove one of the two")
-
-
-@dataclasses.dataclass(frozen=True)
-class Corpus:
-    """The corpus in the report, and the method by which it was searched."""
-
-    method: str
-    fingerprint: str
-    documents: int
-    text_bytes: int | None = None
-    overlapping: int | None = None
-    error_bound: float = 0.0
-    certificate: Mapping[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,70 +110,91 @@ class Findings:
 
 
 def make_report(
-    audit: Audit, stored: StoredIndex, findings: Findings, corpus: Corpus, scores: Mapping[str, Metrics]
+    audit: Audit, variant: Variant, findings: Findings, corpus: Mapping[str, Any], scores: Mapping[str, Metrics]
 ) -> tuple[dict[str, Any], list[FileEntry]]:
-    """Return `report.json`, without what needs other indexes, and the other files that were written."""
-    config = audit.config
-    benchmarks = load_benchmarks(stored, audit.benchmarks)
-    files = [write_hits(benchmarks, stored, findings.matches, findings.counted)]
+    """Return `report.json`, without what needs other indexes, and the other files that were written.
+
+    `corpus` are the fields that describe the corpus and the method by which it was searched.
+    """
+    config, matches, found = audit.config, findings.matches, findings.counted
+    benchmarks = load_examples(variant, audit.benchmarks)
+    files = [_write_hits(benchmarks, config.example, variant, matches=matches, found=found)]
     rows = []
     folders = clean_folders([benchmark.label for benchmark in audit.benchmarks])
     for indexed, folder in zip(benchmarks, folders, strict=True):
-        counts = indexed.counts(findings.counted)
-        rows.append(
-            {
-                **_benchmark_row(indexed, counts),
-                "own_train": _own_train_row(indexed, audit, findings),
-                "paper": dataclasses.asdict(indexed.benchmark.paper) if indexed.benchmark.paper else None,
-                "scores": score_rows(scores.get(indexed.benchmark.label, {}), counts),
-                "passages": longest_passages(indexed, config, findings.matches, findings.counted),
-            }
-        )
+        counts = indexed.counts(found)
+        row = {
+            **_benchmark_row(indexed, counts),
+            "own_train": _own_train_row(indexed, audit, findings),
+            "paper": dataclasses.asdict(indexed.benchmark.paper) if indexed.benchmark.paper else None,
+            "scores": score_rows(scores.get(indexed.benchmark.label, {}), counts),
+            "passages": longest_passages(indexed, config, matches, found),
+        }
         if config.write_clean == "benchmark":
             clean = write_clean_benchmark(
-                indexed.benchmark, config.example, overlapping=counts.overlapping, output=stored.output, folder=folder
+                indexed.benchmark, config.example, overlapping=counts.overlapping, output=variant.output, folder=folder
             )
             files += clean.files
-            rows[-1]["clean"] = {"folder": folder, "kept": clean.kept, "left_out": clean.removed}
+            row["clean"] = {"folder": folder, "kept": clean.kept, "left_out": clean.removed}
+        rows.append(row)
     options = ("apostrophes", "letters", "lines", "example", "ignore_common")
     report = {
-        "corpus": corpus.fingerprint,
-        "method": corpus.method,
+        **corpus,
         "n": config.ngram,
         "normalisation": describe(config.normalization),
-        "error_bound": corpus.error_bound,
         "options": {name: getattr(config, name) for name in options},
-        "documents": corpus.documents,
-        "text_bytes": corpus.text_bytes,
-        "documents_overlapping": corpus.overlapping,
         "benchmarks": rows,
-        "common_ngrams": _common_ngrams(benchmarks, stored, findings.matches),
+        "common_ngrams": _common_ngrams(benchmarks, variant, matches),
         "ignored": _ignored_row(benchmarks, findings.ignored, config.ignore_common),
-        "certificate": corpus.certificate,
         "sensitivity": None,
-        "self_test": None,
         "samples": None,
     }
     return report, files
 
 
-def sample_figures(audit: Audit, stored: StoredIndex, found: Flags) -> dict[str, Any]:
+def _write_hits(
+    benchmarks: Sequence[IndexedBenchmark], example: str, variant: Variant, matches: CorpusMatches, found: Flags
+) -> FileEntry:
+    """Write `hits.parquet`: a row per position of a benchmark whose n-gram is found."""
+    index = load_index(variant)
+    with shards.write_shard(variant.output, HITS, HIT_SCHEMA) as hits:
+        for indexed in benchmarks:
+            for batch in read_example_batches(indexed.benchmark, example):
+                first, last = indexed.words[[batch.first, batch.first + len(batch.texts)]]
+                positions = first + found_positions(indexed.ids[first:last], found)
+                rows, ids = len(positions), np.asarray(indexed.ids[positions], np.int64)
+                examples = np.searchsorted(indexed.words, positions, side="right") - 1
+                is_counted = matches.answers is None
+                columns = [
+                    pa.repeat(pa.scalar(indexed.benchmark.name, pa.string()), rows),
+                    pa.repeat(pa.scalar(indexed.benchmark.split, pa.string()), rows),
+                    pa.array(examples),
+                    pa.array(batch.places, pa.string()).take(pa.array(examples - batch.first)),
+                    pa.array(positions - indexed.words[examples]),
+                    ngram_texts(index, ids),
+                    pa.array(matches.counts[ids]) if is_counted else pa.nulls(rows, pa.int64()),
+                    pa.array(matches.documents[ids]) if is_counted else pa.nulls(rows, pa.int64()),
+                    *matches.first_sources(ids),
+                ]
+                hits.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=HIT_SCHEMA))
+                progress.advance(0)
+    return hits.entry
+
+
+def sample_figures(audit: Audit, variant: Variant, found: Flags) -> dict[str, Any]:
     """Return the distribution of overlap over the samples and the held-out documents. Appendix, figure 5."""
-    samples = load_samples(stored, audit.samples)
+    samples = load_examples(variant, audit.samples)
     by_name = {indexed.benchmark.name: distribution(indexed.counts(found)) for indexed in samples}
     return {"samples": by_name[SAMPLES], "held_out": by_name.get(HELD_OUT)}
 
 
-def sensitivity_table(
-    audit: Audit, variants: Sequence[Variant], indexes: Sequence[StoredIndex], found: Sequence[Flags]
-) -> list[dict[str, Any]]:
+def sensitivity_table(audit: Audit, variants: Sequence[Variant], found: Sequence[Flags]) -> list[dict[str, Any]]:
     """Return a row per way to count, by the words of an n-gram and then in the order of the options."""
     rows = []
-    for variant, stored, flags in zip(variants, indexes, found, strict=True):
+    for variant, flags in zip(variants, found, strict=True):
         if not variant.of_samples:
-            benchmarks = [
-                _benchmark_row(indexed, indexed.counts(flags)) for indexed in load_benchmarks(stored, audit.benchmarks)
-            ]
+            examples = load_examples(variant, audit.benchmarks)
+            benchmarks = [_benchmark_row(indexed, indexed.counts(flags)) for indexed in examples]
             names = ("name", "split", "ngrams", *_SHARES)
             shares = [{name: row[name] for name in names} for row in benchmarks]
             rows.append({"n": variant.n, **dataclasses.asdict(variant.normalization), "benchmarks": shares})
@@ -196,9 +204,9 @@ def sensitivity_table(
 
 
 def _benchmark_row(indexed: IndexedBenchmark, counts: ExampleCounts) -> dict[str, Any]:
-    names = {"name": indexed.benchmark.name, "split": indexed.benchmark.split}
     return {
-        **names,
+        "name": indexed.benchmark.name,
+        "split": indexed.benchmark.split,
         **column_values(counts),
         "overlapping": int(counts.overlaps.sum()),
         "histogram": counts.histogram(),
@@ -216,16 +224,14 @@ def _own_train_row(indexed: IndexedBenchmark, audit: Audit, findings: Findings) 
 
 
 def _common_ngrams(
-    benchmarks: Sequence[IndexedBenchmark], stored: StoredIndex, matches: CorpusMatches
+    benchmarks: Sequence[IndexedBenchmark], variant: Variant, matches: CorpusMatches
 ) -> list[dict[str, Any]]:
     """Return the n-grams that most documents share: usually boilerplate."""
     counts, documents = matches.counts, matches.documents
-    if counts is None or documents is None:
-        return []
     shared = np.flatnonzero(documents > 1)
     # Ties are broken by text, so that the order does not depend on hashes; the first cut is by numbers alone.
     most = shared[np.lexsort((-counts[shared], -documents[shared]))][: 4 * _COMMON_NGRAMS]
-    texts = dict(zip(most.tolist(), ngram_texts(stored, most).to_pylist(), strict=True))
+    texts = dict(zip(most.tolist(), ngram_texts(load_index(variant), most).to_pylist(), strict=True))
     ids = sorted(texts, key=lambda id: (-documents[id], -counts[id], texts[id]))[:_COMMON_NGRAMS]
     return [
         {

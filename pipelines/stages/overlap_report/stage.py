@@ -11,7 +11,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from pipelines import storage
+from pipelines.algorithms.ngrams.overlap_counts import Flags
 from pipelines.benchmark_sets.benchmarks import parse_benchmarks, separate_train_splits
 from pipelines.engine.manifest import FileEntry, ShardEntry
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
@@ -19,45 +22,46 @@ from pipelines.errors import InputError, UsageError
 from pipelines.format import format_bytes
 from pipelines.records import inputs, shards
 from pipelines.reports.overlap import render_overlap_report
-from pipelines.stages.overlap_report.clean_benchmarks import clean_names
+from pipelines.stages.overlap_report.clean_benchmarks import CLEAN, clean_names
 from pipelines.stages.overlap_report.config import OverlapReportConfig
-from pipelines.stages.overlap_report.corpus_matches import CorpusMatches
-from pipelines.stages.overlap_report.filter_index import FilterIndex, open_filter
+from pipelines.stages.overlap_report.filter_index import FilterIndex
 from pipelines.stages.overlap_report.indexing import (
-    Flags,
-    StoredIndex,
-    load_benchmarks,
+    Variant,
+    list_variants,
     load_index,
     read_example_counts,
-    stored_index,
     write_indexes,
 )
-from pipelines.stages.overlap_report.layout import (
-    CLEAN,
-    HELD_OUT_SAMPLE,
-    HITS,
-    IGNORED,
-    PAGE,
-    REPORT,
-    found_name,
-    own_train_name,
-)
+from pipelines.stages.overlap_report.matches import CorpusMatches, read_matches
 from pipelines.stages.overlap_report.report import (
+    HITS,
+    SAMPLES,
     Audit,
-    Corpus,
     Findings,
     make_report,
     sample_figures,
     sensitivity_table,
 )
-from pipelines.stages.overlap_report.samples import HELD_OUT, SAMPLES, join_held_out, sample_held_out
-from pipelines.stages.overlap_report.scanning import ScanContext, clean_shard, read_found, scan_own_train, scan_shard
+from pipelines.stages.overlap_report.scanning import (
+    HELD_OUT,
+    HELD_OUT_SAMPLE,
+    IGNORED,
+    ScanContext,
+    clean_shard,
+    found_name,
+    join_held_out,
+    matches_name,
+    read_found,
+    sample_held_out,
+    scan_own_train,
+    scan_shard,
+)
 from pipelines.stages.overlap_report.scores import Metrics, parse_scores, read_scores
-from pipelines.stages.overlap_report.self_test import measure_recall
 
-STAGE = Stage("overlap-report", 2, (REPORT, PAGE, HITS, CLEAN))
+REPORT, PAGE = "report.json", "report.html"
+STAGE = Stage("overlap-report", 3, (REPORT, PAGE, HITS, CLEAN))
 # The phases that depend on the benchmarks: an unfinished run resumes with other benchmarks by repeating them.
-_BENCHMARK_PHASES = ("benchmarks", "scan", "scanned", "own-train", "ignored", "clean", "probe", "report")
+_BENCHMARK_PHASES = ("benchmarks", "scan", "scanned", "own-train", "ignored", "clean", "report")
 # Memory per n-gram, in each worker that scans, and where the matches of the shards are merged.
 _SCAN_BYTES, _MERGE_BYTES = 60, 100
 # Above this share of examples that are too short, the user is told.
@@ -92,12 +96,12 @@ def overlap_report(
         scores=tuple(parse_scores(scores, audited)),
         samples=() if samples is None else tuple(parse_benchmarks([f"{SAMPLES}={samples}"])),
     )
-    source = filter_index = None
+    source: inputs.DocumentInput | FilterIndex
     if index is not None:
         audit.check_needs_no_documents()
-        filter_index = open_filter(index)
-        filter_index.check_options(config.ngram, config.normalization)
-        fingerprint = {"index": filter_index.fingerprint}
+        source = FilterIndex(index)
+        source.check_options(config)
+        fingerprint = {"index": source.folder.fingerprint}
     elif config.probes is not None:
         raise UsageError("--probes needs an index to query; add --index, or remove --probes")
     elif documents is None:
@@ -116,9 +120,11 @@ def overlap_report(
         shard_inputs=fingerprints,
         global_phases=_BENCHMARK_PHASES,
     ) as run:
-        if not run.finished and filter_index is not None:
-            _report_from_index(audit, filter_index, fingerprints, run)
-        elif not run.finished and source is not None:
+        if run.finished:
+            return _finish(audit, run)
+        if isinstance(source, FilterIndex):
+            _report_from_index(audit, source, fingerprints, run)
+        else:
             with options.executor.persistent_workers():
                 _report_from_documents(audit, source, fingerprints, run)
         return _finish(audit, run)
@@ -127,43 +133,50 @@ def overlap_report(
 def _report_from_documents(
     audit: Audit, source: inputs.DocumentInput, fingerprints: Mapping[str, str], run: StageRun
 ) -> None:
-    audit = _add_held_out(audit, source, run)
-    config, output = audit.config, run.output
-    indexes = _index_benchmarks(audit, run)
-    ngrams = len(load_index(indexes[0]).hashes)
+    config, output, total = audit.config, run.output, source.records
+    if audit.samples and config.held_out:
+        parts = run.map(
+            sample_held_out, source.shards, (config.held_out, output), phase="held-out", work=True, total=total
+        )
+        files = [file for part in parts for file in part.files]
+        run.once("held-out-sample", lambda: join_held_out(files, output), work=True)
+        held_out = parse_benchmarks([f"{HELD_OUT}={storage.join(output, HELD_OUT_SAMPLE)}"])
+        audit = dataclasses.replace(audit, samples=(*audit.samples, *held_out))
+    variants = _index_benchmarks(audit, run)
+    ngrams = len(load_index(variants[0]).arrays.hashes)
     _check_memory(ngrams, run)
     scores = _read_scores(audit, output)
-    context = ScanContext(indexes, config.held_out, output)
-    entries = run.map(scan_shard, source.shards, context, phase="scan", work=True, total=source.records)
+    context = ScanContext(variants, config.held_out, output)
+    entries = run.map(scan_shard, source.shards, context, phase="scan", work=True, total=total)
     run.once("scanned", lambda: result_files(entries))
-    own_train = _scan_own_train(audit, indexes[0], run)
-    paths = [storage.join(output, shards.shard_name("matches", shard.index)) for shard in source.shards]
-    matches = CorpusMatches.read(paths, ngrams)
-    findings = Findings(matches, matches.in_more_than(config.ignore_common), own_train)
+    own_train = _scan_own_train(audit, variants[0], run)
+    matches = read_matches([storage.join(output, matches_name(shard.index)) for shard in source.shards], ngrams)
+    limit = config.ignore_common
+    ignored = np.zeros(ngrams, np.bool_) if limit is None else matches.documents > limit
     if config.write_clean == "corpus":
-        _write_clean_corpus(source, indexes[0], findings.ignored, run)
-    overlapping = _total(entries, "overlapping_documents")
-    corpus = Corpus(
-        method="exact",
-        fingerprint=source.fingerprint,
-        documents=sum(entry.records_out for entry in entries),
-        text_bytes=_total(entries, "text_bytes"),
-        overlapping=None if config.ignore_common else overlapping,
-    )
+        run.once("ignored", lambda: TaskResult(files=(shards.write_array(output, IGNORED, ignored),)), work=True)
+        run.map(clean_shard, source.shards, variants[0], phase="clean", total=total)
 
     def write() -> TaskResult:
         audit.check_unchanged(fingerprints)
-        report, files = make_report(audit, indexes[0], findings=findings, corpus=corpus, scores=scores)
-        found = _read_variants(indexes, matches, len(source.shards))
+        corpus = {
+            "corpus": source.fingerprint,
+            "method": "exact",
+            "error_bound": 0.0,
+            "documents": sum(entry.records_out for entry in entries),
+            "text_bytes": _total(entries, "text_bytes"),
+            "documents_overlapping": None if limit else _total(entries, "overlapping_documents"),
+            "certificate": None,
+        }
+        report, files = make_report(audit, variants[0], Findings(matches, ignored, own_train), corpus, scores)
+        found = [
+            read_found([storage.join(output, found_name(variant, shard.index)) for shard in source.shards], variant)
+            for variant in variants[1:]
+        ]
         if config.sensitivity:
-            report["sensitivity"] = sensitivity_table(audit, audit.variants, indexes, found)
+            report["sensitivity"] = sensitivity_table(audit, variants, [matches.found, *found])
         if audit.samples:
-            report["samples"] = sample_figures(audit, indexes[-1], found[-1])
-        if config.self_test:
-            benchmarks = load_benchmarks(indexes[0], audit.benchmarks)
-            report["self_test"] = measure_recall(
-                benchmarks, config.example, index=load_index(indexes[0]), source=source.shards, held_out=config.held_out
-            )
+            report["samples"] = sample_figures(audit, variants[-1], found[-1])
         return _write_report(report, files, output)
 
     _declare_clean_benchmarks(audit, run)
@@ -171,59 +184,50 @@ def _report_from_documents(
 
 
 def _report_from_index(audit: Audit, filter_index: FilterIndex, fingerprints: Mapping[str, str], run: StageRun) -> None:
-    indexes = _index_benchmarks(audit, run)
+    variants = _index_benchmarks(audit, run)
     scores = _read_scores(audit, run.output)
-    own_train = _scan_own_train(audit, indexes[0], run)
-    audit.check_unchanged(fingerprints)
+    own_train = _scan_own_train(audit, variants[0], run)
+    header = filter_index.header
 
     def write() -> TaskResult:
-        matches = CorpusMatches(filter_index.contains(load_index(indexes[0])))
+        audit.check_unchanged(fingerprints)
+        answers = filter_index.contains(load_index(variants[0]))
         certificate = filter_index.certificate(audit.config.probes)
-        corpus = Corpus(
-            method="bloom",
-            fingerprint=filter_index.corpus,
-            documents=filter_index.documents,
-            error_bound=certificate["error_bound"],
-            certificate=certificate,
-        )
-        findings = Findings(matches, matches.in_more_than(None), own_train)
-        report, files = make_report(audit, indexes[0], findings=findings, corpus=corpus, scores=scores)
+        corpus = {
+            "corpus": header.corpus,
+            "method": "bloom",
+            "error_bound": certificate["error_bound"],
+            "documents": header.documents,
+            "text_bytes": None,
+            "documents_overlapping": None,
+            "certificate": certificate,
+        }
+        findings = Findings(CorpusMatches(len(answers), answers), np.zeros(len(answers), np.bool_), own_train)
+        report, files = make_report(audit, variants[0], findings, corpus, scores)
         if audit.samples:
-            found = filter_index.contains(load_index(indexes[-1]))
-            report["samples"] = sample_figures(audit, indexes[-1], found)
+            report["samples"] = sample_figures(audit, variants[-1], filter_index.contains(load_index(variants[-1])))
         result = _write_report(report, files, run.output)
-        return dataclasses.replace(result, records_in=corpus.documents, records_out=corpus.documents)
+        return dataclasses.replace(result, records_in=header.documents, records_out=header.documents)
 
     _declare_clean_benchmarks(audit, run)
-    run.once("probe", write, unit="n-grams")
+    run.once("report", write, unit="n-grams")
 
 
-def _add_held_out(audit: Audit, source: inputs.DocumentInput, run: StageRun) -> Audit:
-    """Add a sample of held-out documents to the samples of a model."""
-    share = audit.config.held_out
-    if not audit.samples or not share:
-        return audit
-    context = (share, run.output)
-    run.map(sample_held_out, source.shards, context, phase="held-out", work=True, total=source.records)
-    run.once("held-out-sample", lambda: join_held_out(source.shards, run.output), work=True)
-    held_out = parse_benchmarks([f"{HELD_OUT}={storage.join(run.output, HELD_OUT_SAMPLE)}"])
-    return dataclasses.replace(audit, samples=(*audit.samples, *held_out))
-
-
-def _index_benchmarks(audit: Audit, run: StageRun) -> tuple[StoredIndex, ...]:
-    """Build the indexes; return them in the order of the variants."""
-
-    def write() -> TaskResult:
-        return write_indexes(
-            audit.benchmarks, audit.samples, example=audit.config.example, variants=audit.variants, output=run.output
-        )
-
-    entry = run.once("benchmarks", write, work=True, unit="examples")
-    return tuple(stored_index(entry.files, run.output, variant) for variant in audit.variants)
+def _index_benchmarks(audit: Audit, run: StageRun) -> tuple[Variant, ...]:
+    """Build the indexes; return them in the order of the variants, that of the report first."""
+    config = audit.config
+    variants = list_variants(run.output, config, sensitivity=config.sensitivity, samples=bool(audit.samples))
+    entry = run.once(
+        "benchmarks",
+        lambda: write_indexes(variants, audit.benchmarks, audit.samples, config.example),
+        work=True,
+        unit="examples",
+    )
+    return tuple(variant.stored(entry.files) for variant in variants)
 
 
 def _check_memory(ngrams: int, run: StageRun) -> None:
-    """Raise InputError, before the corpus is read, if the counts of so many n-grams do not fit in memory."""
+    """Raise InputError, before the corpus is read, if the counts of this many n-grams do not fit in memory."""
     workers, free = run.workers, run.memory_bytes
     needed = ngrams * (_SCAN_BYTES * workers + _MERGE_BYTES)
     if free is not None and needed > free:
@@ -241,14 +245,14 @@ def _read_scores(audit: Audit, output: str) -> dict[str, Metrics]:
     return read_scores(audit.scores, dict(zip(labels, counts, strict=False)))
 
 
-def _scan_own_train(audit: Audit, stored: StoredIndex, run: StageRun) -> dict[str, Flags]:
+def _scan_own_train(audit: Audit, variant: Variant, run: StageRun) -> dict[str, Flags]:
     """Return which n-grams are in the train splits of each benchmark that has one, by label."""
     labeled = [(label, train) for label, splits in audit.trains.items() for train in splits]
     entries = run.map(
         scan_own_train,
         range(len(labeled)),
-        ([train for _, train in labeled], audit.config.example, stored),
-        name=own_train_name,
+        ([train for _, train in labeled], audit.config.example, variant),
+        name=lambda number: f"own-train-{number:05d}",
         phase="own-train",
         work=True,
         unit="examples",
@@ -256,27 +260,11 @@ def _scan_own_train(audit: Audit, stored: StoredIndex, run: StageRun) -> dict[st
     paths: dict[str, list[str]] = {}
     for (label, _), entry in zip(labeled, entries, strict=True):
         paths.setdefault(label, []).append(storage.join(run.output, entry.files[0].name))
-    ngrams = len(load_index(stored).hashes)
-    return {label: read_found(files, ngrams) for label, files in paths.items()}
-
-
-def _write_clean_corpus(source: inputs.DocumentInput, stored: StoredIndex, ignored: Flags, run: StageRun) -> None:
-    run.once("ignored", lambda: TaskResult(files=(shards.write_array(run.output, IGNORED, ignored),)), work=True)
-    run.map(clean_shard, source.shards, (stored, run.output), phase="clean", total=source.records)
+    return {label: read_found(files, variant) for label, files in paths.items()}
 
 
 def _total(entries: Sequence[ShardEntry], name: str) -> int:
     return int(sum(entry.counts[name] for entry in entries))
-
-
-def _read_variants(indexes: Sequence[StoredIndex], matches: CorpusMatches, source_shards: int) -> list[Flags]:
-    """Return which n-grams of each index are in the corpus."""
-    found = [matches.found]
-    for stored in indexes[1:]:
-        names = (found_name(shard, stored.number) for shard in range(source_shards))
-        paths = [storage.join(stored.output, name) for name in names]
-        found.append(read_found(paths, len(load_index(stored).hashes)))
-    return found
 
 
 def _declare_clean_benchmarks(audit: Audit, run: StageRun) -> None:

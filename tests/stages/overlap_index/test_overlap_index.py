@@ -12,20 +12,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from reference_ngrams import text_ngrams
 from whole_filter import measure
 
 from pipelines import storage
 from pipelines.algorithms.bloom.blocked import contains
-from pipelines.algorithms.bloom.file_format import HEADER_BYTES
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
-from pipelines.algorithms.ngrams.words import Normalization, text_ngrams
+from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.engine import machine
 from pipelines.engine.executor import LocalExecutor
 from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import DamagedShardError, InputError, UsageError, WebtextError
 from pipelines.progress import Silent
-from pipelines.records.ngram_filter import map_bits, open_filter_folder
+from pipelines.records.ngram_filter import HEADER_BYTES, map_bits, open_filter_folder
 from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_index import parts
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
@@ -73,7 +73,6 @@ def _index(
     documents: Path,
     output: Path,
     options: RunOptions | None = None,
-    small_part_bytes: int = parts.SMALL_PART_BYTES,
     **config: Any,
 ) -> Summary:
     return overlap_index(
@@ -81,7 +80,6 @@ def _index(
         documents=str(documents),
         output=str(output),
         options=options or RunOptions(),
-        small_part_bytes=small_part_bytes,
     )
 
 
@@ -99,8 +97,7 @@ def _contains(output: Path, texts: Sequence[str]) -> list[bool]:
     """Query an index for texts of exactly n words each."""
     folder = open_filter_folder(str(output))
     header = folder.header
-    assert header is not None
-    hashes = text_ngram_hashes(*text_arrays(pa.array(texts)), folder.n, folder.normalization).hashes
+    hashes = text_ngram_hashes(*text_arrays(pa.array(texts)), header.n, header.normalization).hashes
     answers: list[bool] = contains(map_bits(folder.file.path, header), hashes, header.k, header.seed).tolist()
     return answers
 
@@ -157,12 +154,11 @@ def test_header_and_index_json_describe_the_filter(tmp_path: Path) -> None:
     _index(_write_parts(tmp_path / "docs", 2), tmp_path / "index", ngram=4, error_rate=1e-6, lines="stop")
     folder = open_filter_folder(str(tmp_path / "index"))
     header, described = folder.header, _described(tmp_path / "index")
-    assert header is not None
     bits = map_bits(folder.file.path, header)
     assert header.bits_sha256 == hashlib.sha256(bits).hexdigest()
     measured = measure(bits, header.k)
     assert (header.fill, header.items, header.error_bound) == (measured.fill, measured.items, measured.error_bound)
-    assert folder.normalization == Normalization(lines="stop")
+    assert header.normalization == Normalization(lines="stop")
     assert described["normalisation"].endswith("n-grams end where lines end")
     # 50 different words in a row, of which any 4 neighbours make one n-gram.
     assert described["items"] == pytest.approx(50, abs=2)
@@ -172,13 +168,14 @@ def test_header_and_index_json_describe_the_filter(tmp_path: Path) -> None:
     assert (tmp_path / "index" / "index.bloom").stat().st_size == HEADER_BYTES + bits.nbytes
 
 
-def test_workers_and_part_sizes_do_not_change_the_index(tmp_path: Path) -> None:
+def test_workers_and_part_sizes_do_not_change_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = _write_parts(tmp_path / "docs", 5, 40)
     _index(documents, tmp_path / "whole", ngram=3, items=20_000)
+    monkeypatch.setattr(parts, "SMALL_PART_BYTES", 1000)
     three = LocalExecutor(3)
     with three.persistent_workers():
         for name, options in (("one", RunOptions()), ("three", RunOptions(executor=three))):
-            _index(documents, tmp_path / name, options, small_part_bytes=1000, ngram=3, items=20_000)
+            _index(documents, tmp_path / name, options, ngram=3, items=20_000)
     assert _bytes(tmp_path / "one") == _bytes(tmp_path / "three")
     assert not (tmp_path / "one" / "_work").exists()
     for name in ("index.bloom", "index.json"):
@@ -190,9 +187,9 @@ def test_workers_and_part_sizes_do_not_change_the_index(tmp_path: Path) -> None:
 def test_a_filter_is_split_into_ranges_within_the_limit() -> None:
     def cut(blocks: int, most: int) -> list[int]:
         ranges = parts.split_blocks(parts.FilterSize(blocks, 5), most)
-        assert [part.first for part in ranges] == [0, *(part.last for part in ranges)][:-1]
-        assert ranges[-1].last == blocks
-        return [part.size_bytes for part in ranges]
+        assert [part.start for part in ranges] == [0, *(part.stop for part in ranges)][:-1]
+        assert ranges[-1].stop == blocks
+        return [512 * len(part) for part in ranges]
 
     assert len(cut(1, 1 << 30)) == 1
     assert len(cut(32_768, 1 << 30)) == 1
@@ -243,7 +240,7 @@ def test_merging_in_steps_equals_merging_at_once(tmp_path: Path) -> None:
         ({"letters": "ascii"}, "normalisation is .*letters ascii.*, not .*letters unicode"),
         ({"error_rate": 1e-3}, "error_rate is 0.001, not 1e-08; build both with the same --error-rate"),
         ({"items": 900}, "blocks is 10, not 1; build both with the same --items"),
-        ({"filter": "pybloom-live"}, "is a pybloom-live filter, which cannot be merged"),
+        ({"filter": "pybloom-live"}, "is for other programs; run"),
     ],
 )
 def test_indexes_that_differ_are_refused(tmp_path: Path, config: dict[str, Any], message: str) -> None:

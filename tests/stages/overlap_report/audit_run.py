@@ -10,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from reference_ngrams import text_ngrams
 
-from pipelines.algorithms.ngrams.words import Normalization, text_ngrams
+from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.engine.executor import LocalExecutor
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.stages.overlap_report.config import OverlapReportConfig

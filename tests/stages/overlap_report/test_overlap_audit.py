@@ -1,17 +1,19 @@
-"""What the audit does beyond its figures: normalizations, train splits, common n-grams, clean copies, its self-test."""
+"""What the audit does beyond its figures: normalizations, train splits, common n-grams, clean and planted copies."""
 
 from __future__ import annotations
 
 import json
 import math
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from audit_run import ngrams_of, percent_found, random_texts, run_report, write_documents, write_jsonl
+from reference_ngrams import text_ngrams
 
-from pipelines.algorithms.ngrams.words import Normalization, text_ngrams
+from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.errors import UsageError
 from pipelines.records.document_split import is_held_out
 from pipelines.stages.overlap_report.config import OverlapReportConfig
@@ -204,26 +206,39 @@ def test_scores_are_compared_on_clean_and_overlapping_examples(tmp_path: Path) -
         run_report(tmp_path / "other", documents, [f"b={benchmark}"], ngram=3, scores=[str(scores)])
 
 
-def test_planted_copies_are_found(tmp_path: Path) -> None:
-    sentences = [" ".join(f"word{number}x{place}" for place in range(30)) for number in range(40)]
-    documents = write_documents(
-        tmp_path / "docs.parquet", [f"{text}\n{sentences[0]}" for text in random_texts(20, 8, 300)]
-    )
-    benchmark = write_jsonl(tmp_path / "b.jsonl", [*sentences, "too short"])
-    _, report = run_report(tmp_path / "out", documents, [f"b={benchmark}"], self_test=True)
-    tested = report["self_test"]
-    assert (tested["examples"], tested["too_short"], tested["unplanted_found"]) == (40, 1, 0)
-    kinds = {row.pop("kind"): row for row in tested["kinds"]}
-    assert [kinds[kind]["recall"] for kind in ("verbatim", "wrapped", "embedded", "edited")] == [1.0] * 4
-    assert all(kinds[kind]["ngrams_found"] == 40 * 23 for kind in ("verbatim", "wrapped", "embedded"))
-    assert 0 < kinds["edited"]["ngrams_found"] < 40 * 23
-    _, report = run_report(tmp_path / "stop", documents, [f"b={benchmark}"], self_test=True, lines="stop")
-    wrapped = next(row for row in report["self_test"]["kinds"] if row["kind"] == "wrapped")
-    assert wrapped["recall"] < 0.2
-    # Joined lines hold n-grams of another example, which are no false ones.
-    lines = write_jsonl(tmp_path / "lines.jsonl", ["one two three four\nfive six seven eight", "three four five six x"])
-    _, report = run_report(tmp_path / "lines", documents, [f"b={lines}"], self_test=True, lines="stop", ngram=4)
-    assert report["self_test"]["unplanted_found"] == 0
+_FILLER = "words of the document around the copy"
+# How a benchmark gets into a corpus: unchanged, in short lines, within a line of other text, and with a few changes.
+_COPIES = {
+    "verbatim": lambda text: text,
+    "wrapped": lambda text: textwrap.fill(" ".join(text.split()), 40),
+    "embedded": lambda text: f"{_FILLER} {' '.join(text.split())} {_FILLER}",
+    "edited": lambda text: " ".join("edited" if n % 12 == 11 else word for n, word in enumerate(text.split())),
+}
+
+
+@pytest.mark.parametrize("kind", _COPIES)
+@pytest.mark.parametrize("lines", ["cross", "stop"])
+def test_planted_copies_are_found(tmp_path: Path, kind: str, lines: str) -> None:
+    examples = [" ".join(f"word{number}x{place}" for place in range(30)) for number in range(40)]
+    copies = [_COPIES[kind](example) for example in examples]
+    texts = [f"{text}\n\n{copy}\n\n{text}" for text, copy in zip(random_texts(40, 8, 30), copies, strict=True)]
+    documents = write_documents(tmp_path / "docs.parquet", texts)
+    named = [
+        f"planted={write_jsonl(tmp_path / 'planted.jsonl', [*examples, 'too short'])}",
+        f"other={write_jsonl(tmp_path / 'other.jsonl', [example.replace('word', 'other') for example in examples])}",
+    ]
+    _, report = run_report(tmp_path / "out", documents, named, lines=lines)
+    planted, other = report["benchmarks"]
+    assert (planted["examples"], planted["too_short"], planted["ngrams"]) == (41, 1, 40 * 23)
+    assert (other["ngrams"], other["overlapping"]) == (40 * 23, 0)
+    if kind == "wrapped" and lines == "stop":
+        assert planted["overlapping"] == 0
+    elif kind == "edited":
+        # Of the words before the first edit, between the two, and after the second.
+        assert (planted["overlapping"], planted["examples_any"]) == (40 * (4 + 4), 40)
+    else:
+        assert planted["overlapping"] == 40 * 23
+    assert report["documents_overlapping"] == (40 if planted["overlapping"] else 0)
 
 
 def test_samples_are_compared_with_held_out_documents(tmp_path: Path) -> None:
@@ -268,7 +283,7 @@ def test_three_workers_write_the_same_with_all_options(tmp_path: Path) -> None:
     for folder, workers in (("one", 1), ("three", 3)):
         run_report(
             tmp_path / folder, tmp_path / "docs", named, workers=workers, samples=sampled, ngram=3, held_out=0.1,
-            sensitivity=True, self_test=True, write_clean="corpus", ignore_common=20,
+            sensitivity=True, write_clean="corpus", ignore_common=20,
         )  # fmt: skip
     names = sorted(path.name for path in (tmp_path / "one").iterdir() if not path.name.startswith("."))
     assert {"documents-00003.parquet", "overlapping-00003.parquet", "report.html"} < set(names)

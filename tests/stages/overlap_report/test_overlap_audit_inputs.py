@@ -68,9 +68,7 @@ def test_an_index_is_probed_as_often_as_requested(tmp_path: Path) -> None:
     assert (summary.records_in, report["documents"]) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    "flags", [["--sensitivity"], ["--self-test"], ["--ignore-common", "3"], ["--write-clean", "corpus"]]
-)
+@pytest.mark.parametrize("flags", [["--sensitivity"], ["--ignore-common", "3"], ["--write-clean", "corpus"]])
 def test_options_that_need_documents_are_refused_with_an_index(
     tmp_path: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

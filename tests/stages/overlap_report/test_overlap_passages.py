@@ -17,8 +17,8 @@ from pipelines.algorithms.ngrams.overlap_counts import longest_runs
 from pipelines.algorithms.ngrams.words import Normalization, word_spans
 from pipelines.benchmark_sets.benchmarks import parse_benchmarks
 from pipelines.stages.overlap_report.config import OverlapReportConfig
-from pipelines.stages.overlap_report.corpus_matches import CorpusMatches
 from pipelines.stages.overlap_report.indexing import IndexedBenchmark
+from pipelines.stages.overlap_report.matches import CorpusMatches
 from pipelines.stages.overlap_report.passages import longest_passages
 
 _NORMALIZATIONS = [
@@ -64,7 +64,7 @@ def _text(chosen: random.Random, pieces: int) -> str:
 
 def _passages(indexed: IndexedBenchmark, normalization: Normalization, found: np.ndarray) -> list[dict[str, Any]]:
     config = OverlapReportConfig(ngram=3, **dataclasses.asdict(normalization))
-    return longest_passages(indexed, config, CorpusMatches(found), found)
+    return longest_passages(indexed, config, CorpusMatches(len(found), found), found)
 
 
 def _indexed(path: Path, texts: list[str], normalization: Normalization, n: int) -> IndexedBenchmark:
@@ -76,7 +76,7 @@ def _indexed(path: Path, texts: list[str], normalization: Normalization, n: int)
     words = np.array([0, *itertools.accumulate(counts)], np.int64)
     for start, end in itertools.pairwise(words.tolist()):
         ids[max(start, end - n + 1) : end] = -1
-    return IndexedBenchmark(benchmark, 0, ids, words)
+    return IndexedBenchmark(benchmark, ids, words)
 
 
 @pytest.mark.parametrize("normalization", _NORMALIZATIONS)

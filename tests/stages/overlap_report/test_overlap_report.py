@@ -218,7 +218,6 @@ def test_the_report_has_the_documented_fields(tmp_path: Path) -> None:
         "ignored": None,
         "certificate": None,
         "sensitivity": None,
-        "self_test": None,
         "samples": None,
         "benchmarks": [
             {

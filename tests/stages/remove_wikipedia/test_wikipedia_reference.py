@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from reference_ngrams import words
 from reference_run import DOCUMENTS, DROPPED, article, dropped, edited, run, sentence, write_documents, write_dump
 
-from pipelines.algorithms.ngrams.words import words
 from pipelines.errors import (
     InputError,
 )
