@@ -18,7 +18,7 @@ from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import NAMES, block_features
 from pipelines.algorithms.blocks.model import KINDS, BlockModel
 from pipelines.algorithms.blocks.network import ARTICLE, DILATIONS, KERNEL_SIZE, MAIN, Network, scale
-from pipelines.algorithms.blocks.values import Values
+from pipelines.algorithms.blocks.text_features import Values
 
 Floats = npt.NDArray[np.float32]
 # Values for the pages of a quarter of the groups come from the other three quarters: else a value would know the labels

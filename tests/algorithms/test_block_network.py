@@ -9,7 +9,7 @@ from benchmarks.extractor import training
 from pipelines.algorithms.blocks.features import NAMES
 from pipelines.algorithms.blocks.model import KINDS, BlockModel, load_model, save_model
 from pipelines.algorithms.blocks.network import evaluate
-from pipelines.algorithms.blocks.values import values_table
+from pipelines.algorithms.blocks.text_features import values_table
 
 
 def _example(blocks: int, random: np.random.Generator) -> training.Example:

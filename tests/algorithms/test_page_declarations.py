@@ -9,8 +9,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from pipelines.algorithms.web.bylines import find_byline, is_byline, split_names
 from pipelines.algorithms.web.dates import find_date
-from pipelines.algorithms.web.declared import read_declared
-from pipelines.algorithms.web.json_ld import name_of, typed_objects, types_of
+from pipelines.algorithms.web.declared import name_of, read_declared, typed_objects, types_of
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ import contextlib
 import dataclasses
 import re
 
-from pipelines.algorithms.web.utf8 import has_controls, valid_size
-
 _BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 # The labels of the WHATWG Encoding Standard, by the Python codec that decodes them. Many labels mean a larger
@@ -136,8 +134,7 @@ def decode_page(data: bytes, content_type: str | None = None) -> Decoded | None:
     if decoded is None:
         return None
     utf8 = decoded.utf8
-    if has_controls(utf8):
-        controls = len(utf8) - len(utf8.translate(None, _CONTROL_BYTES))
+    if controls := len(utf8) - len(utf8.translate(None, _CONTROL_BYTES)):
         if controls - utf8.count(b"\f") > _MAX_CONTROLS * len(decoded.text):
             return None
         utf8 = utf8.translate(_CONTROLS_TO_SPACES)
@@ -204,9 +201,10 @@ def _by_detection(data: bytes) -> Decoded | None:
 
 def _decode(data: bytes, codec: str) -> tuple[bytes, float]:
     """Return a text in UTF-8, and the share of its non-ASCII characters that could not be decoded."""
-    if codec == "utf-8" and (size := valid_size(data)) >= 0:
-        return data[:size], 0.0
     # Not final: pages are cut at a size limit, also in the middle of a character.
+    if codec == "utf-8":
+        with contextlib.suppress(UnicodeError):
+            return data[: codecs.utf_8_decode(data, "strict", False)[1]], 0.0
     decoder = codecs.getincrementaldecoder(codec)
     with contextlib.suppress(UnicodeError):
         return _encode(decoder().decode(data)), 0.0

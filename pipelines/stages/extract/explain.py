@@ -14,10 +14,10 @@ from pipelines import storage
 from pipelines.algorithms.blocks import network as net
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import NAMES, block_features
+from pipelines.algorithms.blocks.markup import NAMES as TAG_NAMES
 from pipelines.algorithms.blocks.model import BlockModel, Choice, choose_blocks, load_model, output_of
 from pipelines.algorithms.blocks.page import ParsedPage, parse_page
-from pipelines.algorithms.blocks.tags import NAMES as TAG_NAMES
-from pipelines.algorithms.blocks.values import Floats
+from pipelines.algorithms.blocks.text_features import Floats
 from pipelines.algorithms.web.urls import id_of_url, is_url_id
 from pipelines.errors import InputError, UsageError
 from pipelines.records import shards

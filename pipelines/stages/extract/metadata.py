@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.algorithms.web.bylines import find_byline, is_byline, split_names
 from pipelines.algorithms.web.dates import find_date
-from pipelines.algorithms.web.declared import Declared
-from pipelines.algorithms.web.json_ld import as_list, name_of, types_of
+from pipelines.algorithms.web.declared import Declared, as_list, name_of, types_of
 from pipelines.algorithms.web.urls import registered_domain
 
 if TYPE_CHECKING:  # the parent process, which imports Metadata, does not parse
