@@ -1,4 +1,7 @@
-"""The character encoding of a web page: byte-order mark, then HTTP header, then meta, then a detector."""
+"""The media type and the character encoding of a web page.
+
+The encoding is that of the byte-order mark, then of the HTTP header, then of meta, then what a detector guesses.
+"""
 
 from __future__ import annotations
 
@@ -57,6 +60,11 @@ _LABELS = {
 }
 _CODEC_OF = {label: codec for codec, labels in _LABELS.items() for label in labels.split()}
 
+# Types of pages: of HTML, and of text that is kept as it is.
+HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
+PLAIN_TYPES = frozenset({"text/plain", "text/markdown", "text/x-markdown"})
+TEXT_TYPES = HTML_TYPES | PLAIN_TYPES
+
 _PRESCAN_BYTES = 4096
 _DETECTOR_BYTES = 1 << 16
 _HEADER_CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([^\s\"';,]+)", re.IGNORECASE)
@@ -106,6 +114,14 @@ class Decoded:
 def codec_of_label(label: str) -> str | None:
     """Return the Python codec for an encoding label by the WHATWG Encoding Standard, or None for an unknown one."""
     return _CODEC_OF.get(label.strip().lower())
+
+
+def media_type(content_type: str | None) -> str:
+    """Return the type in a Content-Type header in lower case, empty without one.
+
+    Some servers send the header twice; the two are then joined by a comma.
+    """
+    return re.split("[;,]", content_type or "", maxsplit=1)[0].strip().lower()
 
 
 def header_charset(content_type: str | None) -> str | None:

@@ -30,17 +30,16 @@ from pipelines.records.archives import has_members, read_archive
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.text_readers import parse_instant
 from pipelines.records.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES, BadRow, MissingColumnError, read_urls
-from pipelines.stages.fetch.archive_index import ROW_SCHEMA, Block, IndexPart
 from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import classify_links
 from pipelines.stages.fetch.exchange import Response
 from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard
-from pipelines.stages.fetch.lookups import Lookup, look_up
-from pipelines.stages.fetch.outcomes import LIVE, NOT_IN_SOURCE, Failure, Outcome
+from pipelines.stages.fetch.lookups import ROW_SCHEMA, Block, IndexPart, Lookup, look_up
+from pipelines.stages.fetch.outcomes import LIVE, NOT_IN_SOURCE, REDIRECTS, Failure, dropped
 from pipelines.stages.fetch.segments import SegmentWriter
-from pipelines.stages.fetch.visit import REDIRECTS, page_failure
+from pipelines.stages.fetch.visit import page_failure
 from pipelines.storage.compression import open_decompressed, strip_compression
 
 _BATCH_ROWS = 4096
@@ -60,17 +59,13 @@ class PageSource(NamedTuple):
 
 
 def open_source(config: FetchConfig) -> PageSource | None:
-    """Return the files to take pages from, None for the web; raise UsageError for options that do not fit."""
+    """Return the files to take pages from, None for the web; raise UsageError for options that are missing."""
     kind, table = config.source, config.urls
     if kind == LIVE:
-        if config.pages or table:
-            raise UsageError("--pages and --urls have no effect without --source warc or --source files")
         return None
-    if config.archive:
-        raise UsageError(f"--source {kind} requests nothing, but --archive does; omit one of them")
     if kind == "warc":
-        if not config.pages or table:
-            raise UsageError("--source warc: needs --pages, WARC or ARC files, and no --urls")
+        if not config.pages:
+            raise UsageError("--source warc: needs --pages, WARC or ARC files")
         files = inputs.expand_paths(config.pages, (".warc", ".arc"))
         names = storage.names_below_common_folder(files)
         return PageSource(files, inputs.fingerprint_files(files, names))
@@ -92,7 +87,7 @@ def record_absent(links: Sequence[str], done: bytearray, config: FetchConfig, wr
     for link, _, failure in classify_links(links, config.max_pages_per_domain):
         if not done[link]:
             absent = failure or Failure(NOT_IN_SOURCE, "")
-            writer.add_outcome(Outcome(link, absent, None, None, now, source=config.source))
+            writer.add(dropped(link, absent, fetched_at=now, source=config.source))
             writer.flush_if_due()
             progress.advance(1)
 

@@ -22,17 +22,17 @@ from pipelines.stages.fetch import addresses, transport
 def _fetch(folder: Path, urls: list[str]) -> None:
     """Fetch without a connection to any other address than that of the servers, which counts as public."""
     os.environ["REQUESTS_CA_BUNDLE"] = str(folder / "authority.pem")
-    resolve, connect = socket.getaddrinfo, transport._connect_socket
+    resolve, connect = socket.getaddrinfo, transport.create_connection
 
     def resolve_here(host: str, port: int, _: object, kind: int) -> Any:
         return resolve(NAMES.get(host, host), port, 0, kind, 0, socket.AI_NUMERICHOST)
 
-    def connect_here(entry: Any, *timeouts: Any) -> socket.socket:
-        assert entry[4][0] == "127.0.0.1", entry
-        return connect(entry, *timeouts)
+    def connect_here(address: tuple[str, int], *timeouts: Any, **options: Any) -> socket.socket:
+        assert address[0] == "127.0.0.1", address
+        return connect(address, *timeouts, **options)
 
     socket.getaddrinfo = resolve_here  # type: ignore[assignment]
-    transport._connect_socket = connect_here
+    transport.create_connection = connect_here
     transport.is_public = lambda address: address == "127.0.0.1" or addresses.is_public(address)
     idle_bytes, started, cpu_started = resident_bytes() or 0, time.monotonic(), time.process_time()
     run_fetch(

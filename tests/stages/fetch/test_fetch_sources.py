@@ -308,11 +308,14 @@ def test_real_archives_are_read(shared_data: Path, tmp_path: Path, name: str, ur
         ({"source": "live", "pages": ("a.warc",)}, "no effect without --source"),
         ({"source": "live", "urls": "a.csv"}, "no effect without --source"),
         ({"source": "warc"}, "needs --pages"),
-        ({"source": "warc", "pages": ("a.warc",), "urls": "a.csv"}, "no --urls"),
+        ({"source": "warc", "pages": ("a.warc",), "urls": "a.csv"}, "--urls has no effect without --source files"),
         ({"source": "files", "pages": ("a.html",), "urls": "a.csv"}, r"--pages a\.html: is no folder"),
         ({"source": "files", "pages": (".",)}, "needs --pages, the folder"),
         ({"source": "files", "pages": (".",), "urls": "urls.txt"}, "is no table"),
-        ({"source": "warc", "pages": ("a.warc",), "archive": ("wayback",)}, "requests nothing"),
+        (
+            {"source": "warc", "pages": ("a.warc",), "archive": ("wayback",)},
+            "--archive has no effect without --source live",
+        ),
     ],
 )
 def test_options_that_make_no_sense_together_are_refused(tmp_path: Path, config: dict[str, Any], problem: str) -> None:
