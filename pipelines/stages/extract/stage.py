@@ -31,7 +31,7 @@ from pipelines.stages.extract.report import PAGE, PageTally, write_report
 from pipelines.stages.extract.sources import FetchedShard, Row, Source
 from pipelines.storage.compression import strip_compression
 
-STAGE = Stage("extract", 5, (PAGE, DATA_CARD), grows=("pages", "links"))
+STAGE = Stage("extract", 6, (PAGE, DATA_CARD), grows=("pages", "links"))
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _ARCHIVE_SUFFIXES = (".warc", ".arc")
