@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,6 @@ from pipelines.algorithms.blocks.features import NAMES, block_features
 from pipelines.algorithms.blocks.markup import IN_PRE
 from pipelines.algorithms.blocks.page import ParsedPage
 from pipelines.algorithms.blocks.text_features import Floats, Values, values_table
-from pipelines.algorithms.kernels.hash_table import FREE
 
 # Types of pages, as in the Web Content Extraction Benchmark.
 KINDS = ("article", "collection", "documentation", "forum", "listing", "product", "service")
@@ -45,21 +44,6 @@ class Choice(NamedTuple):
     kind: str | None
     are_repeated: Flags
     why_nothing: str | None = None
-
-
-def save_model(path: str, model: BlockModel) -> None:
-    """Write a model as a compressed .npz file of arrays without Python objects."""
-    arrays: dict[str, npt.NDArray[Any]] = {
-        f"network_{name}": values.astype(np.float16) for name, values in model.network._asdict().items()
-    }
-    for name, table in (("tokens", model.tokens), ("words", model.words)):
-        used = table.keys != FREE
-        arrays |= {
-            f"{name}_hashes": table.keys[used].astype(np.uint32),
-            f"{name}_values": table.values[used].astype(np.float16),
-        }
-    arrays["features"] = np.frombuffer("\n".join(NAMES).encode(), np.uint8)
-    np.savez_compressed(path, allow_pickle=False, **arrays)
 
 
 @functools.lru_cache(maxsize=1)

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from warcio.exceptions import ArchiveLoadFailed
 
 from pipelines import storage
+from pipelines.algorithms.web.charset import HTML_TYPES, PLAIN_TYPES, media_type
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.errors import InputError
 from pipelines.records.archives import RECORD_DAMAGE, BoundedArchiveIterator, damaged_archive, read_archive
@@ -22,8 +23,6 @@ from pipelines.stages.extract.sources import FetchedShard, Row, Source, rows_wit
 from pipelines.storage.compression import open_decompressed
 
 _NO_CONTENT = PageText()
-_HTML_TYPES = ("text/html", "application/xhtml+xml")
-_PLAIN_TYPES = ("text/plain", "text/markdown", "text/x-markdown")
 _ENCODING_HEADERS = ("Content-Encoding", "Transfer-Encoding")
 # Crawlers archive the robots.txt of a host next to its pages.
 _ROBOTS_URL = re.compile(r"https?://[^/?#]+/robots\.txt([?#].*)?", re.IGNORECASE | re.DOTALL)
@@ -121,10 +120,9 @@ def _response(record: Any, url: str | None, requested_url: str | None = None) ->
     # warcio returns what there is of a truncated record.
     if getattr(record.raw_stream, "limit", 0) > 0:
         return _damaged("the record is truncated")
-    # Some servers send the header twice, which is joined by a comma.
-    media_type = re.split("[;,]", content_type or "", maxsplit=1)[0].strip().lower()
-    is_plain = media_type in _PLAIN_TYPES
-    is_html = media_type in _HTML_TYPES if media_type else data[:1024].lstrip().startswith(b"<")
+    kind = media_type(content_type)
+    is_plain = kind in PLAIN_TYPES
+    is_html = kind in HTML_TYPES if kind else data[:1024].lstrip().startswith(b"<")
     if not is_plain and not is_html:
         return PageText(problem="not_html", detail=(content_type or "no Content-Type")[:100])
     encodings = {name: headers.get_header(name) for name in _ENCODING_HEADERS} if headers else {}

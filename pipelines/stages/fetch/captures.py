@@ -20,8 +20,7 @@ from pipelines.records import shards
 from pipelines.records.archives import MAX_HEADER_BYTES, RECORD_DAMAGE, BoundedArchiveIterator, is_arc
 from pipelines.records.text_readers import parse_instant
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.content_coding import BodyDecoder, BodyError, content_coding, decode_prefix
-from pipelines.stages.fetch.exchange import Response
+from pipelines.stages.fetch.exchange import BodyDecoder, BodyError, Response, content_coding, decode_prefix
 from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard, read_links
 from pipelines.stages.fetch.outcomes import DETAIL_CHARACTERS, LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REDIRECTS, Outcome

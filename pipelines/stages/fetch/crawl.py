@@ -17,8 +17,7 @@ from pipelines import progress, storage
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.errors import WebtextError
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.content_coding import ACCEPT_ENCODING
-from pipelines.stages.fetch.exchange import Exchange
+from pipelines.stages.fetch.exchange import ACCEPT_ENCODING, Exchange
 from pipelines.stages.fetch.hosts import Host, HostQueues
 from pipelines.stages.fetch.outcomes import OK, Failure, Outcome, dropped
 from pipelines.stages.fetch.report import remove_activity, write_activity

@@ -31,7 +31,7 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from pipelines import storage
 from pipelines.errors import InputError
-from pipelines.stages.fetch.addresses import PrivateAddressError, is_public, literal_address
+from pipelines.stages.fetch.request_urls import PrivateAddressError, is_public, literal_address
 
 _CONNECT_TIMEOUT_S = 10.0
 _TICK_S = 0.25

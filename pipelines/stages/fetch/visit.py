@@ -17,8 +17,7 @@ from pipelines.engine.retry import RetryPolicy, is_retryable_status
 from pipelines.errors import WebtextError
 from pipelines.stages.fetch import robots
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.content_coding import decode_prefix, looks_binary
-from pipelines.stages.fetch.exchange import Exchange, Response, perform_exchange
+from pipelines.stages.fetch.exchange import Exchange, Response, decode_prefix, looks_binary, perform_exchange
 from pipelines.stages.fetch.outcomes import REDIRECTS, Failure, status_failure
 from pipelines.stages.fetch.request_urls import BadUrlError, redirect_url
 from pipelines.stages.fetch.transport import Client

@@ -34,9 +34,8 @@ from pipelines.stages.fetch.captures import (
     wanted_links,
 )
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.content_coding import decode_prefix
 from pipelines.stages.fetch.crawl import check_stop_file, user_agent
-from pipelines.stages.fetch.exchange import Response, perform_exchange
+from pipelines.stages.fetch.exchange import Response, decode_prefix, perform_exchange
 from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.outcomes import REDIRECTS
