@@ -257,7 +257,6 @@ def test_an_index_in_many_buckets_gives_the_same_with_several_workers(
 ) -> None:
     monkeypatch.setattr(page_sources, "_BUCKET_BYTES", bucket_bytes)
     monkeypatch.setattr(page_sources, "_BATCH_ROWS", 3)
-    monkeypatch.setattr(page_sources, "_INDEX_FILES", 2)
     for number in range(5):
         _write(tmp_path / f"{number}.warc.gz", [_page(f"/{part}") for part in range(number, 40, 6)])
     urls = [f"{_HOST}/{number}" for number in range(44)]
