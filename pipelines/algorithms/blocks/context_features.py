@@ -82,24 +82,6 @@ def describe_elements(page: seg.Segments, signals: Floats, tokens: Values) -> El
     return elements
 
 
-def common_ancestors(parents: npt.NDArray[np.int32], element: int) -> npt.NDArray[np.int32]:
-    """Return for each element the innermost one that contains it and a given element, or is that element."""
-    common = np.full(len(parents), -1, np.int32)
-    above = element
-    while above >= 0:
-        common[above] = above
-        above = int(parents[above])
-    _fill_from_parents(parents, common)
-    return common
-
-
-@kernel
-def _fill_from_parents(parents: Any, values: Any) -> None:
-    for element in range(1, len(parents)):
-        if values[element] < 0:
-            values[element] = values[parents[element]]
-
-
 def _group_of_tags() -> npt.NDArray[np.int8]:
     groups = np.full(256, -1, np.int8)
     for group, names in enumerate(GROUPS):
@@ -253,12 +235,10 @@ def describe_context(
     Return for each block the first of its kind: of those whose elements have equal signatures.
     """
     count = len(page.blocks)
-    main = int(np.argmax(elements.totals[:, CONTENT]))
     kinds = _Kinds(np.zeros((2, count), np.int32), np.zeros((count, 4), np.float32), new_table(count), new_table(count))
-    _describe_context(
-        page, signals, elements, common_ancestors(page.parents, main), main, title_words, np.zeros((count + 1, 2)),
-        kinds, rows,
-    )  # fmt: skip
+    main = int(np.argmax(elements.totals[:, CONTENT]))
+    common = np.full(len(page.parents), -1, np.int32)
+    _describe_context(page, signals, elements, common, main, title_words, np.zeros((count + 1, 2)), kinds, rows)
     return np.asarray(kinds.firsts[0])
 
 
@@ -266,6 +246,7 @@ def describe_context(
 def _describe_context(
     page: Any, signals: Any, elements: Any, common: Any, main: Any, title_words: Any, sums: Any, kinds: Any, rows: Any
 ) -> None:
+    _find_common_ancestors(page.parents, main, common)
     blocks = page.blocks
     title, top_heading = _sum_signals(blocks, signals, title_words, sums)
     _sum_kinds(blocks, page.words, signals, elements.signatures, kinds)
@@ -281,6 +262,17 @@ def _describe_context(
         _add_last_heading(row, at, block, heading, blocks, signals, elements.paths)
         if signals[block, HEADING] > 0:
             heading = block
+
+
+@helper
+def _find_common_ancestors(parents: Any, main: Any, common: Any) -> None:
+    """Fill, for each element, the innermost one that contains it and the main container, or is that container."""
+    while main >= 0:
+        common[main] = main
+        main = parents[main]
+    for element in range(1, len(parents)):
+        if common[element] < 0:
+            common[element] = common[parents[element]]
 
 
 @helper

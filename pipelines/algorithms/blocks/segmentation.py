@@ -104,18 +104,10 @@ def segment(*parts: bytes) -> Segments:
     stack, sizes = np.zeros(elements + 1, np.int32), np.zeros(5, np.int64)
     _segment(data, room, stack, sizes)
     block_count, text_bytes, word_count, element_count, token_count = sizes.tolist()
-    return Segments(
-        room.text[:text_bytes],
-        room.blocks[:block_count],
-        room.words[:word_count],
-        room.word_flags[:word_count],
-        room.parents[:element_count],
-        room.tags[:element_count],
-        room.flags[:element_count],
-        room.token_starts[: element_count + 1],
-        room.tokens[:token_count],
-        room.tag_counts,
-    )
+    per_element = [element_count] * 3 + [element_count + 1]
+    used = [text_bytes, block_count, word_count, word_count, *per_element, token_count, len(room.tag_counts)]
+    arrays: list[npt.NDArray[Any]] = [*room]
+    return Segments(*(array[:size] for array, size in zip(arrays, used, strict=True)))
 
 
 @helper

@@ -46,6 +46,7 @@ class PageTally:
         order = _hash(page.id)
         if text.blocks is None or not self._is_candidate(order):
             return
+        shown, total = text.blocks
         sample = {
             "id": page.id,
             "url": page.url,
@@ -54,8 +55,8 @@ class PageTally:
             "confidence": text.confidence,
             "reason": reason,
             "words": words,
-            "blocks": text.blocks.shown,
-            "total_blocks": text.blocks.total,
+            "blocks": shown,
+            "total_blocks": total,
         }
         self._samples.add(order, sample)
 

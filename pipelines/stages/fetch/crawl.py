@@ -20,7 +20,7 @@ from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import ACCEPT_ENCODING, Exchange
 from pipelines.stages.fetch.hosts import Host, HostQueues
 from pipelines.stages.fetch.outcomes import OK, Failure, Outcome, dropped
-from pipelines.stages.fetch.report import remove_activity, write_activity
+from pipelines.stages.fetch.report import ACTIVITY, write_activity
 from pipelines.stages.fetch.request_urls import BadUrlError, request_url, robots_url, url_origin
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.transport import Client
@@ -137,7 +137,7 @@ class _Crawl:
             self._segments.flush_if_due()
             self._show_activity()
         self._record_unreached()
-        remove_activity(self._segments.folder)
+        storage.remove(self._segments.folder + ACTIVITY)
 
     def _show_activity(self) -> None:
         """Every few seconds, write what is being done, and look whether the user asks for an end."""

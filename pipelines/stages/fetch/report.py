@@ -23,7 +23,7 @@ from pipelines.stages.fetch.outcomes import LIVE, OK
 PAGE, TABLES = "report.html", "report.json"
 _DOMAINS = 20
 _SHOWN_HOSTS = 3
-_ACTIVITY = ".activity.json"
+ACTIVITY = ".activity.json"
 # An older file is of a process that was killed.
 _CURRENT_S = 60.0
 
@@ -33,13 +33,8 @@ def write_activity(
 ) -> None:
     """Write what a shard is doing: outcomes so far, open hosts, and for how long the slowest requests have lasted."""
     activity = {"at": time.time(), "outcomes": outcomes, "bytes": page_bytes, "hosts": hosts, "slowest": slowest}
-    with storage.atomic_write(folder + _ACTIVITY, durable=False) as stream:
+    with storage.atomic_write(folder + ACTIVITY, durable=False) as stream:
         stream.write(json.dumps(activity).encode())
-
-
-def remove_activity(folder: str) -> None:
-    """Remove what `write_activity` wrote."""
-    storage.remove(folder + _ACTIVITY)
 
 
 def describe_activity(output: str) -> str | None:
@@ -49,7 +44,7 @@ def describe_activity(output: str) -> str | None:
     slowest: list[tuple[float, str]] = []
     for work in (storage.join(output, NEXT, WORK), storage.join(output, WORK)):
         for name in storage.list_folder(work):
-            if not name.endswith(_ACTIVITY):
+            if not name.endswith(ACTIVITY):
                 continue
             try:
                 activity = storage.read_json(storage.join(work, name))
