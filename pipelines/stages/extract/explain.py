@@ -25,8 +25,7 @@ from pipelines.records.document_filter import count_words
 from pipelines.stages.extract.child import RawPage, extract_text
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.extractors import MODEL, Extracted, block_text, extractor_of
-from pipelines.stages.extract.pages import SourcePage, read_pages
-from pipelines.stages.extract.sources import FetchedShard, Source
+from pipelines.stages.extract.pages import FetchedShard, Source, SourcePage, read_pages
 from pipelines.stages.extract.stage import drop_reason, open_input
 from pipelines.storage.resources import data_path
 
