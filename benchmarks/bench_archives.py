@@ -25,14 +25,8 @@ import pyarrow.parquet as pq
 
 from pipelines.engine.executor import LocalExecutor
 from pipelines.records.buckets import read_bucket
-from pipelines.stages.fetch.archive_index import (
-    CAPTURE_SCHEMA,
-    IndexPart,
-    join_index,
-    open_index,
-    surt_key,
-    write_wanted,
-)
+from pipelines.stages.fetch.archives import open_index, surt_key
+from pipelines.stages.fetch.lookups import CAPTURE_SCHEMA, IndexJoin, IndexPart, join_index, write_wanted
 
 _FILE_ROWS = 2_000_000
 _SHARDS = 16
@@ -81,7 +75,7 @@ def write_shard(shard: int, context: tuple[str, int, int]) -> None:
     numbers, at = shard_links(shard, links, pages)
     urls = [f"https://host{page // _PAGES_PER_HOST:08d}.com/article/{page % _PAGES_PER_HOST:02d}" for page in numbers]
     keys = [surt_key(url) or "" for url in urls]
-    write_wanted(folder, f"wanted-{shard}", [(key, link, int(at[link]), None) for link, key in enumerate(keys)])
+    write_wanted(folder, f"wanted-{shard}", [(key, shard, link, int(at[link]), None) for link, key in enumerate(keys)])
 
 
 def shard_links(shard: int, links: int, pages: int) -> tuple[np.ndarray, np.ndarray]:
@@ -94,7 +88,7 @@ def shard_links(shard: int, links: int, pages: int) -> tuple[np.ndarray, np.ndar
 def join(index: IndexPart, context: tuple[str, Sequence[str]]) -> int:
     """Join one file of the index; return the peak memory of this process in bytes."""
     folder, wanted = context
-    join_index(index, (folder, "captures-", wanted, None))
+    join_index(index, IndexJoin(folder, "captures-", wanted, None))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -34,12 +34,11 @@ import htmldate
 import trafilatura
 from trafilatura.metadata import extract_metadata
 
-from pipelines.algorithms.blocks.parsing import parse_html
-from pipelines.algorithms.web.declared import read_declared
-from pipelines.algorithms.web.json_ld import as_list, name_of
+from pipelines.algorithms.blocks.page import parse_html
+from pipelines.algorithms.web.declared import as_list, name_of, read_declared
+from pipelines.algorithms.web.metadata import read_metadata
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.stages.extract.child import html_of
-from pipelines.stages.extract.metadata import read_metadata
 
 try:
     import extruct

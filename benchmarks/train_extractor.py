@@ -22,8 +22,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.extractor.pages import GROUPS, LabelledPage, normalize_spaces, read_pages, word_f1
-from benchmarks.extractor.training import Recipe, train
-from pipelines.algorithms.blocks.model import BlockModel, choose_blocks, save_model
+from benchmarks.extractor.training import Recipe, save_model, train
+from pipelines.algorithms.blocks.model import BlockModel, choose_blocks
 from pipelines.algorithms.blocks.rendering import render_blocks
 from pipelines.stages.extract.config import CONTENTS
 

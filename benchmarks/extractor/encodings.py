@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.algorithms.blocks import segmentation as seg
-from pipelines.algorithms.blocks.values import Values, values_table
+from pipelines.algorithms.blocks.text_features import Values, values_table
 
 Floats = npt.NDArray[np.float64]
 

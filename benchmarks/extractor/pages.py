@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from benchmarks.extractor.alignment import hash_words, label_blocks
 from pipelines.algorithms.blocks import segmentation as seg
-from pipelines.algorithms.blocks.page import ParsedPage, parse_page, words_of
+from pipelines.algorithms.blocks.features import words_of
+from pipelines.algorithms.blocks.page import ParsedPage, parse_page
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.stages.extract.child import html_of
 

@@ -18,7 +18,8 @@ from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import NAMES, block_features
 from pipelines.algorithms.blocks.model import KINDS, BlockModel
 from pipelines.algorithms.blocks.network import ARTICLE, DILATIONS, KERNEL_SIZE, MAIN, Network, scale
-from pipelines.algorithms.blocks.values import Values
+from pipelines.algorithms.blocks.text_features import Values
+from pipelines.algorithms.kernels.hash_table import FREE
 
 Floats = npt.NDArray[np.float32]
 # Values for the pages of a quarter of the groups come from the other three quarters: else a value would know the labels
@@ -320,3 +321,18 @@ def _export(net: nn.Module, scaling: _Scaling, sharpness: float) -> Network:
         types=array(net.types.weight).T.copy(),
         type_bias=array(net.types.bias),
     )
+
+
+def save_model(path: str, model: BlockModel) -> None:
+    """Write a model as a compressed .npz file of arrays without Python objects."""
+    arrays: dict[str, npt.NDArray[Any]] = {
+        f"network_{name}": values.astype(np.float16) for name, values in model.network._asdict().items()
+    }
+    for name, table in (("tokens", model.tokens), ("words", model.words)):
+        used = table.keys != FREE
+        arrays |= {
+            f"{name}_hashes": table.keys[used].astype(np.uint32),
+            f"{name}_values": table.values[used].astype(np.float16),
+        }
+    arrays["features"] = np.frombuffer("\n".join(NAMES).encode(), np.uint8)
+    np.savez_compressed(path, allow_pickle=False, **arrays)

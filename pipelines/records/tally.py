@@ -72,7 +72,8 @@ class Tally:
     def write(self, output: str, name: str) -> FileEntry:
         """Write the tally of one task as a JSON file of the output folder."""
         samples = {sample: [lowest.size, lowest.pairs()] for sample, lowest in self.samples.items()}
-        return shards.write_file(output, name, json.dumps({"counts": self.counts, "samples": samples}).encode())
+        tally = {"counts": self.counts, "samples": samples}
+        return shards.write_file(output, name, json.dumps(tally, sort_keys=True).encode())
 
 
 def read_tallies(paths: Sequence[str]) -> Tally:

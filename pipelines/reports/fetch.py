@@ -16,14 +16,14 @@ _FILES = ("warc", "files")
 
 def render_fetch_report(
     outcomes: Sequence[tuple[str, int, int]],
-    minutes: Mapping[int, Mapping[str, int]],
+    minutes: Mapping[str, Mapping[int, int]],
     domains: Sequence[tuple[str, int, int, str]],
 ) -> str:
     """Return the page.
 
     `outcomes` are triples of outcome, last HTTP status (0: none) and count of links; the name of an archive, or of a
-    source on disk, stands for its pages. `minutes` are counts of `ok` and `dropped` by the minute since 1970, `domains`
-    those with the most drops: domain, links, drops, most frequent reason.
+    source on disk, stands for its pages. `minutes` are counts by the minute since 1970, of `ok` and of `dropped` links,
+    `domains` those with the most drops: domain, links, drops, most frequent reason.
     """
     totals: Counter[str] = Counter()
     statuses: dict[str, list[tuple[int, int]]] = {}
@@ -46,17 +46,18 @@ def render_fetch_report(
     )
 
 
-def _times(minutes: Mapping[int, Mapping[str, int]]) -> object:
+def _times(minutes: Mapping[str, Mapping[int, int]]) -> object:
     """Draw links per minute, in bins of whole minutes."""
-    first, last = min(minutes, default=0), max(minutes, default=0)
+    every = [minute for counts in minutes.values() for minute in counts]
+    first, last = min(every, default=0), max(every, default=0)
     width = (last - first) // _BINS + 1
-    binned: dict[int, Counter[str]] = {start: Counter() for start in range(first, last + 1, width)}
-    for minute, counts in minutes.items():
-        binned[first + (minute - first) // width * width].update(counts)
     unit, per_unit = ("hours", 60) if last - first >= _HOURS_FROM else ("minutes", 1)
-    curves = [
-        Series(label, [((start - first) / per_unit, counts[key] / width) for start, counts in binned.items()], style)
-        for key, label, style in (("ok", "pages", "primary"), ("dropped", "dropped", "reference"))
-    ]
+    curves = []
+    for key, label, style in (("ok", "pages", "primary"), ("dropped", "dropped", "reference")):
+        binned = dict.fromkeys(range(first, last + 1, width), 0)
+        for minute, count in minutes[key].items():
+            binned[first + (minute - first) // width * width] += count
+        points = [((start - first) / per_unit, count / width) for start, count in binned.items()]
+        curves.append(Series(label, points, style))
     caption = "Links per minute by the time of their last request."
     return line_chart("Links over time", caption, curves, Axis(f"{unit} since the first request"), Axis())

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.algorithms.blocks.model import KINDS, BlockModel, choose_blocks
 from pipelines.algorithms.blocks.page import parse_page
-from pipelines.algorithms.blocks.values import values_table
+from pipelines.algorithms.blocks.text_features import values_table
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import torch
 
 from benchmarks.extractor import training
 from pipelines.algorithms.blocks.features import NAMES
-from pipelines.algorithms.blocks.model import KINDS, BlockModel, load_model, save_model
+from pipelines.algorithms.blocks.model import KINDS, BlockModel, load_model
 from pipelines.algorithms.blocks.network import evaluate
-from pipelines.algorithms.blocks.values import values_table
+from pipelines.algorithms.blocks.text_features import values_table
 
 
 def _example(blocks: int, random: np.random.Generator) -> training.Example:
@@ -33,7 +33,7 @@ def test_numpy_and_torch_agree_on_pages_of_a_batch(tmp_path) -> None:
         main, article, types = (values.numpy() for values in net(batch))
     network = training._export(net, scaling, sharpness=1)
     empty = values_table(np.zeros(0, np.uint32), np.zeros(0, np.float32))
-    save_model(str(tmp_path / "model.npz"), BlockModel(network, empty, empty))
+    training.save_model(str(tmp_path / "model.npz"), BlockModel(network, empty, empty))
     stored = load_model(str(tmp_path / "model.npz")).network
     for number, example in enumerate(examples):
         count, groups = len(example.labels), np.ascontiguousarray(example.groups.T, np.int32)

@@ -7,7 +7,7 @@ import random
 import pytest
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from pipelines.algorithms.blocks.parsing import parse_html
+from pipelines.algorithms.blocks.page import parse_html
 
 READ = "class id role itemprop style hidden aria-hidden name property content rel type datetime".split()
 RAW = "script style iframe noframes noembed xmp".split()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pipelines.algorithms.blocks.model import without_repetitions
 from pipelines.algorithms.blocks.page import parse_page
 from pipelines.algorithms.blocks.rendering import render_blocks
-from pipelines.algorithms.blocks.repetition import without_repetitions
 
 LINE = "The river rises in the hills above the town and runs for miles."
 OTHER = "It meets the sea in a wide bay where many ships have their harbour."

@@ -10,11 +10,11 @@ import pytest
 from pipelines.algorithms.blocks import features as feat
 from pipelines.algorithms.blocks import markup
 from pipelines.algorithms.blocks import segmentation as seg
-from pipelines.algorithms.blocks.page import PAGE_NAMES, page_features, parse_page, words_of
+from pipelines.algorithms.blocks.markup import NAMES, fnv_hash
+from pipelines.algorithms.blocks.model import select_blocks
+from pipelines.algorithms.blocks.page import parse_page
 from pipelines.algorithms.blocks.rendering import render_blocks
-from pipelines.algorithms.blocks.selection import select_blocks
-from pipelines.algorithms.blocks.tags import NAMES, fnv_hash
-from pipelines.algorithms.blocks.values import values_table
+from pipelines.algorithms.blocks.text_features import values_table
 
 _NO_VALUES = values_table(np.zeros(0, np.uint32), np.zeros(0, np.float32))
 
@@ -71,7 +71,7 @@ def test_texts_of_blocks(body: str, texts: list[str]) -> None:
 def test_words_are_those_of_the_regex() -> None:
     body = "It's 3.5 km, NAÏVE «Größe» — 日本語、テスト。 a_b x2 “quoted”…"
     segments = parse_page(f"<p>{body}").segments
-    assert len(segments.words) == len(words_of(body))
+    assert len(segments.words) == len(feat.words_of(body))
     assert int(segments.words[0]) == fnv_hash(b"it") & 0xFFFFFFFF
 
 
@@ -131,7 +131,7 @@ def test_metadata_become_blocks_and_features() -> None:
         .decode()
         .startswith("A < B, it's & long .The body of an article, it's too long to drop.text")
     )
-    features = dict(zip(PAGE_NAMES, page_features(page, None, []), strict=True))
+    features = dict(zip(feat.PAGE_NAMES, feat.page_features(page, None, []), strict=True))
     assert (features["Open Graph type"], features["JSON-LD article"], features["JSON-LD forum"]) == (1, 1, 0)
 
 

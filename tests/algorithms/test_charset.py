@@ -16,7 +16,6 @@ from pipelines.algorithms.web.charset import (
     header_charset,
     meta_charset,
 )
-from pipelines.algorithms.web.utf8 import has_controls, valid_size
 
 GREEK = "Ένα κείμενο στα ελληνικά, αρκετά μεγάλο ώστε να αναγνωριστεί σωστά από τον ανιχνευτή. "
 
@@ -281,18 +280,3 @@ def test_real_pages_in_other_encodings_under_wrong_labels(shared_data):
 def test_bytes_for_which_a_codec_raises_another_error_are_decoded_by_another_one() -> None:
     decoded = decode_page(b"<meta charset=gb2312>\x1b$}}bb(~\x0f")
     assert decoded is None or decoded.codec != "iso2022-jp"
-
-
-@given(st.lists(st.sampled_from([*"aé\n\x0b\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff", "x" * 9]), max_size=12))
-def test_valid_utf8_is_recognized_as_by_a_decoder(characters):
-    page = "".join(characters).encode()
-    assert has_controls(page) == (b"\x0b" in page)
-    for end in range(len(page) + 1):
-        for tail in (b"", b"\xff", b"\xed\xa0\x80", b"\xf4\x90", b"\xe0\x80"):
-            data = page[:end] + tail
-            decoder = codecs.getincrementaldecoder("utf-8")()
-            try:
-                expected = len(decoder.decode(data).encode())
-            except UnicodeError:
-                expected = -1
-            assert valid_size(data) == expected

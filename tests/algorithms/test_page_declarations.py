@@ -7,10 +7,8 @@ import json
 import pytest
 from selectolax.lexbor import LexborHTMLParser
 
-from pipelines.algorithms.web.bylines import find_byline, is_byline, split_names
-from pipelines.algorithms.web.dates import find_date
-from pipelines.algorithms.web.declared import read_declared
-from pipelines.algorithms.web.json_ld import name_of, typed_objects, types_of
+from pipelines.algorithms.web.declared import name_of, read_declared, typed_objects, types_of
+from pipelines.algorithms.web.metadata import find_byline, find_date, is_byline, split_names
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from extract_run import HTML_HEADERS, html_page, warc_bytes, write_pages
 
 from pipelines.algorithms.blocks.features import NAMES
 from pipelines.algorithms.blocks.model import KINDS, BlockModel
-from pipelines.algorithms.blocks.values import values_table
+from pipelines.algorithms.blocks.text_features import values_table
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.errors import InputError
 from pipelines.stages.extract.config import ExtractConfig

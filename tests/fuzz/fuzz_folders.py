@@ -157,8 +157,7 @@ def _fetched() -> Path:
 
 def _read_fetched(folder: str) -> None:
     from pipelines.records import inputs
-    from pipelines.stages.extract.pages import read_pages
-    from pipelines.stages.extract.sources import FetchedShard
+    from pipelines.stages.extract.pages import FetchedShard, read_pages
 
     stage = inputs.open_stage(folder, ("fetch",))
     [pages], warcs = stage.files("pages-", ".parquet"), stage.files("pages-", ".warc")

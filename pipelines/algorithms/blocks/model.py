@@ -1,9 +1,10 @@
-"""The block classifier: a file of arrays, and the main content of a page by it."""
+"""The block classifier: a file of arrays, and the choice of the main content of a page by it."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +12,9 @@ import numpy.typing as npt
 from pipelines.algorithms.blocks import network as net
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import NAMES, block_features
+from pipelines.algorithms.blocks.markup import IN_PRE
 from pipelines.algorithms.blocks.page import ParsedPage
-from pipelines.algorithms.blocks.repetition import Flags, without_repetitions
-from pipelines.algorithms.blocks.selection import select_blocks
-from pipelines.algorithms.blocks.values import Floats, Values, values_table
-from pipelines.algorithms.kernels.hash_table import FREE
+from pipelines.algorithms.blocks.text_features import Floats, Values, values_table
 
 # Types of pages, as in the Web Content Extraction Benchmark.
 KINDS = ("article", "collection", "documentation", "forum", "listing", "product", "service")
@@ -45,21 +44,6 @@ class Choice(NamedTuple):
     kind: str | None
     are_repeated: Flags
     why_nothing: str | None = None
-
-
-def save_model(path: str, model: BlockModel) -> None:
-    """Write a model as a compressed .npz file of arrays without Python objects."""
-    arrays: dict[str, npt.NDArray[Any]] = {
-        f"network_{name}": values.astype(np.float16) for name, values in model.network._asdict().items()
-    }
-    for name, table in (("tokens", model.tokens), ("words", model.words)):
-        used = table.keys != FREE
-        arrays |= {
-            f"{name}_hashes": table.keys[used].astype(np.uint32),
-            f"{name}_values": table.values[used].astype(np.float16),
-        }
-    arrays["features"] = np.frombuffer("\n".join(NAMES).encode(), np.uint8)
-    np.savez_compressed(path, allow_pickle=False, **arrays)
 
 
 @functools.lru_cache(maxsize=1)
@@ -117,3 +101,89 @@ def _characters(size: int) -> str:
 def output_of(content: str, kind: str | None) -> int:
     """Return which of the outputs, MAIN or ARTICLE, decides for a page of this type."""
     return net.ARTICLE if content == "article" or (content == "auto" and kind == "article") else net.MAIN
+
+
+# Below, the page is more likely to have no main content at all.
+_MIN_EXPECTED = 0.3
+
+
+def select_blocks(shares: Floats, words: Floats) -> tuple[npt.NDArray[np.bool_], float]:
+    """Return which blocks to keep, and the F1 by words to expect of them.
+
+    `shares` are the expected shares of each block's words in the main content. With the blocks in order of their
+    shares, the set of the first k has about 2 * (expected words in common) / (words in it + expected words of the
+    content).
+    """
+    if not len(shares):
+        return np.zeros(0, np.bool_), 0.0
+    order = np.argsort(-shares, kind="stable")
+    common = np.cumsum((shares * words)[order], dtype=np.float64)
+    chosen = np.cumsum(words[order], dtype=np.float64)
+    expected = 2 * common / np.maximum(chosen + common[-1], 1e-9)
+    best = int(np.argmax(expected))
+    if expected[best] < _MIN_EXPECTED:
+        return np.zeros(len(shares), np.bool_), float(expected[best])
+    keep = np.zeros(len(shares), np.bool_)
+    keep[order[: best + 1]] = True
+    return keep, float(expected[best])
+
+
+Flags = npt.NDArray[np.bool_]
+
+# A text of the metadata is left out if at least this share of its runs of three words is in the other blocks.
+_RUN, _CONTAINED = 3, 0.5
+# Blocks in a row that repeat earlier ones are left out if they have at least so many words; code may repeat itself.
+_REPEATED_WORDS = 20
+
+
+def without_repetitions(segments: seg.Segments, keep: Flags, are_descriptions: Flags) -> Flags:
+    """Return which of the kept blocks to keep if each text is to be there once; the first of equal texts stays."""
+    keep = keep.copy()
+    in_body = np.flatnonzero(keep & ~are_descriptions)
+    declared = np.flatnonzero(keep & are_descriptions)
+    if len(declared) and len(in_body):
+        known = _runs(np.concatenate([_words(segments, block) for block in in_body.tolist()]))
+        for block in declared.tolist():
+            runs = _runs(_words(segments, block))
+            keep[block] = len(runs) > 0 and np.isin(runs, known).mean() < _CONTAINED
+    for repeated in _repeated_rows(segments, np.flatnonzero(keep)):
+        keep[repeated] = False
+    return keep
+
+
+def _words(segments: seg.Segments, block: int) -> npt.NDArray[np.uint32]:
+    first = segments.blocks[block, seg.FIRST_WORD]
+    return np.asarray(segments.words[first : first + segments.blocks[block, seg.WORDS]])
+
+
+def _runs(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:
+    """Return a number for each run of three words."""
+    numbers = words.astype(np.uint64)
+    runs = np.zeros(max(0, len(words) - _RUN + 1), np.uint64)
+    for start in range(_RUN):
+        runs = runs * np.uint64(0x9E3779B97F4A7C15) + numbers[start : start + len(runs)]
+    return runs
+
+
+def _repeated_rows(segments: seg.Segments, blocks: npt.NDArray[np.int64]) -> Iterator[list[int]]:
+    """Yield the blocks, of those given, that repeat earlier ones: rows of enough words, without another in between."""
+    words = segments.words.tobytes()
+    starts, counts = (segments.blocks[blocks, column].tolist() for column in (seg.FIRST_WORD, seg.WORDS))
+    texts = [words[4 * start : 4 * (start + count)] for start, count in zip(starts, counts, strict=True)]
+    if len(set(texts)) == len(texts):  # as on most pages
+        return
+    known: set[bytes] = set()
+    is_code = segments.flags[segments.blocks[blocks, seg.ELEMENT]] & IN_PRE != 0
+    row: list[int] = []
+    size = 0
+    for block, text, count, stands in zip(blocks.tolist(), texts, counts, is_code.tolist(), strict=True):
+        if text in known and not stands:
+            row.append(block)
+            size += count
+            continue
+        known.add(text)
+        if size >= _REPEATED_WORDS:
+            yield row
+        row, size = [], 0
+    if size >= _REPEATED_WORDS:
+        yield row

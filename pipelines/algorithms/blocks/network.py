@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.blocks.values import Floats, Numbers
+from pipelines.algorithms.blocks.text_features import Floats, Numbers
 from pipelines.algorithms.kernels.compilation import kernel
 
 # Each layer sees the blocks at these distances, times -2 to 2.

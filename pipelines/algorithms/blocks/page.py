@@ -1,51 +1,195 @@
-"""A parsed page: its segments and what it declares, and the features that all of its blocks have."""
+"""Parses pages with lexbor, after a pass that leaves out what is not read: code, comments, most attributes."""
 
 from __future__ import annotations
 
 import html
-import math
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
-from urllib.parse import urlsplit
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from selectolax.lexbor import LexborHTMLParser
 
 from pipelines.algorithms.blocks import segmentation as seg
-from pipelines.algorithms.blocks.parsing import parse_html
-from pipelines.algorithms.blocks.tags import TAGS
+from pipelines.algorithms.blocks.markup import (
+    KINDS,
+    NOT_NESTED,
+    RAW,
+    TAGS,
+    byte_at,
+    end_of_comment,
+    find_byte,
+    find_end_tag,
+    fnv_hash,
+    hash_name,
+    is_name,
+    is_space,
+    tag_of,
+)  # fmt: skip
+from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.web.declared import Declared, read_declared
-from pipelines.algorithms.web.json_ld import types_of
 
-_WORD = re.compile(r"\w+")
+# The time that lexbor takes grows with the square of the depth: 20,000 nested elements take 2 s. Real pages have fewer
+# tags, and a depth of 50 at most. libxml2 has the same limit.
+_MANY_TAGS, _MAX_DEPTH = 20_000, 256
+_SLACK = 16
+# Read by segmentation, and by those who look for what a page declares.
+_ATTRIBUTES = as_read_only(
+    np.array(
+        [fnv_hash(name.encode()) for name in ("class id role itemprop style hidden aria-hidden name property content "
+                                              "rel type datetime").split()],
+        np.uint64,
+    )
+)  # fmt: skip
+_IFRAME, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE = (
+    TAGS[name] for name in ("iframe", "math", "noscript", "script", "svg", "textarea", "title")
+)
+_END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
+
+
+def parse_html(page: bytes | str) -> LexborHTMLParser:
+    """Parse a page, in UTF-8 or decoded, without its code and comments, half of an average page, and unread attributes.
+
+    The tags of elements that are nested more than 256 deep are left out if there are many tags; their text stays.
+    """
+    data = page if isinstance(page, bytes) else page.encode()
+    # Padded, since a kernel has no bounds checks and looks a few bytes ahead.
+    html = as_read_only(np.frombuffer(data + bytes(_SLACK), np.uint8))
+    # A frame may become longer by its end, and a sign becomes a reference.
+    reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(2, np.int64)
+    _reduce(html, len(data), len(data), reduced, sizes)
+    if sizes[1] > _MANY_TAGS:
+        _reduce(html, len(data), _MAX_DEPTH, reduced, sizes)
+    return LexborHTMLParser(reduced[: sizes[0]].tobytes())
+
+
+@helper
+def _end_of_attribute(html: Any, position: Any, end: Any) -> Any:
+    """Return the position after the value of an attribute whose name ends here; after the name if it has none."""
+    start = position
+    while is_space(byte_at(html, position)):
+        position += 1
+    if byte_at(html, position) != 61:  # =
+        return start
+    position += 1
+    while is_space(byte_at(html, position)):
+        position += 1
+    quote = byte_at(html, position)
+    if quote == 34 or quote == 39:
+        return min(end, find_byte(html, position + 1, end, quote) + 1)
+    while position < end and not is_space(byte_at(html, position)) and byte_at(html, position) != 62:
+        position += 1
+    return position
+
+
+@helper
+def _copy(html: Any, start: Any, end: Any, reduced: Any, filled: Any) -> Any:
+    for position in range(start, end):
+        reduced[np.uint64(filled)] = byte_at(html, position)
+        filled += 1
+    return filled
+
+
+@kernel
+def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> None:
+    position = filled = depth = tags = 0
+    foreign = 0
+    while position < end:
+        while position < end and byte_at(html, position) != 60:
+            reduced[filled] = byte_at(html, position)
+            filled += 1
+            position += 1
+        if position == end:
+            break
+        start = position
+        byte = int(byte_at(html, start + 1))
+        if byte == 33 and byte_at(html, start + 2) == 45 and byte_at(html, start + 3) == 45:  # <!--
+            position = end_of_comment(html, start + 2, end)
+            continue
+        is_end = byte == 47
+        letter = int(byte_at(html, start + 2 if is_end else start + 1)) | 32
+        if not 97 <= letter <= 122:
+            if is_end or byte == 33 or byte == 63:
+                position = min(end, find_byte(html, start, end, 62) + 1)
+                filled = _copy(html, start, position, reduced, filled)
+            else:  # a sign, also if what follows is left out
+                position = start + 1
+                filled = _copy(_LESS, 0, len(_LESS), reduced, filled)
+            continue
+        tags += 1
+        name, position = hash_name(html, start + (2 if is_end else 1), end)
+        tag = tag_of(name)
+        is_deep = False
+        if not NOT_NESTED[tag]:
+            depth = max(0, depth + (-1 if is_end else 1))
+            is_deep = depth + is_end > max_depth
+        tag_start = filled
+        filled = _copy(html, start, position, reduced, filled)
+        is_closed = is_json = False
+        while position < end and byte_at(html, position) != 62:
+            if is_space(byte_at(html, position)) or byte_at(html, position) == 47:
+                is_closed = byte_at(html, position) == 47
+                position += 1
+                continue
+            is_closed = False
+            first = position
+            name, position = hash_name(html, position, end)
+            position = _end_of_attribute(html, position, end)
+            for known in _ATTRIBUTES:
+                if name == known and not is_end:
+                    reduced[filled] = 32
+                    filled = _copy(html, first, position, reduced, filled + 1)
+                    if tag == _SCRIPT:  # ld+json, ld&#x2B;json
+                        sign = min(find_byte(html, first, position, 43), find_byte(html, first, position, 38))
+                        is_json |= sign < position
+        if position >= end:  # a tag without end is not one
+            filled = tag_start
+            break
+        position += 1
+        if is_deep:
+            reduced[tag_start] = 32
+            filled = tag_start + 1
+            continue
+        if is_closed:
+            if filled - tag_start < position - start - 2:  # else there is no value before it that it could belong to
+                reduced[filled] = 32
+                filled += 1
+            reduced[filled] = 47
+            filled += 1
+        reduced[filled] = 62
+        filled += 1
+        if (tag == _SVG or tag == _MATH) and not is_closed:  # noqa: SIM109 - for numba
+            foreign = max(0, foreign + (-1 if is_end else 1))
+        if is_end or (foreign and is_closed):  # in HTML the slash says nothing
+            continue
+        if tag == _TITLE or tag == _TEXTAREA or is_json:  # noqa: SIM109 - for numba
+            first = position
+            position = find_end_tag(html, position, end, tag)
+            filled = _copy(html, first, position, reduced, filled)
+        elif KINDS[tag] & RAW:
+            if tag == _IFRAME:
+                # A browser does not parse what is in noscript; a frame without an end would contain the rest.
+                first = position
+                while is_space(byte_at(html, first)):
+                    first += 1
+                if byte_at(html, first + 1) == 47 and is_name(html, first + 2, end, _NOSCRIPT):
+                    filled = _copy(_END_OF_FRAME, 0, len(_END_OF_FRAME), reduced, filled)
+                    continue
+            first = position
+            position = find_end_tag(html, first, end, tag)
+            if foreign:  # there it need not have an end tag
+                position = find_end_tag(html, first, position, _SVG)
+                position = find_end_tag(html, first, position, _MATH)
+    sizes[0], sizes[1] = filled, tags
+
+
 # As lexbor writes it; a script in the head may contain the tag alone.
 _BODY = b"</head><body"
 _MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>")
 _JSON_LD_TEXT = 40
 _JSON_LD_TEXTS = ("articleBody", "description", "text", "reviewBody", "recipeInstructions")
 _DESCRIPTIONS = ("description", "og:description", "twitter:description")
-_CURRENCY_SIGNS = tuple(sign.encode() for sign in "$£€¥")
-# Words of URLs and types of JSON-LD that go with kinds of pages.
-_URL_WORDS = {
-    "product": r"product|shop|item|/p/|/dp/|store|buy",
-    "forum": r"forum|thread|topic|/t/|discussion|viewtopic|community|question",
-    "documentation": r"docs?|documentation|guide|wiki|manual|reference|api|help|learn|tutorial",
-    "collection": r"categor|/tag|collection|search|browse|list|archive|/c/",
-    "article": r"blog|news|article|post|story|20[012]\d",
-    "service": r"service|solution|about|pricing|feature|platform",
-}
-_JSON_LD_TYPES = {
-    "article": {"Article", "NewsArticle", "BlogPosting", "Report", "TechArticle"},
-    "product": {"Product", "Offer"},
-    "collection": {"ItemList", "CollectionPage", "SearchResultsPage"},
-    "forum": {"QAPage", "DiscussionForumPosting", "Comment", "Question"},
-    "service": {"FAQPage", "Service", "Organization", "LocalBusiness", "Corporation"},
-}
-_OPEN_GRAPH_TYPES = {"": 0, "article": 1, "product": 2, "website": 3}
-_URL_PATTERNS = {kind: re.compile(pattern) for kind, pattern in _URL_WORDS.items()}
-_COUNTED_TAGS = ("article", "main", "h1", "h2", "h3", "li", "img", "input", "tr", "time")
-_WORDS_IN_TAGS = ("p", "li", "td")
 
 
 class ParsedPage(NamedTuple):
@@ -87,59 +231,3 @@ def _descriptions(declared: Declared) -> Iterator[str]:
     plain = (" ".join(_MARKUP.sub(" ", html.unescape(text)).split()) for text in texts)
     # Segments read only the references that lexbor writes, which are none for quotes.
     return (html.escape(text, quote=False) for text in plain if text)
-
-
-def words_of(text: str) -> list[str]:
-    """Return the lower-cased words of a text."""
-    return _WORD.findall(text.lower())
-
-
-PAGE_NAMES = (
-    "title words", "log words", "log blocks", "links", "log long blocks", "Open Graph type", "log currency signs",
-    *(f"words in {name}" for name in _WORDS_IN_TAGS),
-    *(f"log {name}" for name in _COUNTED_TAGS),
-    *(f"JSON-LD {kind}" for kind in _JSON_LD_TYPES),
-    "URL parts", "URL length", "URL digits", "URL suffix", "URL query", "URL hyphens",
-    *(f"URL {kind}" for kind in _URL_PATTERNS),
-)  # fmt: skip
-
-
-def page_features(page: ParsedPage, url: str | None, title: list[str]) -> list[float]:
-    """Return the features of a page that all of its blocks have, in the order of PAGE_NAMES; `title` are its words."""
-    segments = page.segments
-    words = segments.blocks[:, seg.WORDS]
-    total = 1 + int(words.sum())
-    tags = segments.tags[segments.blocks[:, seg.ELEMENT]]
-    text = segments.text.tobytes()
-    types = {name for item in page.declared.objects for name in types_of(item)}
-    return [
-        len(title),
-        math.log1p(total),
-        math.log1p(len(words)),
-        np.count_nonzero(segments.word_flags & seg.IN_LINK) / total,
-        math.log1p(np.count_nonzero(words >= 20)),
-        _OPEN_GRAPH_TYPES.get(page.declared.meta.get("og:type", "").strip().lower(), 4),
-        math.log1p(sum(map(text.count, _CURRENCY_SIGNS))),
-        *(words[tags == TAGS[name]].sum() / total for name in _WORDS_IN_TAGS),
-        *(math.log1p(segments.tag_counts[TAGS[name]]) for name in _COUNTED_TAGS),
-        *(bool(names & types) for names in _JSON_LD_TYPES.values()),
-        *_url_features(page.address(url)),
-    ]
-
-
-def _url_features(url: str) -> list[float]:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        parts = urlsplit("")
-    names = [name for name in parts.path.split("/") if name]
-    searched = (parts.netloc + parts.path).lower()
-    return [
-        len(names),
-        len(parts.path),
-        sum(character.isdigit() for character in parts.path),
-        parts.path.endswith((".html", ".htm", ".php", ".aspx")),
-        bool(parts.query),
-        names[-1].count("-") if names else 0,
-        *(bool(pattern.search(searched)) for pattern in _URL_PATTERNS.values()),
-    ]

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.blocks.markup import ARIA_HIDDEN
+from pipelines.algorithms.blocks.markup import ARIA_HIDDEN, TAGS
 from pipelines.algorithms.blocks.segmentation import ELEMENT, END, START, WORDS, Segments
-from pipelines.algorithms.blocks.tags import TAGS
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 
 # What may contain two blocks: an item or cell, a row, a table (the innermost each), and the outermost list.

@@ -11,34 +11,40 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.blocks.characters import (
-    ascii_sign_kind,
-    decode_reference,
-    is_invisible,
-    is_letter,
-    is_small_or_digit,
-    is_white_space,
-    is_word_byte,
-    sign_kind,
-)
 from pipelines.algorithms.blocks.markup import (
+    BLOCK_LEVEL,
     FNV_FACTOR,
     FNV_START,
     HIDDEN,
     IN_PRE,
     KEEPS_SPACE,
+    KINDS,
+    LINE,
     LOW_BITS,
     NO_TEXT,
+    RAW,
+    REPLACED,
+    SKIPPED,
+    STRONG,
     STYLED_HIDDEN,
+    TAGS,
+    WITHOUT_END,
+    ascii_sign_kind,
+    decode_reference,
     end_of_comment,
     find_byte,
     find_end_tag,
     hash_name,
+    is_invisible,
+    is_letter,
     is_line_number,
+    is_small_or_digit,
+    is_white_space,
+    is_word_byte,
     read_attributes,
+    sign_kind,
     tag_of,
-)
-from pipelines.algorithms.blocks.tags import BLOCK_LEVEL, KINDS, LINE, RAW, REPLACED, SKIPPED, STRONG, TAGS, WITHOUT_END
+)  # fmt: skip
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 
 # Columns of the table of blocks: first byte and end in the text; element; first word and number of words; characters;
@@ -98,18 +104,10 @@ def segment(*parts: bytes) -> Segments:
     stack, sizes = np.zeros(elements + 1, np.int32), np.zeros(5, np.int64)
     _segment(data, room, stack, sizes)
     block_count, text_bytes, word_count, element_count, token_count = sizes.tolist()
-    return Segments(
-        room.text[:text_bytes],
-        room.blocks[:block_count],
-        room.words[:word_count],
-        room.word_flags[:word_count],
-        room.parents[:element_count],
-        room.tags[:element_count],
-        room.flags[:element_count],
-        room.token_starts[: element_count + 1],
-        room.tokens[:token_count],
-        room.tag_counts,
-    )
+    per_element = [element_count] * 3 + [element_count + 1]
+    used = [text_bytes, block_count, word_count, word_count, *per_element, token_count, len(room.tag_counts)]
+    arrays: list[npt.NDArray[Any]] = [*room]
+    return Segments(*(array[:size] for array, size in zip(arrays, used, strict=True)))
 
 
 @helper
@@ -177,7 +175,10 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
         following = 0
         if byte == 60:  # <
             if html[position + 1] == 33:  # ! begins a comment or the doctype
-                position = end_of_comment(html, position, end)
+                if html[position + 2] == 45 and html[position + 3] == 45:
+                    position = end_of_comment(html, position + 2, end)
+                else:
+                    position = find_byte(html, position, end, 62) + 1
                 continue
             is_end = html[position + 1] == 47
             name, position = hash_name(html, position + (2 if is_end else 1), end)
@@ -221,7 +222,7 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
                     stack[depth] = element
                     depth += 1
                 if kind & RAW:
-                    position = find_end_tag(html, position, end, name)
+                    position = find_end_tag(html, position, end, tag)
             if tag == _A:
                 links += change
             if kind & STRONG:

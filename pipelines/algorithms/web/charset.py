@@ -1,4 +1,7 @@
-"""The character encoding of a web page: byte-order mark, then HTTP header, then meta, then a detector."""
+"""The media type and the character encoding of a web page.
+
+The encoding is that of the byte-order mark, then of the HTTP header, then of meta, then what a detector guesses.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,6 @@ import codecs
 import contextlib
 import dataclasses
 import re
-
-from pipelines.algorithms.web.utf8 import has_controls, valid_size
 
 _BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
@@ -58,6 +59,11 @@ _LABELS = {
     "utf-16-le": "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16 utf-16le",
 }
 _CODEC_OF = {label: codec for codec, labels in _LABELS.items() for label in labels.split()}
+
+# Types of pages: of HTML, and of text that is kept as it is.
+HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
+PLAIN_TYPES = frozenset({"text/plain", "text/markdown", "text/x-markdown"})
+TEXT_TYPES = HTML_TYPES | PLAIN_TYPES
 
 _PRESCAN_BYTES = 4096
 _DETECTOR_BYTES = 1 << 16
@@ -110,6 +116,14 @@ def codec_of_label(label: str) -> str | None:
     return _CODEC_OF.get(label.strip().lower())
 
 
+def media_type(content_type: str | None) -> str:
+    """Return the type in a Content-Type header in lower case, empty without one.
+
+    Some servers send the header twice; the two are then joined by a comma.
+    """
+    return re.split("[;,]", content_type or "", maxsplit=1)[0].strip().lower()
+
+
 def header_charset(content_type: str | None) -> str | None:
     """Return the charset label of a Content-Type header, or None."""
     match = _HEADER_CHARSET.search(content_type or "")
@@ -136,8 +150,7 @@ def decode_page(data: bytes, content_type: str | None = None) -> Decoded | None:
     if decoded is None:
         return None
     utf8 = decoded.utf8
-    if has_controls(utf8):
-        controls = len(utf8) - len(utf8.translate(None, _CONTROL_BYTES))
+    if controls := len(utf8) - len(utf8.translate(None, _CONTROL_BYTES)):
         if controls - utf8.count(b"\f") > _MAX_CONTROLS * len(decoded.text):
             return None
         utf8 = utf8.translate(_CONTROLS_TO_SPACES)
@@ -204,9 +217,10 @@ def _by_detection(data: bytes) -> Decoded | None:
 
 def _decode(data: bytes, codec: str) -> tuple[bytes, float]:
     """Return a text in UTF-8, and the share of its non-ASCII characters that could not be decoded."""
-    if codec == "utf-8" and (size := valid_size(data)) >= 0:
-        return data[:size], 0.0
     # Not final: pages are cut at a size limit, also in the middle of a character.
+    if codec == "utf-8":
+        with contextlib.suppress(UnicodeError):
+            return data[: codecs.utf_8_decode(data, "strict", False)[1]], 0.0
     decoder = codecs.getincrementaldecoder(codec)
     with contextlib.suppress(UnicodeError):
         return _encode(decoder().decode(data)), 0.0

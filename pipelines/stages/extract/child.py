@@ -27,12 +27,12 @@ from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeaders
 
 from pipelines.algorithms.web.declared import read_declared
+from pipelines.algorithms.web.metadata import Metadata, read_metadata
 from pipelines.algorithms.web.text_repair import fix_mojibake, repair_text
 from pipelines.engine.executor import exit_with_parent
 from pipelines.engine.tasks import Item
 from pipelines.errors import WebtextError
 from pipelines.stages.extract.extractors import Blocks, Extracted, Extractor
-from pipelines.stages.extract.metadata import Metadata, read_metadata
 from pipelines.stages.extract.rejection import Rejection, find_rejection
 
 # A larger file is not a page that a person reads, and parsers need many times its size.
@@ -329,7 +329,7 @@ def _extract_html(extractor: Extractor, html: bytes, page: RawPage) -> PageText:
     rejection = find_rejection(extracted.title, text.text, html, page.url, page.requested_url)
     if not text.text:
         return dataclasses.replace(text, rejection=rejection)
-    from pipelines.algorithms.blocks.parsing import parse_html
+    from pipelines.algorithms.blocks.page import parse_html
 
     metadata = read_metadata(extracted.declared or read_declared(parse_html(html)), page.url)
     # dataclasses.astuple copies the values.

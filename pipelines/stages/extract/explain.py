@@ -14,10 +14,10 @@ from pipelines import storage
 from pipelines.algorithms.blocks import network as net
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import NAMES, block_features
+from pipelines.algorithms.blocks.markup import NAMES as TAG_NAMES
 from pipelines.algorithms.blocks.model import BlockModel, Choice, choose_blocks, load_model, output_of
 from pipelines.algorithms.blocks.page import ParsedPage, parse_page
-from pipelines.algorithms.blocks.tags import NAMES as TAG_NAMES
-from pipelines.algorithms.blocks.values import Floats
+from pipelines.algorithms.blocks.text_features import Floats
 from pipelines.algorithms.web.urls import id_of_url, is_url_id
 from pipelines.errors import InputError, UsageError
 from pipelines.records import shards
@@ -25,8 +25,7 @@ from pipelines.records.document_filter import count_words
 from pipelines.stages.extract.child import RawPage, extract_text
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.extractors import MODEL, Extracted, block_text, extractor_of
-from pipelines.stages.extract.pages import SourcePage, read_pages
-from pipelines.stages.extract.sources import FetchedShard, Source
+from pipelines.stages.extract.pages import FetchedShard, Source, SourcePage, read_pages
 from pipelines.stages.extract.stage import drop_reason, open_input
 from pipelines.storage.resources import data_path
 

@@ -12,7 +12,7 @@ import importlib.metadata
 import re
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pipelines import storage
 from pipelines.algorithms.web.text_repair import fix_mojibake
@@ -34,19 +34,9 @@ _RULE = re.compile(r"^:?-{3,}:?$")
 SHOWN_BLOCKS, SHOWN_CHARACTERS = 300, 20_000
 
 
-class Block(NamedTuple):
-    """A block of text of a page, its probability to be wanted, and whether it is kept."""
-
-    text: str
-    probability: float
-    is_kept: bool
-
-
-class Blocks(NamedTuple):
-    """The first blocks of a page in reading order, and how many it has."""
-
-    shown: tuple[Block, ...]
-    total: int
+# The first blocks of a page in reading order: text, probability to be wanted, and whether it is kept. And the number of
+# all its blocks.
+Blocks = tuple[list[tuple[str, float, bool]], int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -128,15 +118,15 @@ def fast_text(html: bytes, url: str | None, content: str = "auto") -> Extracted:
 
 def _first_blocks(segments: Segments, choice: Choice) -> Blocks:
     """Return the blocks of a page up to the size that a report shows."""
-    shown: list[Block] = []
+    shown: list[tuple[str, float, bool]] = []
     left = SHOWN_CHARACTERS
     for number in range(min(len(choice.keep), SHOWN_BLOCKS)):
         text = block_text(segments, number, left)
-        shown.append(Block(text, round(float(choice.shares[number]), 3), bool(choice.keep[number])))
+        shown.append((text, round(float(choice.shares[number]), 3), bool(choice.keep[number])))
         left -= len(text)
         if left <= 0:
             break
-    return Blocks(tuple(shown), len(choice.keep))
+    return shown, len(choice.keep)
 
 
 def block_text(segments: Segments, number: int, characters: int) -> str:

@@ -1,32 +1,169 @@
-"""The pages of a source, in its order; a page that cannot be read carries the problem instead of its bytes."""
+"""The pages of what one task reads: a shard of `webtext fetch`, a WARC from elsewhere, or HTML files.
+
+A page that cannot be read carries the problem instead of its bytes; one that an earlier result knows, its document.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import datetime as dt
+import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
+import pyarrow as pa
 from warcio.exceptions import ArchiveLoadFailed
 
 from pipelines import storage
+from pipelines.algorithms.web.charset import HTML_TYPES, PLAIN_TYPES, media_type
 from pipelines.algorithms.web.urls import id_of_url
+from pipelines.engine.manifest import require_files
 from pipelines.errors import InputError
+from pipelines.records import shards
 from pipelines.records.archives import RECORD_DAMAGE, BoundedArchiveIterator, damaged_archive, read_archive
-from pipelines.records.inputs import InputFile
+from pipelines.records.inputs import InputFile, StageFolder, open_stage
 from pipelines.stages.extract.child import MAX_PAGE_BYTES, PageText, RawPage, too_large
-from pipelines.stages.extract.earlier import EarlierShard, is_current
-from pipelines.stages.extract.sources import FetchedShard, Row, Source, rows_with_links
 from pipelines.storage.compression import open_decompressed
 
+_PAGE_COLUMNS = ["url", "final_url", "outcome", "fetched_at", "warc_file", "warc_offset"]
+_LINK_COLUMNS = ["url", "domain", "score", "submission_ids", "subreddits", "title", "created_utc"]
+# A document's fields that come from its link. Its title may, too: if the link has changed, the page is extracted again.
+_OF_LINK = ("score", "submission_ids", "subreddits", "created_utc")
 _NO_CONTENT = PageText()
-_HTML_TYPES = ("text/html", "application/xhtml+xml")
-_PLAIN_TYPES = ("text/plain", "text/markdown", "text/x-markdown")
 _ENCODING_HEADERS = ("Content-Encoding", "Transfer-Encoding")
 # Crawlers archive the robots.txt of a host next to its pages.
 _ROBOTS_URL = re.compile(r"https?://[^/?#]+/robots\.txt([?#].*)?", re.IGNORECASE | re.DOTALL)
+
+Row = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class FetchedShard:
+    """One shard of `webtext fetch` with its WARC files and, if given, the links.
+
+    `in_order` means that there is one file of links, with the same rows as the shard.
+    """
+
+    folder: str
+    pages: InputFile
+    warcs: tuple[InputFile, ...]
+    links: tuple[InputFile, ...] = ()
+    in_order: bool = False
+
+
+# A shard of a fetch, a WARC from elsewhere, or HTML files as pairs of path and document id.
+Source = FetchedShard | InputFile | tuple[tuple[str, str], ...]
+
+
+def rows_with_links(source: FetchedShard) -> Iterator[tuple[Row, Row | None]]:
+    """Yield the rows of a shard of pages, each with its link, None if the links do not contain its URL.
+
+    Raises InputError if pages that were fetched from these links do not have the same URLs, row by row.
+    """
+    for file in source.links:
+        file.verify()
+    pages = shards.read_rows(source.pages.path, _PAGE_COLUMNS)
+    if not source.in_order:
+        links_by_url = _read_links_by_url(source)
+        yield from ((page, links_by_url.get(page["url"])) for page in pages)
+        return
+    # fetch writes a row for each link, in their order, so neither side has to be in memory.
+    [file] = source.links
+    links = shards.read_rows(file.path, _LINK_COLUMNS)
+    for number, (page, link) in enumerate(itertools.zip_longest(pages, links)):
+        if page is None or link is None or page["url"] != link["url"]:
+            raise InputError(
+                f"{source.pages.path}: row {number} is {_url_of(page)}, but in {file.path} it is {_url_of(link)}; "
+                "one of the two files was changed; restore it, or fetch the links again into another --output"
+            )
+        yield page, link
+
+
+def _url_of(row: Row | None) -> str:
+    return str(row["url"])[:200] if row is not None else "missing"
+
+
+def _read_links_by_url(source: FetchedShard) -> dict[str, Row]:
+    """Return the links of the shard's pages: all links are read, only those of this shard are kept in memory."""
+    if not source.links:
+        return {}
+    pages = shards.read_rows(source.pages.path, ["url", "outcome"])
+    urls = {page["url"] for page in pages if page["outcome"] == "ok"}
+    links: dict[str, Row] = {}
+    for file in source.links:
+        for batch in shards.read_batches(file.path, _LINK_COLUMNS):
+            is_needed = pa.array([url in urls for url in batch.column("url").to_pylist()], pa.bool_())
+            for row in batch.filter(is_needed).to_pylist():
+                links.setdefault(row["url"], row)
+    return links
+
+
+class EarlierShard:
+    """The documents and drops of a shard; `take` them in the order of the pages."""
+
+    def __init__(
+        self, folder: StageFolder, index: int, columns: Sequence[str] | None = None, *, verify: bool = True
+    ) -> None:
+        self.report_path = storage.join(folder.path, shards.shard_name("report", index, "json"))
+        paths = [folder.file(shards.shard_name(noun, index)) for noun in ("documents", "dropped")]
+        if verify:
+            require_files(folder.path, [file.entry for file in paths if file.entry], "extract")
+        self._rows = [_Ahead(shards.read_rows(paths[0].path, [*columns] if columns else None))]
+        self._rows.append(_Ahead(shards.read_rows(paths[1].path)))
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether documents are left to take."""
+        return self._rows[0].row is not None
+
+    def take(self, url: str) -> Row | None:
+        """Return the document, or the drop, of the next page if it has this URL."""
+        return next((rows.take() for rows in self._rows if rows.row and rows.row["url"] == url), None)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether all have been taken."""
+        return not any(rows.row for rows in self._rows)
+
+
+class _Ahead:
+    """An iterator that shows its next row."""
+
+    def __init__(self, rows: Iterator[Row]) -> None:
+        self._rows = rows
+        self.row = next(rows, None)
+
+    def take(self) -> Row | None:
+        row, self.row = self.row, next(self._rows, None)
+        return row
+
+
+def contain_earlier(folder: str, sources: Sequence[Source]) -> bool:
+    """Return whether the shards of a fetch contain all pages of an earlier result, as they were and in its order."""
+    fetched = [source for source in sources if isinstance(source, FetchedShard)]
+    earlier = open_stage(folder, ["extract"])
+    if not len(sources) == len(fetched) == len(earlier.files("documents-", ".parquet")):
+        return False
+    try:
+        return all(_contains(source, earlier, index) for index, source in enumerate(fetched))
+    except InputError:  # a file is damaged
+        return False
+
+
+def _contains(source: FetchedShard, earlier: StageFolder, index: int) -> bool:
+    known = EarlierShard(earlier, index, ["url", "fetched_at"], verify=False)
+    for page in shards.read_rows(source.pages.path, ["url", "outcome", "fetched_at"]):
+        row = known.take(page["url"]) if page["outcome"] == "ok" else None
+        if row and page["fetched_at"] != row.get("fetched_at", page["fetched_at"]):
+            return False
+    return known.is_exhausted
+
+
+def is_current(row: Row, link: Mapping[str, Any] | None) -> bool:
+    """Return whether a document or drop does not depend on what has changed in the link of its page."""
+    return "text" not in row or all(row[name] == (link or {}).get(name) for name in _OF_LINK)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,10 +258,9 @@ def _response(record: Any, url: str | None, requested_url: str | None = None) ->
     # warcio returns what there is of a truncated record.
     if getattr(record.raw_stream, "limit", 0) > 0:
         return _damaged("the record is truncated")
-    # Some servers send the header twice, which is joined by a comma.
-    media_type = re.split("[;,]", content_type or "", maxsplit=1)[0].strip().lower()
-    is_plain = media_type in _PLAIN_TYPES
-    is_html = media_type in _HTML_TYPES if media_type else data[:1024].lstrip().startswith(b"<")
+    kind = media_type(content_type)
+    is_plain = kind in PLAIN_TYPES
+    is_html = kind in HTML_TYPES if kind else data[:1024].lstrip().startswith(b"<")
     if not is_plain and not is_html:
         return PageText(problem="not_html", detail=(content_type or "no Content-Type")[:100])
     encodings = {name: headers.get_header(name) for name in _ENCODING_HEADERS} if headers else {}

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import math
-from collections import Counter
-from collections.abc import Iterable
-from typing import Any
 
 from pipelines import storage
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.stage import TaskResult
 from pipelines.records import shards
+from pipelines.records.tally import Tally, read_tallies
 from pipelines.stages.extract.child import PageText, RawPage
 from pipelines.stages.extract.extractors import SHOWN_BLOCKS, SHOWN_CHARACTERS
 from pipelines.stages.extract.pages import SourcePage
@@ -27,19 +24,13 @@ _CANDIDATES_PER_SAMPLE = 10
 
 
 class PageTally:
-    """What one task contributes: pages by type and outcome, by confidence, and the samples with the smallest hashes."""
+    """What one task contributes: pages by type and outcome, by confidence, and the samples with the lowest hashes."""
 
     def __init__(self, records: int | None, earlier: str | None = None) -> None:
         """Start with the tally in the file `earlier`, of fewer pages, or with none."""
         self._below = min(1.0, _CANDIDATES_PER_SAMPLE * SAMPLES / records) if records else 1.0
-        self._outcomes: Counter[tuple[str, str]] = Counter()
-        self._confidences = [0] * CONFIDENCE_BINS
-        self._samples: list[dict[str, Any]] = []
-        if earlier is not None:
-            tally = storage.read_json(earlier)
-            self._outcomes.update({(kind, reason): count for kind, reason, count in tally["outcomes"]})
-            self._confidences = tally["confidences"]
-            self._samples = [sample for sample in tally["samples"] if sample["order"] < self._below]
+        self._tally = read_tallies([earlier]) if earlier else Tally()
+        self._samples = self._tally.sample("pages", SAMPLES)
 
     def mark(self, page: SourcePage) -> RawPage | PageText:
         """Return the content of a page, marked if its blocks are wanted."""
@@ -49,14 +40,14 @@ class PageTally:
 
     def add(self, page: SourcePage, text: PageText, words: int, reason: str | None) -> None:
         """Count a page, dropped for a reason or kept."""
-        self._outcomes[text.page_type or "", reason or ""] += 1
+        self._tally.counter("outcomes")[f"{text.page_type or ''} {reason or ''}"] += 1
         if text.confidence is not None:
-            self._confidences[max(0, math.ceil(text.confidence * CONFIDENCE_BINS) - 1)] += 1
+            self._tally.counter("confidences")[str(max(0, math.ceil(text.confidence * CONFIDENCE_BINS) - 1))] += 1
         order = _hash(page.id)
         if text.blocks is None or not self._is_candidate(order):
             return
+        shown, total = text.blocks
         sample = {
-            "order": order,
             "id": page.id,
             "url": page.url,
             "title": text.title,
@@ -64,33 +55,30 @@ class PageTally:
             "confidence": text.confidence,
             "reason": reason,
             "words": words,
-            "blocks": text.blocks.shown,
-            "total_blocks": text.blocks.total,
+            "blocks": shown,
+            "total_blocks": total,
         }
-        self._samples = _first([*self._samples, sample])
+        self._samples.add(order, sample)
 
     def write(self, output: str, index: int) -> FileEntry:
         """Write the tally of a task, which `write_report` reads."""
-        outcomes = [[*key, count] for key, count in sorted(self._outcomes.items())]
-        tally = {"outcomes": outcomes, "confidences": self._confidences, "samples": self._samples}
-        return shards.write_file(output, _name(index), json.dumps(tally).encode())
+        return self._tally.write(output, _name(index))
 
     def _is_candidate(self, order: float) -> bool:
-        return order < self._below and (len(self._samples) < SAMPLES or order < self._samples[-1]["order"])
+        return order < self._below and self._samples.accepts(order)
 
 
 def write_report(output: str, extractor: str, tasks: int) -> TaskResult:
     """Write the page from the tallies of all tasks."""
     from pipelines.reports.extract import render_extract_report
 
-    outcomes: Counter[tuple[str, str]] = Counter()
-    confidences = [0] * CONFIDENCE_BINS
-    samples: list[dict[str, Any]] = []
-    for index in range(tasks):
-        tally = storage.read_json(storage.join(output, _name(index)))
-        outcomes.update({(kind, reason): count for kind, reason, count in tally["outcomes"]})
-        confidences = [sum(counts) for counts in zip(confidences, tally["confidences"], strict=True)]
-        samples = _first([*samples, *tally["samples"]])
+    tally = read_tallies([storage.join(output, _name(index)) for index in range(tasks)])
+    outcomes = {}
+    for key, count in tally.counter("outcomes").items():
+        kind, _, reason = key.partition(" ")
+        outcomes[kind, reason] = count
+    confidences = [tally.counter("confidences")[str(number)] for number in range(CONFIDENCE_BINS)]
+    samples = list(tally.sample("pages", SAMPLES))
     page = render_extract_report(extractor, outcomes, confidences, samples, (SHOWN_BLOCKS, SHOWN_CHARACTERS))
     return TaskResult(files=(shards.write_file(output, PAGE, page.encode()),))
 
@@ -102,7 +90,3 @@ def _name(index: int) -> str:
 def _hash(id: str) -> float:
     """Return a number from 0 to 1 that depends on the id alone, not on the order of pages or the number of workers."""
     return int(hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:13], 16) / 16**13
-
-
-def _first(samples: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(samples, key=lambda sample: float(sample["order"]))[:SAMPLES]

@@ -24,14 +24,20 @@ from pipelines.records.drops import Drops
 from pipelines.records.schemas import DOCUMENT_SCHEMA, DROPPED_SCHEMA
 from pipelines.stages.extract.child import Limits, PageReader, PageText
 from pipelines.stages.extract.config import ExtractConfig
-from pipelines.stages.extract.earlier import EarlierShard, contain_earlier
 from pipelines.stages.extract.extractors import extractor_of, extractor_version
-from pipelines.stages.extract.pages import SourcePage, read_pages
+from pipelines.stages.extract.pages import (
+    EarlierShard,
+    FetchedShard,
+    Row,
+    Source,
+    SourcePage,
+    contain_earlier,
+    read_pages,
+)
 from pipelines.stages.extract.report import PAGE, PageTally, write_report
-from pipelines.stages.extract.sources import FetchedShard, Row, Source
 from pipelines.storage.compression import strip_compression
 
-STAGE = Stage("extract", 5, (PAGE, DATA_CARD), grows=("pages", "links"))
+STAGE = Stage("extract", 6, (PAGE, DATA_CARD), grows=("pages", "links"))
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _ARCHIVE_SUFFIXES = (".warc", ".arc")

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
 from warcio.bufferedreaders import ChunkedDataReader
 
 from pipelines import storage
@@ -19,13 +20,12 @@ from pipelines.records import shards
 from pipelines.records.archives import MAX_HEADER_BYTES, RECORD_DAMAGE, BoundedArchiveIterator, is_arc
 from pipelines.records.text_readers import parse_instant
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.content_coding import BodyDecoder, BodyError, content_coding, decode_prefix
-from pipelines.stages.fetch.exchange import Response
+from pipelines.stages.fetch.exchange import BodyDecoder, BodyError, Response, content_coding, decode_prefix
 from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard, read_links
-from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, NOT_IN_SOURCE, Outcome
-from pipelines.stages.fetch.segments import SegmentWriter
-from pipelines.stages.fetch.visit import REDIRECTS, asks_for_no_archive, page_failure
+from pipelines.stages.fetch.outcomes import DETAIL_CHARACTERS, LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REDIRECTS, Outcome
+from pipelines.stages.fetch.segments import ASKED, SEGMENT_SCHEMA, SegmentWriter
+from pipelines.stages.fetch.visit import asks_for_no_archive, page_failure
 from pipelines.stages.fetch.warc import response_record
 
 # Why a link counts as gone: what another request would probably not mend, and no refusal by the site.
@@ -52,13 +52,11 @@ class CaptureError(Exception):
 
 
 class Wanted(NamedTuple):
-    """A link that an archive is asked for, posted at a time, with what it was dropped for and who was asked before."""
+    """A link that an archive is asked for, when it was posted (seconds since 1970), and its outcome so far."""
 
-    link: int
     url: str
     at: int | None
-    detail: str
-    archives: str
+    outcome: Outcome
 
 
 class Capture(NamedTuple):
@@ -81,33 +79,35 @@ def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterato
     files = () if shard.is_list else shard.files  # only links of scrape have a time
     batches = (batch for file in files for batch in shards.read_batches(file.path, ["created_utc"]))
     times = [time for batch in batches for time in batch.column(0).to_pylist()] or [None] * len(links)
-    outcomes = context.latest(shard, links)
-    columns = ("link", "outcome", "detail", "archives", "source")
-    for link, outcome, detail, archives, source in zip(*(outcomes[name].to_pylist() for name in columns), strict=True):
-        reason = outcome.removeprefix("dropped.")
+    for row in context.latest(shard, links).select(SEGMENT_SCHEMA.names).to_pylist():
+        outcome = Outcome(**row)
+        reason = outcome.outcome.removeprefix("dropped.")
         is_wanted = reason in GONE or (
             context.config.archive_for == "all" and reason not in (*NO_REQUEST, "private_address")
         )
-        if ((is_wanted and source == LIVE) or reason == NOT_IN_SOURCE) and token not in (archives or "").split(","):
-            yield Wanted(link, links[link], times[link], detail or "", archives or "")
+        is_asked = token in (outcome.archives or "").split(",")
+        if ((is_wanted and outcome.source == LIVE) or reason == NOT_IN_SOURCE) and not is_asked:
+            yield Wanted(links[outcome.link], times[outcome.link], outcome)
 
 
 def record_answer(
     writer: SegmentWriter, wanted: Wanted, token: str, capture: Capture | None, refused: Mapping[str, int]
 ) -> None:
     """Store the page that an archive has of a link; without one, the link keeps its outcome, with what was refused."""
-    archive = token.partition(":")[0]
-    archives = ",".join(filter(None, (wanted.archives, token)))
+    archive, before = token.partition(":")[0], wanted.outcome
+    archives = ",".join(filter(None, (before.archives, token)))
     if capture is None:
         why = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items())) or "no capture"
         # An archive may have several indexes.
-        parts = dict.fromkeys(filter(None, (*wanted.detail.split("; "), f"{archive}: {why}")))
-        writer.add_asked(wanted.link, archives, "; ".join(parts))
+        parts = dict.fromkeys(filter(None, (*(before.detail or "").split("; "), f"{archive}: {why}")))
+        detail = "; ".join(parts)[:DETAIL_CHARACTERS]
+        asked = msgspec.structs.replace(before, outcome=ASKED, warc_offset=None, archives=archives, detail=detail)
+        writer.add(asked)
         return
     origin = {"WARC-Source-URI": capture.record, "WARC-Source-Archive": token}
     outcome = Outcome(
-        wanted.link,
-        None,
+        before.link,
+        OK,
         capture.url,
         capture.response.status,
         dt.datetime.now(dt.UTC),
@@ -118,7 +118,7 @@ def record_answer(
         captured_days=None if wanted.at is None else round((capture.captured_at.timestamp() - wanted.at) / 86400),
         archives=archives,
     )
-    writer.add_outcome(outcome)
+    writer.add(outcome)
 
 
 def usable_capture(capture: Capture, wanted: Wanted, config: FetchConfig) -> Capture:

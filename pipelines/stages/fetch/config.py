@@ -20,12 +20,14 @@ class FetchConfig:
         (),
         "With --source warc: WARC and ARC files, folders or globs. With --source files: the folder of the files.",
         identity=False,
+        only_with="source=warc|files",
     )
     urls: str | None = option(
         None,
         "With --source files: table with the columns url, file and, if known, fetched_at (CSV, TSV, JSONL, Parquet).",
         identity=False,
         example="urls.csv",
+        only_with="source=files",
     )
     concurrency: int = option(
         32, "Hosts that each worker requests from at the same time.", identity=False, minimum=1, maximum=1024
@@ -84,9 +86,14 @@ class FetchConfig:
         "Archive to ask for pages that are gone, in this order.",
         identity=False,
         choices=("commoncrawl", "wayback"),
+        only_with="source=live",
     )
     archive_for: str = option(
-        "gone", "Links to ask archives for: those that are gone, or all.", identity=False, choices=("gone", "all")
+        "gone",
+        "Links to ask archives for: those that are gone, or all.",
+        identity=False,
+        choices=("gone", "all"),
+        only_with="archive",
     )
     archive_window: int | None = option(
         None,
@@ -94,21 +101,37 @@ class FetchConfig:
         identity=False,
         minimum=0,
         example=365,
+        only_with="archive",
     )
     cc_index: tuple[str, ...] = option(
         (),
         "Common Crawl's index: Parquet files, cluster.idx, or a list such as cc-index-table.paths.gz.",
         identity=False,
+        only_with="archive=commoncrawl",
     )
     cc_records: str = option(
-        "https://data.commoncrawl.org", "Where the WARC files that the index names are.", identity=False
+        "https://data.commoncrawl.org",
+        "Where the WARC files that the index names are.",
+        identity=False,
+        only_with="archive=commoncrawl",
     )
-    wayback_url: str = option("https://web.archive.org", "The Wayback Machine's address.", identity=False)
+    wayback_url: str = option(
+        "https://web.archive.org", "The Wayback Machine's address.", identity=False, only_with="archive=wayback"
+    )
     wayback_rate: float = option(
-        20.0, "Requests per minute to the Wayback Machine.", identity=False, minimum=0.1, maximum=6000
+        20.0,
+        "Requests per minute to the Wayback Machine.",
+        identity=False,
+        minimum=0.1,
+        maximum=6000,
+        only_with="archive=wayback",
     )
     wayback_requests: int = option(
-        10_000, "Most requests to the Wayback Machine in one run.", identity=False, minimum=1
+        10_000,
+        "Most requests to the Wayback Machine in one run.",
+        identity=False,
+        minimum=1,
+        only_with="archive=wayback",
     )
     allow_private_addresses: bool = option(
         False, "Also fetch from private, loopback and other addresses outside the public internet."

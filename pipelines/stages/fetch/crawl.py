@@ -17,15 +17,14 @@ from pipelines import progress, storage
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.errors import WebtextError
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.content_coding import ACCEPT_ENCODING
-from pipelines.stages.fetch.exchange import Exchange
+from pipelines.stages.fetch.exchange import ACCEPT_ENCODING, Exchange
 from pipelines.stages.fetch.hosts import Host, HostQueues
-from pipelines.stages.fetch.outcomes import Failure, Outcome
-from pipelines.stages.fetch.report import remove_activity, write_activity
+from pipelines.stages.fetch.outcomes import OK, Failure, Outcome, dropped
+from pipelines.stages.fetch.report import ACTIVITY, write_activity
 from pipelines.stages.fetch.request_urls import BadUrlError, request_url, robots_url, url_origin
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.transport import Client
-from pipelines.stages.fetch.visit import Disallowed, End, Redirect, Retry, Step, Threads, Visit, run_step
+from pipelines.stages.fetch.visit import Step, Threads, Visit, run_step
 
 _TICK_S = 0.25
 
@@ -119,7 +118,7 @@ class _Crawl:
             if failure is None:
                 positions.setdefault(url_origin(wire_url), []).append(link)
             else:
-                self._record(Outcome(link, failure, final_url=None, status=None, fetched_at=dt.datetime.now(dt.UTC)))
+                self._record(dropped(link, failure))
         return positions
 
     def run(self, threads: Threads) -> None:
@@ -138,7 +137,7 @@ class _Crawl:
             self._segments.flush_if_due()
             self._show_activity()
         self._record_unreached()
-        remove_activity(self._segments.folder)
+        storage.remove(self._segments.folder + ACTIVITY)
 
     def _show_activity(self) -> None:
         """Every few seconds, write what is being done, and look whether the user asks for an end."""
@@ -184,46 +183,42 @@ class _Crawl:
         offset = self._segments.append(step.records) if step.records else None
         if step.exchange.reached:
             self._record_unreached()
-        visit, following = step.visit, step.next
-        if isinstance(following, Disallowed):
-            self._fail(visit, following.failure, None)
+        visit = step.visit
+        if step.is_disallowed:
+            assert step.failure is not None
+            self._fail(visit, step.failure, None)
             self._queues.release(host, host.ready_at)  # nothing was requested, so there is no delay
             return
         max_wait_s = self._config.max_wait
         delay_s = max(host.delay_s, min(step.exchange.requested_wait_s, max_wait_s))
         host.adapt(_is_overloaded(step.exchange), max_wait_s)
-        if isinstance(following, Retry):
-            delay_s = max(delay_s, min(following.delay_s, max_wait_s))
+        if step.retry_s is not None:
+            delay_s = max(delay_s, min(step.retry_s, max_wait_s))
             visit.failures += 1
             visit.elapsed_s = 0.0
             host.add(visit)
-        elif isinstance(following, Redirect):
+        elif step.redirect is not None:
             visit.history.append(visit.url)
-            visit.url = following.url
+            visit.url = step.redirect
             target = self._queues.get(url_origin(visit.url))
             target.add(visit)
             if target is not host:
                 self._queues.enqueue(target)
-        elif visit.robots_of is not None:
-            self._apply_rules(following, self._queues.get(visit.robots_of))
+        elif step.rules is not None and visit.robots_of is not None:
+            owner = self._queues.get(visit.robots_of)
+            owner.delay_s = max(self._config.per_host_delay, min(step.rules.crawl_delay_s, max_wait_s))
+            self._queues.set_rules(owner, step.rules)
         else:
-            self._end(host, step, following, offset)
+            self._end(host, step, offset)
         self._queues.release(host, time.monotonic() + max(delay_s, host.delay_s + host.pause_s))
 
-    def _apply_rules(self, end: End, host: Host) -> None:
-        assert end.rules is not None
-        self._queues.set_rules(host, end.rules)
-        crawl_delay_s = min(end.rules.crawl_delay_s, self._config.max_wait)
-        host.delay_s = max(self._config.per_host_delay, crawl_delay_s)
-        self._queues.enqueue(host)
-
-    def _end(self, host: Host, step: Step, end: End, offset: int | None) -> None:
-        failure, visit, exchange = end.failure, step.visit, step.exchange
+    def _end(self, host: Host, step: Step, offset: int | None) -> None:
+        failure, visit, exchange = step.failure, step.visit, step.exchange
         if failure is None:
             host.failures = 0
             assert exchange.response is not None
             size = exchange.response.decoded_bytes
-            self._record(Outcome(_link_of(visit), None, visit.url, exchange.status, exchange.started_at, size, offset))
+            self._record(Outcome(visit.link, OK, visit.url, exchange.status, exchange.started_at, size, offset))
             return
         count = _TIMEOUT_FAILURES if failure.reason == "timeout" else 1
         host.failures = host.failures + count if failure.reason in _HOST_FAILURES else 0
@@ -234,7 +229,7 @@ class _Crawl:
 
     def _fail(self, visit: Visit, failure: Failure, status: int | None, at: dt.datetime | None = None) -> None:
         """Record a failure; defer it while the local network may be its cause."""
-        outcome = Outcome(_link_of(visit), failure, visit.url, status=status, fetched_at=at or dt.datetime.now(dt.UTC))
+        outcome = dropped(visit.link, failure, visit.url, status, at)
         if status is not None or failure.reason not in UNREACHED:
             self._record(outcome)
             return
@@ -256,17 +251,12 @@ class _Crawl:
 
     def _record(self, outcome: Outcome) -> None:
         self.open -= 1
-        self._outcomes[outcome.name.removeprefix("dropped.")] += 1
+        self._outcomes[outcome.outcome.removeprefix("dropped.")] += 1
         self._page_bytes += outcome.bytes
-        self._segments.add_outcome(outcome)
+        self._segments.add(outcome)
         progress.advance(1)
 
 
 def _is_overloaded(exchange: Exchange) -> bool:
     """Return whether an answer, or its lack, may mean that the host has too many requests."""
     return exchange.status in (429, 503) or (exchange.failure is not None and exchange.failure.reason == "timeout")
-
-
-def _link_of(visit: Visit) -> int:
-    assert visit.link is not None
-    return visit.link

@@ -141,13 +141,14 @@ class HostQueues:
                 self._forget_rules(idle)
 
     def set_rules(self, host: Host, rules: RobotsRules) -> None:
-        """Set the rules that a host has been waiting for; forget the oldest rules of other hosts above the limit."""
+        """Set the rules that a host has been waiting for, and queue it; above the limit, forget the oldest."""
         self._forget_rules(host)
         host.rules, host.awaits_rules = rules, False
         self._with_rules[host.origin] = host
         self._rules_bytes += len(rules.lines)
         while self._rules_bytes > _MAX_RULES_BYTES and len(self._with_rules) > 1:
             self._forget_rules(next(iter(self._with_rules.values())))
+        self.enqueue(host)
 
     def _forget_rules(self, host: Host) -> None:
         if self._with_rules.pop(host.origin, None) is not None and host.rules is not None:

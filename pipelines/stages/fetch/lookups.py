@@ -1,25 +1,32 @@
 """Lookups of links in the index of an archive: a join for all links at once, then one read per page.
 
-Redirects are looked up again, so that they are followed within the archive.
+An index is sorted by key, in blocks whose first and last key are known without reading them, as are the links. One pass
+over it serves any number of links. Redirects are looked up again, so that they are followed within the archive.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from pipelines import progress, storage
+from pipelines.algorithms.web.charset import TEXT_TYPES
 from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError
 from pipelines.records import shards
-from pipelines.records.buckets import read_bucket
-from pipelines.stages.fetch.archive_index import CAPTURE_SCHEMA, IndexPart, join_index, write_wanted
+from pipelines.records.buckets import read_bucket, write_buckets
+from pipelines.records.schemas import INSTANT
 from pipelines.stages.fetch.captures import (
     Capture,
     CaptureError,
@@ -32,9 +39,9 @@ from pipelines.stages.fetch.captures import (
 from pipelines.stages.fetch.crawl import check_stop_file
 from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard
+from pipelines.stages.fetch.outcomes import REDIRECTS
 from pipelines.stages.fetch.request_urls import BadUrlError, redirect_url
 from pipelines.stages.fetch.segments import SegmentWriter
-from pipelines.stages.fetch.visit import REDIRECTS
 
 _THREADS = 16
 _CHECKED_FILES = 10
@@ -42,6 +49,127 @@ _CHECKED_FILES = 10
 _LINKS = 20_000
 # As many pages as these threads read ahead of what is stored.
 _READ_AHEAD = 64
+
+# A link that an archive is asked for, sorted by `key`; `at` is when it was posted (seconds since 1970). If an archived
+# page redirected to a `target`, the key is that of the target.
+WANTED_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("shard", pa.int32(), nullable=False),
+        pa.field("link", pa.int32(), nullable=False),
+        pa.field("at", pa.int64()),
+        pa.field("target", pa.string()),
+    ]
+)
+# Small, so that few rows outside the keys of some blocks are read.
+_WANTED_ROWS = 4096
+CAPTURE_SCHEMA = pa.schema(
+    [
+        pa.field("link", pa.int32(), nullable=False),
+        pa.field("url", pa.string(), nullable=False),
+        pa.field("captured_at", INSTANT, nullable=False),
+        pa.field("status", pa.int32(), nullable=False),
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("length", pa.int64(), nullable=False),
+    ]
+)
+# The rows that are read from an index.
+ROW_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string()),
+        *(pa.field(field.name, field.type) for field in list(CAPTURE_SCHEMA)[1:]),
+        pa.field("mime", pa.string()),
+    ]
+)
+# Of a page that was captured thousands of times, the nearest captures are enough; pages of several URLs have one key.
+_CAPTURES_PER_URL = 8
+
+
+class Block(NamedTuple):
+    """Rows of an index from the key `first` to `last` or before; `read` returns those with some keys (`ROW_SCHEMA`)."""
+
+    first: str
+    last: str
+    read: Callable[[pa.Array], pa.Table]
+
+
+class IndexPart(NamedTuple):
+    """The part of an index that one task joins with the links; its blocks can be read while they are open."""
+
+    name: str
+    open_blocks: Callable[[], AbstractContextManager[Sequence[Block]]]
+
+
+class IndexJoin(NamedTuple):
+    """What the tasks of a join share: where they write, the files of `write_wanted`, and the longest time between a
+    link and its captures.
+    """
+
+    output: str
+    prefix: str
+    wanted: Sequence[str]
+    window_days: int | None
+
+
+def write_wanted(output: str, name: str, links: Sequence[tuple[str, int, int, int | None, str | None]]) -> TaskResult:
+    """Write the links of a shard to ask for, as rows of `WANTED_SCHEMA`, as a work file."""
+    rows = [dict(zip(WANTED_SCHEMA.names, link, strict=True)) for link in sorted(links, key=lambda link: link[:3])]
+    with storage.atomic_write(storage.join(output, name), durable=False) as stream:
+        pq.write_table(pa.Table.from_pylist(rows, WANTED_SCHEMA), stream, row_group_size=_WANTED_ROWS)
+    return TaskResult(files=(FileEntry(name, stream.size_bytes, stream.checksum),))
+
+
+def join_index(part: IndexPart, join: IndexJoin) -> TaskResult:
+    """Write the captures of wanted links in a part of an index as a work file with a bucket per shard.
+
+    Only the links between the keys of the part are in memory. Blocks between whose keys no link lies are not read.
+    """
+    name = f"{join.prefix}{part.name}"
+    with part.open_blocks() as blocks, write_buckets(storage.join(join.output, name), CAPTURE_SCHEMA) as written:
+        first, last = (
+            min((block.first for block in blocks), default=""),
+            max((block.last for block in blocks), default=""),
+        )
+        between = (pc.field("key") >= first) & (pc.field("key") <= last)
+        links = pa.concat_tables(_read_wanted(path, between) for path in join.wanted).sort_by("key").combine_chunks()
+        keys = links["key"]
+        for block in blocks:
+            start = bisect_left(keys, block.first, key=_text)
+            end = bisect_right(keys, block.last, start, key=_text)
+            if end > start and (rows := block.read(keys[start:end].combine_chunks())).num_rows:
+                captures = rows.join(links.slice(start, end - start), "key", join_type="inner", use_threads=False)
+                for batch in _useful(captures, join.window_days).combine_chunks().to_batches():
+                    columns = batch.select(CAPTURE_SCHEMA.names).cast(CAPTURE_SCHEMA)
+                    written.writer.write(columns, batch["shard"].to_numpy())
+    progress.advance(1)
+    return TaskResult(files=(written.entry(name),))
+
+
+def _read_wanted(path: str, between: pc.Expression) -> pa.Table:
+    with shards.open_stream(path) as stream, shards.damage_reported(path):
+        return pq.read_table(stream, columns=["key", "shard", "link", "at"], filters=between, use_threads=False)
+
+
+def _text(key: pa.StringScalar) -> str:
+    return str(key.as_py())
+
+
+def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:
+    """Return pages and redirects, of each link and URL the nearest in time; without a time of the link, the latest."""
+    status = captures["status"]
+    is_page = pc.and_(pc.equal(status, 200), pc.is_in(captures["mime"], value_set=pa.array(sorted(TEXT_TYPES))))
+    captures = captures.filter(pc.or_(is_page, pc.is_in(status, value_set=pa.array(sorted(REDIRECTS), status.type))))
+    seconds = captures["captured_at"].cast(pa.timestamp("s"), safe=False).cast(pa.int64())
+    distance = pc.coalesce(pc.abs(pc.subtract(seconds, captures["at"])), pc.negate(seconds)).to_numpy()
+    link, shard = captures["link"].to_numpy(), captures["shard"].to_numpy()
+    url = captures["url"].combine_chunks().dictionary_encode().indices.to_numpy()
+    order = np.lexsort((distance, captures["status"].to_numpy() != 200, url, link, shard))
+    if window_days is not None:
+        order = order[~(distance[order] > window_days * 86400)]
+    starts = np.flatnonzero(sum(np.diff(column[order], prepend=-1) != 0 for column in (url, link, shard)))
+    rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+    return captures.take(pa.array(order[rank < _CAPTURES_PER_URL]))
 
 
 class Lookup(NamedTuple):
@@ -82,10 +210,9 @@ def look_up(
         wanted = [storage.join(run.output, lookup.wanted(shard)) for shard in link_shards]
         if not any(storage.map_files(_rows, wanted, are_local=storage.are_local(wanted))):
             return
-        prefix = f"{WORK}/{lookup.phase}-"
-        join = (run.output, prefix, wanted, context.config.archive_window)
+        join = IndexJoin(run.output, f"{WORK}/{lookup.phase}-", wanted, context.config.archive_window)
         run.map(join_index, index, join, phase=f"{lookup.phase}-index", work=True, total=len(index), unit="index files")
-        files = [storage.join(run.output, f"{prefix}{part.name}") for part in index]
+        files = [storage.join(run.output, f"{join.prefix}{part.name}") for part in index]
         if lookup.folder:
             _check_folder(lookup.folder, files, len(link_shards))
         run.map(_store_pages, link_shards, (context, lookup, files), phase=f"{lookup.phase}-pages", work=True)
@@ -111,8 +238,8 @@ def _rows(path: str) -> int:
 
 def _find_wanted(shard: LinkShard, context: tuple[FetchContext, Lookup]) -> TaskResult:
     fetch, lookup = context
-    wanted = wanted_links(fetch, shard, lookup.token)
-    keyed = [(key, one.link, one.at, None) for one in wanted if (key := lookup.key(one.url))]
+    links = wanted_links(fetch, shard, lookup.token)
+    keyed = [(key, shard.index, link.outcome.link, link.at, None) for link in links if (key := lookup.key(link.url))]
     return write_wanted(fetch.output, lookup.wanted(shard), keyed)
 
 
@@ -121,9 +248,10 @@ def _store_pages(shard: LinkShard, context: tuple[FetchContext, Lookup, list[str
     fetch, lookup, files = context
     path = storage.join(fetch.output, lookup.wanted(shard))
     targets = {row["link"]: row["target"] for row in shards.read_rows(path)}
-    wanted = {one.link: one for one in wanted_links(fetch, shard, lookup.token) if one.link in targets}
+    wanted = {link.outcome.link: link for link in wanted_links(fetch, shard, lookup.token)}
+    wanted = {number: link for number, link in wanted.items() if number in targets}
     captures = pa.Table.from_batches(read_bucket(files, CAPTURE_SCHEMA, shard.index), CAPTURE_SCHEMA)
-    redirects: list[tuple[str, int, int | None, str | None]] = []
+    redirects: list[tuple[str, int, int, int | None, str | None]] = []
     counts: Counter[str] = Counter()
     with SegmentWriter(fetch.segments_folder(shard)) as writer, ThreadPoolExecutor(_THREADS) as threads:
         for part in _parts(list(wanted), captures):
@@ -133,7 +261,7 @@ def _store_pages(shard: LinkShard, context: tuple[FetchContext, Lookup, list[str
             for (link, _), (capture, target, refused) in zip(part, pages, strict=True):
                 counts.update(refused)
                 if target is not None and lookup.number + 1 < lookup.limit and (key := lookup.key(target.url)):
-                    redirects.append((key, link, int(target.captured_at.timestamp()), target.url))
+                    redirects.append((key, shard.index, link, int(target.captured_at.timestamp()), target.url))
                 else:
                     record_answer(writer, wanted[link], lookup.token, capture, refused)
                 progress.advance(1)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 
+import msgspec
+
 OK = "ok"
 LIVE = "live"
 NOT_IN_SOURCE = "not_in_source"
+
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 # The set is closed so that counts of different runs are comparable; the exact status is in the column `status`, the
 # exact error in `detail` of dropped-N.parquet.
@@ -43,7 +47,8 @@ REASONS = {
 # Links are dropped for these reasons without a request, which depends on other links.
 NO_REQUEST = frozenset({"bad_url", "duplicate_url", "domain_limit"})
 
-_MAX_DETAIL_CHARACTERS = 500
+# The detail of a failure can quote text of any length that a server sent.
+DETAIL_CHARACTERS = 300
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,16 +60,15 @@ class Failure:
     retryable: bool = False
 
     def __post_init__(self) -> None:
-        """Shorten the detail, which can quote a header of 64 KiB."""
-        object.__setattr__(self, "detail", self.detail[:_MAX_DETAIL_CHARACTERS])
+        """Shorten the detail."""
+        object.__setattr__(self, "detail", self.detail[:DETAIL_CHARACTERS])
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The outcome of the link at a position in its shard; `warc_offset` is relative to the segment being written."""
 
     link: int
-    failure: Failure | None
+    outcome: str
     final_url: str | None
     status: int | None
     fetched_at: dt.datetime
@@ -76,22 +80,30 @@ class Outcome:
     captured_days: int | None = None
     # The archives that were asked so far.
     archives: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The value of the column `outcome`."""
-        if self.failure is None:
-            return OK
-        assert self.failure.reason in REASONS, self.failure.reason
-        return f"dropped.{self.failure.reason}"
+    detail: str | None = None
 
 
-def status_reason(status: int) -> str:
-    """Return the drop reason for a status other than success."""
+def dropped(
+    link: int,
+    failure: Failure,
+    final_url: str | None = None,
+    status: int | None = None,
+    fetched_at: dt.datetime | None = None,
+    source: str = LIVE,
+) -> Outcome:
+    """Return the outcome of a link whose page could not be fetched, by default now."""
+    assert failure.reason in REASONS, failure.reason
+    at = fetched_at or dt.datetime.now(dt.UTC)
+    return Outcome(link, f"dropped.{failure.reason}", final_url, status, at, source=source, detail=failure.detail)
+
+
+def status_failure(status: int) -> Failure:
+    """Return the failure of a page with a status other than success."""
+    reason = {4: "http_client_error", 5: "http_server_error"}.get(status // 100, "http_unexpected")
     if status in (404, 410):
-        return "http_not_found"
-    if status in (401, 402, 403, 407, 451):
-        return "http_forbidden"
-    if status == 429:
-        return "http_rate_limited"
-    return {4: "http_client_error", 5: "http_server_error"}.get(status // 100, "http_unexpected")
+        reason = "http_not_found"
+    elif status in (401, 402, 403, 407, 451):
+        reason = "http_forbidden"
+    elif status == 429:
+        reason = "http_rate_limited"
+    return Failure(reason, f"status {status}")

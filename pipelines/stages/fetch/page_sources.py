@@ -30,24 +30,21 @@ from pipelines.records.archives import has_members, read_archive
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.text_readers import parse_instant
 from pipelines.records.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES, BadRow, MissingColumnError, read_urls
-from pipelines.stages.fetch.archive_index import ROW_SCHEMA, Block, IndexPart
 from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import classify_links
 from pipelines.stages.fetch.exchange import Response
 from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard
-from pipelines.stages.fetch.lookups import Lookup, look_up
-from pipelines.stages.fetch.outcomes import LIVE, NOT_IN_SOURCE, Failure, Outcome
+from pipelines.stages.fetch.lookups import ROW_SCHEMA, Block, IndexPart, Lookup, look_up
+from pipelines.stages.fetch.outcomes import LIVE, NOT_IN_SOURCE, REDIRECTS, Failure, dropped
 from pipelines.stages.fetch.segments import SegmentWriter
-from pipelines.stages.fetch.visit import REDIRECTS, page_failure
+from pipelines.stages.fetch.visit import page_failure
 from pipelines.storage.compression import open_decompressed, strip_compression
 
 _BATCH_ROWS = 4096
-# The index has 1, 16 or 256 buckets, by the size of the input.
+# The index has 1, 16 or 256 buckets, by the size of the files and the links: a task joins those of one bucket.
 _BUCKET_BYTES = 256 << 20
-# The files of an index that are in memory at a time, one bucket of each.
-_INDEX_FILES = 16
 _TEXT_TYPES = {".txt": "text/plain", ".md": "text/markdown", ".xhtml": "application/xhtml+xml"}
 _NAMED = 5
 
@@ -60,17 +57,13 @@ class PageSource(NamedTuple):
 
 
 def open_source(config: FetchConfig) -> PageSource | None:
-    """Return the files to take pages from, None for the web; raise UsageError for options that do not fit."""
+    """Return the files to take pages from, None for the web; raise UsageError for options that are missing."""
     kind, table = config.source, config.urls
     if kind == LIVE:
-        if config.pages or table:
-            raise UsageError("--pages and --urls have no effect without --source warc or --source files")
         return None
-    if config.archive:
-        raise UsageError(f"--source {kind} requests nothing, but --archive does; omit one of them")
     if kind == "warc":
-        if not config.pages or table:
-            raise UsageError("--source warc: needs --pages, WARC or ARC files, and no --urls")
+        if not config.pages:
+            raise UsageError("--source warc: needs --pages, WARC or ARC files")
         files = inputs.expand_paths(config.pages, (".warc", ".arc"))
         names = storage.names_below_common_folder(files)
         return PageSource(files, inputs.fingerprint_files(files, names))
@@ -92,7 +85,7 @@ def record_absent(links: Sequence[str], done: bytearray, config: FetchConfig, wr
     for link, _, failure in classify_links(links, config.max_pages_per_domain):
         if not done[link]:
             absent = failure or Failure(NOT_IN_SOURCE, "")
-            writer.add_outcome(Outcome(link, absent, None, None, now, source=config.source))
+            writer.add(dropped(link, absent, fetched_at=now, source=config.source))
             writer.flush_if_due()
             progress.advance(1)
 
@@ -103,6 +96,7 @@ def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
     table = context.config.urls
     files = [table] if table else source.files
     size_bytes = sum(storage.map_files(storage.size_bytes, files, are_local=storage.are_local(files)))
+    size_bytes += sum({file.path: file.size_bytes for shard in link_shards for file in shard.files}.values())
     digits = (size_bytes >= _BUCKET_BYTES) + (size_bytes >= _BUCKET_BYTES << 8)
     phase = f"{token.replace(':', '-')}-source"
     read: Callable[[FetchContext, dict[str, Any]], Capture]
@@ -111,14 +105,14 @@ def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
         run.once(phase, lambda: _index_files(run, table, context.config.pages[0], source.files, digits), work=True)
     else:
         read = functools.partial(_read_record, files)
-        task, archives = (context, digits), list(enumerate(files))
+        task = context, files, digits
         run.map(
-            _index_archive, archives, task, name=_archive_name, phase=phase, work=True, total=len(files), unit="files"
+            _index_archive, range(len(files)), task, name=str, phase=phase, work=True, total=len(files), unit="files"
         )
-    prefixes = ["".join(prefix) for prefix in itertools.product("0123456789abcdef", repeat=digits)]
+    paths = [storage.join(run.output, _index_file(number)) for number in range(len(files))]
     index = [
-        IndexPart(f"index-{prefix or 'all'}", functools.partial(_open_bucket, run.output, len(files), prefix))
-        for prefix in prefixes
+        IndexPart(f"index-{bucket}", functools.partial(_open_bucket, paths, bucket, digits))
+        for bucket in range(16**digits)
     ]
     look_up(run, link_shards, context, Lookup(token, _key, read, 1 + context.config.max_redirects), index)
 
@@ -131,18 +125,13 @@ def _index_file(number: int) -> str:
     return f"{WORK}/source-{number:05d}"
 
 
-def _archive_name(archive: tuple[int, str]) -> str:
-    return f"source-{archive[0]:05d}"
-
-
-def _index_archive(archive: tuple[int, str], context: tuple[FetchContext, int]) -> TaskResult:
+def _index_archive(number: int, context: tuple[FetchContext, Sequence[str], int]) -> TaskResult:
     """Write the position of each page and redirect in a WARC or ARC file.
 
     If its records cannot be read one by one, these are copied to a WARC file whose records can.
     """
-    number, path = archive
-    fetch, digits = context
-    index_file = _index_file(number)
+    fetch, files, digits = context
+    path, index_file = files[number], _index_file(number)
     copy_file = f"{index_file}.warc.gz"
     counts = Counter[str]()
     with contextlib.ExitStack() as stack:
@@ -172,11 +161,10 @@ def _index_archive(archive: tuple[int, str], context: tuple[FetchContext, int]) 
                     counts["source_pages"] += not is_redirect
                     yield _key(capture.url), capture.url, capture.captured_at, status, *place, "text/html"
 
-        files = [_write_index(fetch.output, index_file, rows(), digits)]
+        index = _write_index(fetch.output, index_file, rows(), digits)
     progress.advance(1)
-    if copy is not None:
-        files.append(FileEntry(copy_file, copy.size_bytes, copy.checksum))
-    return TaskResult(counts=counts, files=tuple(files))
+    copies = () if copy is None else (FileEntry(copy_file, copy.size_bytes, copy.checksum),)
+    return TaskResult(counts=counts, files=(index, *copies))
 
 
 def _write_index(folder: str, name: str, rows: Iterator[tuple[Any, ...]], digits: int) -> FileEntry:
@@ -233,20 +221,15 @@ def _or_none(cells: Iterator[str | BadRow | None]) -> Iterator[str | BadRow | No
         yield from itertools.repeat(None)
 
 
-def _open_bucket(folder: str, count: int, prefix: str) -> AbstractContextManager[list[Block]]:
-    """Return the block of the rows in all index files, of `count`, whose keys begin with a prefix."""
-    read = functools.partial(_read_bucket, folder, count, int(prefix or "0", 16))
-    return nullcontext([Block(prefix, f"{prefix}~", read)])  # ~ is after all digits
+def _open_bucket(paths: Sequence[str], bucket: int, digits: int) -> AbstractContextManager[list[Block]]:
+    """Return the block of the rows in all index files whose keys begin with the digits of a bucket."""
 
-
-def _read_bucket(folder: str, count: int, bucket: int, keys: pa.StringArray) -> pa.Table:
-    """See `Block`."""
-    batches = [ROW_SCHEMA.empty_table()]
-    for start in range(0, count, _INDEX_FILES):
-        paths = [storage.join(folder, _index_file(number)) for number in range(count)[start : start + _INDEX_FILES]]
+    def read(keys: pa.Array) -> pa.Table:
         rows = pa.Table.from_batches(read_bucket(paths, ROW_SCHEMA, bucket), ROW_SCHEMA)
-        batches.append(rows.filter(pc.is_in(rows["key"], value_set=keys)))
-    return pa.concat_tables(batches)
+        return rows.filter(pc.is_in(rows["key"], value_set=keys))
+
+    prefix = f"{bucket:0{digits}x}" if digits else ""
+    return nullcontext([Block(prefix, f"{prefix}~", read)])  # ~ is after all digits
 
 
 def _read_record(files: Sequence[str], fetch: FetchContext, row: dict[str, Any]) -> Capture:

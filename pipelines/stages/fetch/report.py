@@ -1,4 +1,4 @@
-"""What a fetch shows of itself: its activity while it runs, and `report.html` in the end."""
+"""What a fetch shows: its activity while it runs, and `report.html` at the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -18,12 +17,13 @@ from pipelines.engine.run import TaskResult
 from pipelines.errors import InputError
 from pipelines.format import format_bytes
 from pipelines.records import shards
+from pipelines.records.tally import Tally, read_tallies
 from pipelines.stages.fetch.outcomes import LIVE, OK
 
 PAGE, TABLES = "report.html", "report.json"
 _DOMAINS = 20
 _SHOWN_HOSTS = 3
-_ACTIVITY = ".activity.json"
+ACTIVITY = ".activity.json"
 # An older file is of a process that was killed.
 _CURRENT_S = 60.0
 
@@ -33,13 +33,8 @@ def write_activity(
 ) -> None:
     """Write what a shard is doing: outcomes so far, open hosts, and for how long the slowest requests have lasted."""
     activity = {"at": time.time(), "outcomes": outcomes, "bytes": page_bytes, "hosts": hosts, "slowest": slowest}
-    with storage.atomic_write(folder + _ACTIVITY, durable=False) as stream:
+    with storage.atomic_write(folder + ACTIVITY, durable=False) as stream:
         stream.write(json.dumps(activity).encode())
-
-
-def remove_activity(folder: str) -> None:
-    """Remove what `write_activity` wrote."""
-    storage.remove(folder + _ACTIVITY)
 
 
 def describe_activity(output: str) -> str | None:
@@ -49,7 +44,7 @@ def describe_activity(output: str) -> str | None:
     slowest: list[tuple[float, str]] = []
     for work in (storage.join(output, NEXT, WORK), storage.join(output, WORK)):
         for name in storage.list_folder(work):
-            if not name.endswith(_ACTIVITY):
+            if not name.endswith(ACTIVITY):
                 continue
             try:
                 activity = storage.read_json(storage.join(work, name))
@@ -70,43 +65,39 @@ def describe_activity(output: str) -> str | None:
 
 def write_tally(output: str, index: int, outcomes: pa.Table) -> FileEntry:
     """Write what the report needs of the outcomes of a shard, which has all links of their domains."""
-    names, links, drops = Counter[str](), Counter[str](), dict[str, Counter[str]]()
-    minutes: dict[int, Counter[str]] = {}
+    tally, links, drops = Tally(), Counter[str](), dict[str, Counter[str]]()
     columns = ("outcome", "status", "url", "source", "fetched_at")
     for batch in outcomes.select(columns).to_batches(max_chunksize=1 << 16):
         for outcome, status, url, source, at in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
             name = outcome.removeprefix("dropped.") if outcome != OK or source == LIVE else source
-            names[f"{name} {'' if status is None else status}"] += 1
-            minutes.setdefault(int(at.timestamp() // 60), Counter())[OK if outcome == OK else "dropped"] += 1
+            tally.counter("outcomes")[f"{name} {status or 0}"] += 1
+            tally.counter(f"{OK if outcome == OK else 'dropped'} by minute")[str(int(at.timestamp() // 60))] += 1
             domain = registered_domain(url) or ""
             links[domain] += 1
             if outcome != OK:
                 drops.setdefault(domain, Counter())[name] += 1
-    most = sorted(drops, key=lambda domain: (-drops[domain].total(), domain))[:_DOMAINS]
-    domains = [[domain, links[domain], drops[domain].total(), drops[domain].most_common(1)[0][0]] for domain in most]
-    tally = {"outcomes": names, "minutes": minutes, "domains": domains}
-    return shards.write_file(output, shards.shard_name("report", index, "json"), json.dumps(tally).encode())
+    domains = tally.sample("domains", _DOMAINS)
+    for domain, reasons in drops.items():
+        row = [domain, links[domain], reasons.total(), reasons.most_common(1)[0][0]]
+        domains.add([-reasons.total(), domain], row)
+    return tally.write(output, shards.shard_name("report", index, "json"))
 
 
 def write_report(output: str, indexes: Sequence[int]) -> TaskResult:
     """Write the report from the tallies of all shards, as a page and as tables."""
     from pipelines.reports.fetch import render_fetch_report
 
-    outcomes: Counter[str] = Counter()
-    minutes: dict[int, Counter[str]] = {}
-    domains: list[Any] = []
-    for index in indexes:
-        tally = storage.read_json(storage.join(output, shards.shard_name("report", index, "json")))
-        outcomes.update(tally["outcomes"])
-        for minute, counts in tally["minutes"].items():
-            minutes.setdefault(int(minute), Counter()).update(counts)
-        domains = sorted([*domains, *tally["domains"]], key=lambda row: (-row[2], row[0]))[:_DOMAINS]
-    rows = []
-    for key, count in sorted(outcomes.items()):
+    tally = read_tallies([storage.join(output, shards.shard_name("report", index, "json")) for index in indexes])
+    outcomes = []
+    for key, count in tally.counter("outcomes").items():
         name, _, status = key.partition(" ")
-        rows.append((name, int(status or 0), count))
-    tables = {"outcomes": rows, "domains": domains}
-    page = render_fetch_report(rows, minutes, domains)
+        outcomes.append((name, int(status), count))
+    tables = {"outcomes": sorted(outcomes), "domains": list(tally.sample("domains", _DOMAINS))}
+    minutes = {
+        name: {int(minute): count for minute, count in tally.counter(f"{name} by minute").items()}
+        for name in (OK, "dropped")
+    }
+    page = render_fetch_report(tables["outcomes"], minutes, tables["domains"])
     files = [shards.write_file(output, PAGE, page.encode())]
     return TaskResult(files=(*files, shards.write_file(output, TABLES, json.dumps(tables).encode())))
 

@@ -8,8 +8,7 @@ import re
 
 from protego import Protego
 
-from pipelines.stages.fetch.content_coding import decode_prefix
-from pipelines.stages.fetch.exchange import Response
+from pipelines.stages.fetch.exchange import Response, decode_prefix
 from pipelines.stages.fetch.outcomes import Failure
 
 MAX_REDIRECTS = 5

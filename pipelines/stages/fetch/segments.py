@@ -1,4 +1,6 @@
-"""Segments: the parts of a shard while it is fetched, so that a killed run repeats only the requests under way.
+"""Segments, the parts of a shard while it is fetched, and the final files of the shard, assembled from them.
+
+A killed run repeats only the requests under way.
 
 A segment is a WARC file and a journal of the outcomes of some links, in the order in which they became known. A line of
 the journal is the outcome and the size of the WARC file at that time, as JSON, behind a CRC-32 of both this JSON and
@@ -17,21 +19,26 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import storage
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import TaskResult
 from pipelines.errors import WebtextError
-from pipelines.records.schemas import INSTANT
-from pipelines.stages.fetch.outcomes import Outcome
+from pipelines.records import shards
+from pipelines.records.schemas import DROPPED_SCHEMA, INSTANT, PAGE_SCHEMA
+from pipelines.stages.fetch.outcomes import LIVE, OK, Outcome
+from pipelines.stages.fetch.report import write_tally
+from pipelines.stages.fetch.warc import warcinfo_record
 
 # A segment ends when any of these is reached. Only then is it safe from a loss of power, or in an object store at all.
 FLUSH_OUTCOMES = 1000
 FLUSH_BYTES = 64 << 20
 FLUSH_S = 30.0
 
-_DETAIL_CHARACTERS = 300
+_COPY_BYTES = 1 << 20
+_BATCH_ROWS = 8192
 
 SEGMENT_SCHEMA = pa.schema(
     [
@@ -49,10 +56,9 @@ SEGMENT_SCHEMA = pa.schema(
         pa.field("detail", pa.string()),
     ]
 )
-_TIMES = ("fetched_at", "captured_at")
-# Not an outcome: the link keeps that which it has, with other `archives` and `detail`.
-_ASKED = "asked"
-
+# Not an outcome: the link keeps that which it has, with the `archives` and `detail` of this row.
+ASKED = "asked"
+_OFFSET_COLUMN = SEGMENT_SCHEMA.get_field_index("warc_offset")
 _WARC = "warc.gz"
 _JOURNAL = "journal"
 
@@ -94,14 +100,15 @@ class SegmentWriter:
         self._checksum = zlib.crc32(records, self._checksum)
         return offset
 
-    def add_outcome(self, outcome: Outcome) -> None:
-        """Add the outcome of a link."""
-        self._add(_row(outcome))
-
-    def add_asked(self, link: int, archives: str, detail: str) -> None:
-        """Record that archives were asked for a link, without an answer that changes its outcome."""
-        asked = {"link": link, "outcome": _ASKED, "bytes": 0, "fetched_at": dt.datetime.now(dt.UTC)}
-        self._add({**asked, "archives": archives, "detail": detail[:_DETAIL_CHARACTERS]})
+    def add(self, outcome: Outcome) -> None:
+        """Add the outcome of a link, whose records were appended before."""
+        warc, journal = self._segment()
+        line = msgspec.json.encode((warc.size_bytes, outcome))
+        warc.flush()
+        journal.write(b"%08x %b\n" % (zlib.crc32(line, self._checksum), line))
+        journal.flush()
+        self._checksum = 0
+        self._outcomes += 1
 
     def flush_if_due(self) -> None:
         """Start a new segment if this one is large or old enough, and its last records are those of an outcome."""
@@ -129,41 +136,24 @@ class SegmentWriter:
             self._files = self._open_files.enter_context(storage.gradual_write(f"{stem}.{_WARC}")), journal
         return self._files
 
-    def _add(self, row: Mapping[str, object]) -> None:
-        warc, journal = self._segment()
-        line = msgspec.json.encode({**row, "warc_size_bytes": warc.size_bytes})
-        warc.flush()
-        journal.write(b"%08x %b\n" % (zlib.crc32(line, self._checksum), line))
-        journal.flush()
-        self._checksum = 0
-        self._outcomes += 1
-
 
 def latest_outcomes(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the latest outcome of each link in some tables of segments, with the archives that were asked since."""
+    """Return the latest outcome of each link in some tables of segments, in order of the links.
+
+    Later rows `ASKED` add to it. They count for nothing if the segment with the outcome was damaged.
+    """
     table = pa.concat_tables(tables, promote_options="default")
-    rows, at = _last_by_link(table, pc.not_equal(table["outcome"], _ASKED))
-    # If the segment with the outcome of a link was damaged, there is none that the answer could add to.
-    has_outcome = pc.is_in(table["link"], value_set=rows["link"])
-    asked, asked_at = _last_by_link(table, pc.and_(has_outcome, pc.equal(table["outcome"], _ASKED)))
-    positions = pc.index_in(asked["link"], value_set=rows["link"]).to_numpy(zero_copy_only=False)
-    is_later = asked_at > at[positions.astype(np.int64)]
-    mask = np.zeros(rows.num_rows, bool)
-    mask[positions[is_later]] = True
+    rows = _last_by_link(table.filter(pc.not_equal(table["outcome"], ASKED)))
+    asked = _last_by_link(table.filter(pc.is_in(table["link"], value_set=rows["link"])))
     for name in ("archives", "detail"):
-        new = asked.filter(pa.array(is_later))[name].combine_chunks()
-        column = pc.replace_with_mask(rows[name].combine_chunks(), pa.array(mask), new)
-        rows = rows.set_column(rows.column_names.index(name), name, column)
+        rows = rows.set_column(rows.column_names.index(name), name, asked[name])
     return rows
 
 
-def _last_by_link(table: pa.Table, mask: pa.ChunkedArray) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-    """Return the last row of each link among some rows, in order of the links, with their positions."""
-    positions = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
-    links = table["link"].to_numpy()[positions]
+def _last_by_link(table: pa.Table) -> pa.Table:
+    links = table["link"].to_numpy()
     order = np.argsort(links, kind="stable")
-    positions = positions[order[np.append(np.diff(links[order]) != 0, True)]] if len(links) else positions
-    return table.take(pa.array(positions)), positions
+    return table.take(pa.array(order[np.diff(links[order], append=-1) != 0]))
 
 
 def open_segments(folder: str) -> list[Segment]:
@@ -180,18 +170,16 @@ def _read_intact(stem: str) -> Segment:
         journal = stack.enter_context(storage.open_read(stem + _JOURNAL))
         warc = stack.enter_context(storage.open_read(stem + _WARC)) if storage.exists(stem + _WARC) else None
         for line in journal:
+            checksum, _, text = line.removesuffix(b"\n").partition(b" ")
             try:
-                checksum, _, text = line.removesuffix(b"\n").partition(b" ")
-                row = msgspec.json.decode(text)
-                grown = row["warc_size_bytes"] - size_bytes
-                records = warc.read(grown) if warc is not None and grown else b""
+                end, outcome = msgspec.json.decode(text, type=tuple[int, Outcome])
+                records = warc.read(end - size_bytes) if warc is not None and end != size_bytes else b""
                 if int(checksum, 16) != zlib.crc32(text, zlib.crc32(records)):
                     break
-                row |= {name: dt.datetime.fromisoformat(row[name]) for name in _TIMES if row.get(name)}
-            except (ValueError, TypeError, KeyError):  # whatever a disk may hold after a loss of power
+            except ValueError:  # whatever a disk may hold after a loss of power
                 break
-            rows.append(row)
-            size_bytes += grown
+            rows.append(msgspec.structs.asdict(outcome))
+            size_bytes = end
     return Segment(stem + _WARC, size_bytes, pa.Table.from_pylist(rows, SEGMENT_SCHEMA))
 
 
@@ -200,8 +188,80 @@ def _number(name: str) -> int:
     return int(name.split("-")[1].split(".")[0])
 
 
-def _row(outcome: Outcome) -> Mapping[str, object]:
-    fields = {name: getattr(outcome, name) for name in SEGMENT_SCHEMA.names if name not in ("outcome", "detail")}
-    # The detail can contain text of any length that a server sent.
-    detail = outcome.failure.detail[:_DETAIL_CHARACTERS] if outcome.failure is not None else None
-    return {**fields, "outcome": outcome.name, "detail": detail}
+def write_shard_files(
+    output: str,
+    index: int,
+    *,
+    segments: Sequence[Segment],
+    links: Sequence[str],
+    warcinfo: Mapping[str, str],
+    known: pa.Table,
+    warcs: Sequence[FileEntry] = (),
+) -> TaskResult:
+    """Write `pages-N.warc.gz`, `pages-N.parquet` and `dropped-N.parquet`; equal segments give equal files.
+
+    The shard takes over the outcomes `known` and the files `warcs` of an earlier result; new pages are then in
+    `pages-N-00001.warc.gz` and so on.
+    """
+    times = [pc.max(segment.outcomes["fetched_at"]).as_py() for segment in segments if segment.outcomes.num_rows]
+    warc_name = _next_warc_name(index, warcs)
+    info = warcinfo_record(warc_name, max(times, default=dt.datetime.now(dt.UTC)), warcinfo)
+    if not warcs or any(segment.warc_size_bytes for segment in segments):
+        warcs = (*warcs, _write_warc(output, warc_name, info, segments))
+    tables, start = [known], len(info)
+    for segment in segments:
+        offsets = pc.add(segment.outcomes["warc_offset"], pa.scalar(start, pa.int64()))
+        warc_files = pc.if_else(offsets.is_valid(), pa.scalar(warc_name), pa.scalar(None, pa.string()))
+        table = segment.outcomes.set_column(_OFFSET_COLUMN, SEGMENT_SCHEMA.field(_OFFSET_COLUMN), offsets)
+        tables.append(table.append_column("warc_file", warc_files))
+        start += segment.warc_size_bytes
+    outcomes = latest_outcomes(tables)
+    if not np.array_equal(outcomes["link"].to_numpy(), np.arange(len(links))):
+        raise WebtextError(
+            f"{outcomes.num_rows} outcomes do not match {len(links)} links; this is a bug in webtext, please report it"
+        )
+    outcomes = outcomes.append_column("url", pa.array(links, pa.string()))
+    failed = outcomes.filter(pc.not_equal(outcomes["outcome"], OK))
+    reasons = pc.utf8_slice_codeunits(failed["outcome"], len("dropped."))
+    pages = _write_table(
+        output, shards.shard_name("pages", index), PAGE_SCHEMA, {name: outcomes[name] for name in PAGE_SCHEMA.names}
+    )
+    dropped_columns = {"id": failed["url"], "url": failed["url"], "reason": reasons, "detail": failed["detail"]}
+    dropped = _write_table(output, shards.shard_name("dropped", index), DROPPED_SCHEMA, dropped_columns)
+    sources = pc.value_counts(outcomes.filter(pc.equal(outcomes["outcome"], OK))["source"]).to_pylist()
+    archived = {f"pages_{row['values']}": int(row["counts"]) for row in sources if row["values"] != LIVE}
+    return TaskResult(
+        records_in=len(links),
+        records_out=len(links) - failed.num_rows,
+        dropped={str(row["values"]): int(row["counts"]) for row in pc.value_counts(reasons).to_pylist()},
+        counts={"page_bytes": int(pc.sum(outcomes["bytes"]).as_py() or 0), **archived},
+        files=(*warcs, pages, dropped, write_tally(output, index, outcomes)),
+    )
+
+
+def _next_warc_name(index: int, warcs: Sequence[FileEntry]) -> str:
+    name = shards.shard_name("pages", index)
+    stem = name.removesuffix(".parquet")
+    number = sum(file.name.startswith(stem) for file in warcs)
+    return f"{stem}-{number:05d}.warc.gz" if number else f"{stem}.warc.gz"
+
+
+def _write_warc(output: str, name: str, info: bytes, segments: Sequence[Segment]) -> FileEntry:
+    """Write the warcinfo record followed by the records of all segments: gzip members can simply be concatenated."""
+    with storage.atomic_write(storage.join(output, name)) as stream:
+        stream.write(info)
+        for segment in segments:
+            if left := segment.warc_size_bytes:
+                with storage.open_read(segment.warc_path) as source:
+                    while left and (block := source.read(min(_COPY_BYTES, left))):
+                        stream.write(block)
+                        left -= len(block)
+    return FileEntry(name, stream.size_bytes, stream.checksum)
+
+
+def _write_table(output: str, name: str, schema: pa.Schema, columns: dict[str, Any]) -> FileEntry:
+    table = pa.table(columns, schema=schema)
+    with shards.write_shard(output, name, schema) as written:
+        for batch in table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS):
+            written.writer.write_batch(batch)
+    return written.entry

@@ -19,8 +19,7 @@ from pipelines.stages.fetch.links import LinkShard, open_links, read_links
 from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, REASONS
 from pipelines.stages.fetch.page_sources import open_source, record_absent, take_pages
 from pipelines.stages.fetch.report import write_report
-from pipelines.stages.fetch.segments import SegmentWriter, open_segments
-from pipelines.stages.fetch.shard_files import write_shard_files
+from pipelines.stages.fetch.segments import SegmentWriter, open_segments, write_shard_files
 
 ARCHIVES = "archives"
 PAGES = "pages"

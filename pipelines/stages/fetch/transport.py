@@ -1,7 +1,7 @@
 """Connections: to public addresses only, TLS verified, and never longer than the deadline of their request.
 
 A socket timeout limits one read, so a server that sends one byte per second would block a client forever. Each request
-is therefore an `Attempt` that knows its socket; `Client.abort_overdue`, called a few times per second, shuts it down.
+is therefore an `Attempt` that knows its socket; a thread of the client shuts it down after the deadline.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH, select_proxy
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
-from urllib3.util.connection import allowed_gai_family
+from urllib3.util.connection import allowed_gai_family, create_connection
 from urllib3.util.ssl_ import create_urllib3_context
 
 from pipelines import storage
 from pipelines.errors import InputError
-from pipelines.stages.fetch.addresses import PrivateAddressError, is_public, literal_address
+from pipelines.stages.fetch.request_urls import PrivateAddressError, is_public, literal_address
 
 _CONNECT_TIMEOUT_S = 10.0
+_TICK_S = 0.25
 _POOLS_PER_THREAD = 8
 # Of all headers of a response, and the framing of its body.
 _MAX_LINES_BYTES = 1 << 18
@@ -90,7 +91,7 @@ class Attempt:
 
 
 class Client:
-    """Sends GET requests from many threads, each with its own attempt."""
+    """Sends GET requests from many threads, each with its own attempt; `close` ends them."""
 
     def __init__(self, headers: Mapping[str, str], threads: int, allow_private_addresses: bool) -> None:
         self._headers = dict(headers)
@@ -102,6 +103,8 @@ class Client:
         )
         self._adapter = _Adapter(threads, _tls_context(settings["verify"]))
         self._attempts: set[Attempt] = set()  # copied by `list` in one step, while other threads change it
+        self._closed = threading.Event()
+        threading.Thread(target=self._abort_overdue, daemon=True).start()
 
     @contextlib.contextmanager
     def attempt(self, timeout_s: float) -> Iterator[Attempt]:
@@ -146,18 +149,18 @@ class Client:
             extract_cookies_to_jar(cookies, prepared, response.raw)  # type: ignore[no-untyped-call]
         return response
 
-    def abort_overdue(self) -> None:
-        """Abort every attempt whose deadline has passed."""
-        now = time.monotonic()
-        for attempt in list(self._attempts):
-            if now >= attempt.deadline:
-                attempt.abort()
-
     def close(self) -> None:
         """Abort every attempt and close all connections."""
+        self._closed.set()
         for attempt in list(self._attempts):
             attempt.abort()
         self._adapter.close()
+
+    def _abort_overdue(self) -> None:
+        while not self._closed.wait(_TICK_S):
+            for attempt in list(self._attempts):
+                if attempt.is_overdue:
+                    attempt.abort()
 
 
 class _Thread(threading.local):
@@ -261,7 +264,11 @@ class _Connection(HTTPConnection):
         for index, entry in enumerate(public):
             share_s = max(0.01, deadline - time.monotonic()) / (len(public) - index)
             try:
-                return _connect_socket(entry, share_s, self.timeout)
+                connection = create_connection(
+                    (str(entry[4][0]), self.port or 0), share_s, socket_options=self.socket_options
+                )
+                connection.settimeout(self.timeout)
+                return connection
             except TimeoutError as error:
                 problem: Exception = ConnectTimeoutError(self, f"no connection to {entry[4][0]} in time")
                 problem.__cause__ = error
@@ -284,21 +291,6 @@ class _TlsPool(HTTPSConnectionPool):
 
 
 _POOLS = {"http": _Pool, "https": _TlsPool}
-
-
-def _connect_socket(entry: Any, connect_s: float, timeout_s: Any) -> socket.socket:
-    """Connect to an entry of `socket.getaddrinfo`."""
-    family, kind, protocol, _, address = entry
-    connection = socket.socket(family, kind, protocol)
-    try:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.settimeout(connect_s)
-        connection.connect(address)
-        connection.settimeout(timeout_s)
-    except OSError:
-        connection.close()
-        raise
-    return connection
 
 
 class _Adapter(HTTPAdapter):

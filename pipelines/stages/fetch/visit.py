@@ -12,26 +12,22 @@ from collections.abc import Callable
 
 from requests.cookies import RequestsCookieJar
 
+from pipelines.algorithms.web.charset import HTML_TYPES, TEXT_TYPES, media_type
 from pipelines.engine.retry import RetryPolicy, is_retryable_status
 from pipelines.errors import WebtextError
 from pipelines.stages.fetch import robots
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.content_coding import decode_prefix, looks_binary
-from pipelines.stages.fetch.exchange import Exchange, Response, perform_exchange
-from pipelines.stages.fetch.outcomes import Failure, status_reason
+from pipelines.stages.fetch.exchange import Exchange, Response, decode_prefix, looks_binary, perform_exchange
+from pipelines.stages.fetch.outcomes import REDIRECTS, Failure, status_failure
 from pipelines.stages.fetch.request_urls import BadUrlError, redirect_url
 from pipelines.stages.fetch.transport import Client
 from pipelines.stages.fetch.warc import exchange_records
 
-# Types that extract reads, as HTML or as plain text; a page without the header is classified by its first bytes.
-TEXT_TYPES = frozenset({"text/html", "application/xhtml+xml", "text/plain", "text/markdown", "text/x-markdown"})
-_HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 _HEAD_BYTES = 1 << 16
 _META_TAG = re.compile(rb"<meta\s[^>]{0,500}>", re.IGNORECASE)
 _ROBOTS_NAME = re.compile(rb"name\s*=\s*[\"']?robots\b", re.IGNORECASE)
 _NO_ARCHIVE = re.compile(rb"\b(?:noarchive|none)\b", re.IGNORECASE)
 _SUCCESS = frozenset({200, 203})
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _JOIN_TIMEOUT_S = 2.0
 
 
@@ -43,7 +39,7 @@ class Visit:
     """
 
     url: str
-    link: int | None = None
+    link: int = -1
     robots_of: str | None = None
     rules: robots.RobotsRules | None = None
     history: list[str] = dataclasses.field(default_factory=list)
@@ -53,64 +49,41 @@ class Visit:
 
 
 @dataclasses.dataclass(frozen=True)
-class Redirect:
-    """Continue at another URL."""
-
-    url: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Retry:
-    """Request the URL again after a pause of the host."""
-
-    delay_s: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Disallowed:
-    """The visit has ended without a request, because robots.txt disallows it."""
-
-    failure: Failure
-
-
-@dataclasses.dataclass(frozen=True)
-class End:
-    """The visit has ended: successfully, or with a failure. For a robots.txt, `rules` is set."""
-
-    failure: Failure | None
-    rules: robots.RobotsRules | None = None
-
-
-@dataclasses.dataclass(frozen=True)
 class Step:
-    """One request of a visit, with its WARC records (empty without a response) and what follows."""
+    """One request of a visit, with its WARC records (empty without a response), and what follows.
+
+    That is a `redirect` to another URL, a retry after a pause of the host, or the end of the visit: with a page, with
+    the `rules` of a robots.txt, or with a failure. If robots.txt disallows the URL, there was no request.
+    """
 
     visit: Visit
     exchange: Exchange
-    next: Redirect | Retry | Disallowed | End
+    redirect: str | None = None
+    retry_s: float | None = None
+    failure: Failure | None = None
+    rules: robots.RobotsRules | None = None
+    is_disallowed: bool = False
     records: bytes = b""
 
 
 def run_step(visit: Visit, client: Client, config: FetchConfig) -> Step:
     """Send the next request of a visit, if robots.txt allows it, and decide what follows from the response."""
     product = robots.product_token(config.user_agent)
-    if visit.rules is not None and (failure := visit.rules.check(visit.url, product)) is not None:
-        return Step(visit, Exchange(visit.url, dt.datetime.now(dt.UTC)), Disallowed(failure))
+    if visit.rules is not None and (refusal := visit.rules.check(visit.url, product)) is not None:
+        return Step(visit, Exchange(visit.url, dt.datetime.now(dt.UTC)), failure=refusal, is_disallowed=True)
     remaining_s = max(0.1, config.timeout - visit.elapsed_s)
     if visit.robots_of is not None:
         exchange = perform_exchange(
             client, visit.url, visit.cookies, _is_robots_file, remaining_s, robots.MAX_BYTES, truncate=True
         )
-        following: Redirect | Retry | End = _after_robots(visit, exchange, config)
+        step = _after_robots(visit, exchange, config.retries, product)
     else:
         exchange = perform_exchange(client, visit.url, visit.cookies, _is_page, remaining_s, config.max_bytes)
-        following = _after_page(visit, exchange, config)
+        step = _after_page(visit, exchange, config)
     visit.elapsed_s += exchange.seconds
-    if isinstance(following, End) and following.failure and following.failure.reason == "noarchive":
-        assert exchange.response is not None
-        stored = dataclasses.replace(exchange.response, body=None, truncated="unspecified")
-        exchange = dataclasses.replace(exchange, response=stored)
-    return Step(visit, exchange, following, exchange_records(exchange) if exchange.response is not None else b"")
+    return (
+        step if step.exchange.response is None else dataclasses.replace(step, records=exchange_records(step.exchange))
+    )
 
 
 def failed_step(visit: Visit, error: Exception) -> Step:
@@ -120,32 +93,30 @@ def failed_step(visit: Visit, error: Exception) -> Step:
     host allows nothing.
     """
     failure = Failure("bad_response", f"unexpected {type(error).__name__}: {error}")
-    end = End(failure) if visit.robots_of is None else End(None, robots.rules_without_file(failure, reached=True))
-    return Step(visit, Exchange(visit.url, dt.datetime.now(dt.UTC), failure=failure), end)
+    rules = None if visit.robots_of is None else robots.rules_without_file(failure, reached=True)
+    exchange = Exchange(visit.url, dt.datetime.now(dt.UTC), failure=failure)
+    return Step(visit, exchange, failure=failure, rules=rules)
 
 
 def _is_page(response: Response) -> bool:
-    return response.status in _SUCCESS and _content_type(response) in (*TEXT_TYPES, "")
+    return response.status in _SUCCESS and media_type(response.header("content-type")) in (*TEXT_TYPES, "")
 
 
 def _is_robots_file(response: Response) -> bool:
     return response.status // 100 == 2
 
 
-def _content_type(response: Response) -> str:
-    # Some servers send the header twice; the two are then joined by a comma.
-    return re.split("[;,]", response.header("content-type") or "", maxsplit=1)[0].strip().lower()
-
-
-def _after_page(visit: Visit, exchange: Exchange, config: FetchConfig) -> Redirect | Retry | End:
-    following = _after_failure_or_redirect(visit, exchange, config.retries, config.max_redirects)
-    if following is not None:
-        return following
+def _after_page(visit: Visit, exchange: Exchange, config: FetchConfig) -> Step:
+    step = _after_failure_or_redirect(visit, exchange, config.retries, config.max_redirects)
+    if step is not None:
+        return step
     assert exchange.response is not None
     failure = page_failure(exchange.response)
     if failure is None and config.honor_noarchive and asks_for_no_archive(exchange.response):
         failure = Failure("noarchive", "its robots tag is noarchive or none")
-    return End(failure)
+        stored = dataclasses.replace(exchange.response, body=None, truncated="unspecified")
+        exchange = dataclasses.replace(exchange, response=stored)
+    return Step(visit, exchange, failure=failure)
 
 
 def asks_for_no_archive(response: Response) -> bool:
@@ -156,65 +127,61 @@ def asks_for_no_archive(response: Response) -> bool:
 
 
 def page_failure(response: Response) -> Failure | None:
-    """Return why a response that is no redirect is no page, None if it is one."""
-    content_type = _content_type(response)
+    """Return why a response that is not a redirect is not a page, None if it is one."""
     if response.status not in _SUCCESS:
-        return Failure(status_reason(response.status), f"status {response.status}")
+        return status_failure(response.status)
+    kind = media_type(response.header("content-type"))
     if response.body is None or not _is_page(response):
-        return Failure("unsupported_content_type", content_type)
-    if content_type not in _HTML_TYPES and looks_binary(response.body, response.coding):
-        return Failure("unsupported_content_type", f"binary data sent as {content_type or 'no type'}")
+        return Failure("unsupported_content_type", kind)
+    if kind not in HTML_TYPES and looks_binary(response.body, response.coding):
+        return Failure("unsupported_content_type", f"binary data sent as {kind or 'no type'}")
     return None
 
 
-def _after_robots(visit: Visit, exchange: Exchange, config: FetchConfig) -> Redirect | Retry | End:
-    following = _after_failure_or_redirect(visit, exchange, config.retries, robots.MAX_REDIRECTS)
-    if isinstance(following, End):
-        assert following.failure is not None
-        reached = exchange.reached or bool(visit.history)
-        return End(None, robots.rules_without_file(following.failure, reached))
-    if following is not None:
-        return following
-    response = exchange.response
-    assert response is not None
-    if _is_robots_file(response):
-        return End(None, robots.parse_rules(response, robots.product_token(config.user_agent)))
-    failure = Failure(status_reason(response.status), f"status {response.status}")
-    return End(None, robots.rules_without_file(failure, reached=True))
+def _after_robots(visit: Visit, exchange: Exchange, retries: int, product: str) -> Step:
+    step = _after_failure_or_redirect(visit, exchange, retries, robots.MAX_REDIRECTS)
+    if step is None:
+        response = exchange.response
+        assert response is not None
+        if _is_robots_file(response):
+            return Step(visit, exchange, rules=robots.parse_rules(response, product))
+        step = Step(visit, exchange, failure=status_failure(response.status))
+    if step.failure is None:
+        return step
+    rules = robots.rules_without_file(step.failure, reached=exchange.reached or bool(visit.history))
+    return dataclasses.replace(step, rules=rules)
 
 
-def _after_failure_or_redirect(
-    visit: Visit, exchange: Exchange, retries: int, max_redirects: int
-) -> Redirect | Retry | End | None:
+def _after_failure_or_redirect(visit: Visit, exchange: Exchange, retries: int, max_redirects: int) -> Step | None:
     """Return what follows a failure, a redirect or a temporary error; None for any other response."""
-    response = exchange.response
-    policy = RetryPolicy(attempts=1 + retries)
+    response, policy = exchange.response, RetryPolicy(attempts=1 + retries)
     if exchange.failure is not None:
-        delay_s = policy.delay_s(visit.failures + 1) if exchange.failure.retryable else None
-        return Retry(delay_s) if delay_s is not None else End(exchange.failure)
+        retry_s = policy.delay_s(visit.failures + 1) if exchange.failure.retryable else None
+        return Step(visit, exchange, retry_s=retry_s, failure=exchange.failure if retry_s is None else None)
     assert response is not None
     if response.status in REDIRECTS:
-        return _follow(visit, response, max_redirects)
+        target = _redirect_target(visit, response, max_redirects)
+        return Step(visit, exchange, failure=target) if isinstance(target, Failure) else Step(visit, exchange, target)
     if is_retryable_status(response.status):
-        delay_s = policy.delay_s(visit.failures + 1, exchange.requested_wait_s)
-        return Retry(delay_s) if delay_s is not None else None
+        retry_s = policy.delay_s(visit.failures + 1, exchange.requested_wait_s)
+        return None if retry_s is None else Step(visit, exchange, retry_s=retry_s)
     return None
 
 
-def _follow(visit: Visit, response: Response, max_redirects: int) -> Redirect | End:
+def _redirect_target(visit: Visit, response: Response, max_redirects: int) -> str | Failure:
     location = response.header("location")
     if location is None:
-        return End(Failure("bad_redirect", f"status {response.status} without a Location"))
+        return Failure("bad_redirect", f"status {response.status} without a Location")
     try:
         url = redirect_url(visit.url, location)
     except BadUrlError as error:
-        return End(Failure("bad_redirect", f"{location[:200]}: {error}"))
+        return Failure("bad_redirect", f"{location[:200]}: {error}")
     if len(visit.history) >= max_redirects:
-        return End(Failure("too_many_redirects", f"more than {max_redirects}"))
+        return Failure("too_many_redirects", f"more than {max_redirects}")
     # A page may redirect to itself once, to check that its cookie comes back; the second time it is a loop.
     if [*visit.history, visit.url].count(url) >= 2:
-        return End(Failure("too_many_redirects", f"a loop through {url[:200]}"))
-    return Redirect(url)
+        return Failure("too_many_redirects", f"a loop through {url[:200]}")
+    return url
 
 
 class Threads:
@@ -255,8 +222,6 @@ class Threads:
             step = self._steps.get(timeout=timeout_s)
         except queue.Empty:
             return None
-        finally:
-            self._client.abort_overdue()
         self.idle += 1
         if isinstance(step, WebtextError):
             raise step

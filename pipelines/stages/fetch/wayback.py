@@ -12,15 +12,16 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
-import requests
+from requests.cookies import RequestsCookieJar
 
 from pipelines import progress
-from pipelines.engine.retry import RetryPolicy, is_retryable_status, requested_wait_s
+from pipelines.engine.retry import RetryPolicy, is_retryable_status
 from pipelines.engine.run import StageRun, TaskResult
-from pipelines.errors import WebtextError, exception_chain
+from pipelines.errors import WebtextError
 from pipelines.format import plural
 from pipelines.records.text_readers import parse_instant
 from pipelines.stages.fetch.captures import (
@@ -34,15 +35,18 @@ from pipelines.stages.fetch.captures import (
 )
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import check_stop_file, user_agent
-from pipelines.stages.fetch.exchange import Response
+from pipelines.stages.fetch.exchange import Response, decode_prefix, perform_exchange
 from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard
+from pipelines.stages.fetch.outcomes import REDIRECTS
+from pipelines.stages.fetch.request_urls import BadUrlError, redirect_url, request_url
 from pipelines.stages.fetch.segments import SegmentWriter
-from pipelines.stages.fetch.visit import REDIRECTS
+from pipelines.stages.fetch.transport import Client
 
 # The index ignores case, so some rows may be of other pages; a request is only spent on so many captures of this one.
 _INDEX_ROWS = 50
 _CAPTURES = 5
+_INDEX_BYTES = 1 << 20
 _MAX_REDIRECTS = 5
 _POLICY = RetryPolicy(attempts=6, longest_backoff_s=600.0, longest_wait_s=3600.0)
 # After so many links in a row without an answer, the archive is down.
@@ -68,11 +72,13 @@ class Wayback:
 
     def __init__(self, config: FetchConfig) -> None:
         self._config = config
-        self._session = requests.Session()
-        self._session.auth = lambda request: request  # instead of ~/.netrc
-        self._session.headers["User-Agent"] = user_agent(config)
+        self._client = Client({"User-Agent": user_agent(config)}, 1, allow_private_addresses=True)
         self._next_at = 0.0
         self.sent = 0
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
 
     def find_page(self, wanted: Wanted) -> tuple[Capture | None, Counter[str]]:
         """Return the capture nearest to the time of a link that is a page; count the others by reason."""
@@ -84,6 +90,8 @@ class Wayback:
                 return self._playback(stamp, original, wanted), refused
             except CaptureError as error:
                 refused[str(error)] += 1
+            except BadUrlError:
+                refused["bad_redirect"] += 1
         return None, refused
 
     def _query(self, wanted: Wanted) -> list[tuple[str, str]]:
@@ -101,38 +109,39 @@ class Wayback:
         if self._config.archive_window is not None and wanted.at is not None:
             window = dt.timedelta(days=self._config.archive_window)
             parameters |= {"from": (at - window).strftime(_STAMP), "to": (at + window).strftime(_STAMP)}
-        return _index_rows(*self._get(f"{self._config.wayback_url}/cdx/search/cdx", parameters))
+        url = f"{self._config.wayback_url}/cdx/search/cdx?{urlencode(parameters, doseq=True)}"
+        return _index_rows(self._get(url, check=_index_rows))
 
     def _playback(self, stamp: str, original: str, wanted: Wanted) -> Capture:
-        url = f"{self._config.wayback_url}/web/{stamp}id_/{original}"
+        url = request_url(f"{self._config.wayback_url}/web/{stamp}id_/{original}")
         for _ in range(1 + _MAX_REDIRECTS):
-            answer, body = self._get(url)
-            place = _PLAYBACK.search(answer.url)
+            answer = self._get(url)
+            place = _PLAYBACK.search(url)
             if place is None:
                 raise CaptureError("left_the_archive")
-            if answer.status_code in REDIRECTS:
-                url = requests.compat.urljoin(answer.url, answer.headers.get("Location", ""))
+            if answer.status in REDIRECTS:
+                url = redirect_url(url, answer.header("location") or "")
                 if not url.startswith(f"{self._config.wayback_url}/"):
                     raise CaptureError("left_the_archive")
                 continue
-            headers = list(answer.headers.items())
-            stored = [(name[len(_ORIGINAL) :], value) for name, value in headers if name.lower().startswith(_ORIGINAL)]
+            prefix = len(_ORIGINAL)
+            stored = [(name[prefix:], value) for name, value in answer.headers if name.lower().startswith(_ORIGINAL)]
             # The body is decoded.
-            stored = [
-                item for item in stored or headers if item[0].lower() not in ("content-encoding", "content-length")
-            ]
+            decoded = ("content-encoding", "content-length")
+            stored = [item for item in stored or answer.headers if item[0].lower() not in decoded]
             if not any(name.lower() == "content-type" for name, _ in stored):
-                stored.append(("Content-Type", answer.headers.get("Content-Type", "")))
-            response = Response(answer.status_code, answer.reason, "HTTP/1.1", tuple(stored), body=body)
+                stored.append(("Content-Type", answer.header("content-type") or ""))
+            body = decode_prefix(answer.body or b"", answer.coding, self._config.max_bytes + 1)
+            response = Response(answer.status, answer.reason, "HTTP/1.1", tuple(stored), body=body)
             if (captured_at := parse_instant(f"{place[1]}T{place[2]}Z")) is None:
                 raise CaptureError("no_date")
-            return usable_capture(Capture(place[3], captured_at, response, answer.url), wanted, self._config)
+            return usable_capture(Capture(place[3], captured_at, response, url), wanted, self._config)
         raise CaptureError("too_many_redirects")
 
-    def _get(self, url: str, parameters: dict[str, Any] | None = None) -> tuple[requests.Response, bytes]:
-        """Send a request when the rate allows it, and again after what passes; with parameters, one to the index.
+    def _get(self, url: str, check: Callable[[Response], object] | None = None) -> Response:
+        """Send a request when the rate allows it, and again after a temporary error, or if `check` raises ValueError.
 
-        Raises _NoAnswerError if it does not pass, WebtextError if it is refused.
+        Raises _NoAnswerError if the error persists, WebtextError if the request is refused.
         """
         for failures in range(1, _POLICY.attempts + 1):
             if self.sent >= self._config.wayback_requests:
@@ -143,54 +152,50 @@ class Wayback:
                 check_stop_file(self._config)
             self._next_at = time.monotonic() + 60.0 / self._config.wayback_rate
             self.sent += 1
-            requested_s: float | None = None
+            exchange = perform_exchange(
+                self._client,
+                url,
+                RequestsCookieJar(),
+                lambda response: not is_retryable_status(response.status),
+                4 * self._config.timeout,
+                max(self._config.max_bytes, _INDEX_BYTES),
+                truncate=True,
+            )
             error_type: type[WebtextError] = _NoAnswerError
-            try:
-                with self._session.get(
-                    url, params=parameters, timeout=self._config.timeout, allow_redirects=False, stream=True
-                ) as answer:
-                    if not is_retryable_status(answer.status_code):
-                        body = self._read(answer)
-                        if parameters:
-                            _index_rows(answer, body)
-                        return answer, body
-                problem = f"status {answer.status_code}"
-                requested_s = requested_wait_s(answer.headers, time.time())
-                if answer.status_code == 429:
+            requested_s = exchange.requested_wait_s
+            if exchange.failure is not None:
+                problem = exchange.failure.detail
+            elif exchange.response is not None and not is_retryable_status(exchange.response.status):
+                try:
+                    if check:
+                        check(exchange.response)
+                    return exchange.response
+                except ValueError as error:
+                    problem = f"unexpected answer to {url}: {error}"
+            else:
+                problem = f"status {exchange.status}"
+                if exchange.status == 429:
                     error_type = WebtextError
                     requested_s = requested_s or _REFUSED_S * 2 ** (failures - 1)
-            except (requests.RequestException, ValueError) as error:  # such as a Location that is no URL
-                problem = str(list(exception_chain(error))[-1])
             if (delay_s := _POLICY.delay_s(failures, requested_s)) is None:
                 break
             self._next_at = time.monotonic() + delay_s
         raise error_type(
-            f"{self._config.wayback_url}: does not answer ({problem}, {plural(failures, 'time')}); what it has "
-            "answered is kept. Re-run the same command later to resume, with a lower --wayback-rate if it refused"
+            f"{self._config.wayback_url}: does not answer ({problem}, {plural(failures, 'time')}); the answers so far "
+            "are kept. Re-run the same command later to resume, with a lower --wayback-rate if it refused"
         )
 
-    def _read(self, answer: requests.Response) -> bytes:
-        """Return the body, up to one byte more than a page may have; raise Timeout if it takes too long."""
-        body, deadline = bytearray(), time.monotonic() + 4 * self._config.timeout
-        for chunk in answer.iter_content(1 << 16):
-            body += chunk
-            if len(body) > self._config.max_bytes:
-                break
-            if time.monotonic() > deadline:
-                raise requests.Timeout("the answer takes too long")
-        return bytes(body[: self._config.max_bytes + 1])
 
-
-def _index_rows(answer: requests.Response, body: bytes) -> list[tuple[str, str]]:
-    """Return time stamp and URL of the captures in an answer of the index; raise RequestException for any other."""
-    if answer.status_code in (403, 404):
+def _index_rows(answer: Response) -> list[tuple[str, str]]:
+    """Return time stamp and URL of the captures in an answer of the index; raise ValueError for any other."""
+    if answer.status in (403, 404):
         return []  # excluded by the site's owner, or never captured
-    answer.raise_for_status()
+    body = decode_prefix(answer.body or b"", answer.coding, _INDEX_BYTES)
     with contextlib.suppress(ValueError, TypeError):
-        rows = json.loads(body) if body.strip() else []
-        return [(str(stamp), str(original)) for stamp, original in rows[1:]]
-    problem = f"an answer of its index that is none, to {answer.url}: {body[:80].decode('utf-8', 'replace')!r}"
-    raise requests.exceptions.InvalidJSONError(problem)
+        if answer.status == 200:
+            rows = json.loads(body) if body.strip() else []
+            return [(str(stamp), str(original)) for stamp, original in rows[1:]]
+    raise ValueError(f"status {answer.status}, {body[:80].decode('utf-8', 'replace')!r}")
 
 
 def ask_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, token: str) -> None:
@@ -223,6 +228,7 @@ def ask_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchC
                 writer.flush_if_due()
         return TaskResult(counts={"wayback_not_asked": left + len(unanswered)})
 
-    entries = run.map(ask, link_shards, phase=token, work=True, serial=True, total=total)
+    with contextlib.closing(wayback):
+        entries = run.map(ask, link_shards, phase=token, work=True, serial=True, total=total)
     if left := int(sum(entry.counts.get("wayback_not_asked", 0) for entry in entries)):
         run.note(f"wayback: {left:,} links have no answer yet; raise --wayback-requests and re-run to ask for them")

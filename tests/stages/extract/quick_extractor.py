@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipelines.stages.extract.extractors import Block, Blocks, Extracted
+from pipelines.stages.extract.extractors import Extracted
 
 
 def first_paragraph(page: bytes, url: str | None, content: str = "auto") -> Extracted:
@@ -17,5 +17,5 @@ def paragraphs(page: bytes, url: str | None, content: str = "auto") -> Extracted
     html = page.decode()
     texts = re.findall("<p>(.*?)</p>", html)
     title = html.partition("<title>")[2].partition("</title>")[0]
-    blocks = Blocks(tuple(Block(text, 0.5, number % 2 == 0) for number, text in enumerate(texts)), len(texts))
+    blocks = [(text, 0.5, number % 2 == 0) for number, text in enumerate(texts)], len(texts)
     return Extracted(title, "\n\n".join(texts), page_type="forum", confidence=0.5, list_blocks=lambda: blocks)

@@ -28,7 +28,7 @@ from pipelines.records import shards
 from pipelines.records.inputs import InputFile
 from pipelines.records.schemas import PAGE_SCHEMA
 from pipelines.stages.extract.extractors import EXTRACTORS
-from pipelines.stages.extract.sources import FetchedShard, rows_with_links
+from pipelines.stages.extract.pages import FetchedShard, rows_with_links
 from webtext_cli.commands.extract import command
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

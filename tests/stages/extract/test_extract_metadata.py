@@ -9,9 +9,9 @@ from extract_run import rows, run
 from selectolax.lexbor import LexborHTMLParser
 
 from pipelines.algorithms.web.declared import read_declared
+from pipelines.algorithms.web.metadata import Metadata, read_metadata
 from pipelines.stages.extract.child import RawPage, extract_text
 from pipelines.stages.extract.extractors import EXTRACTORS, Extracted
-from pipelines.stages.extract.metadata import Metadata, read_metadata
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

@@ -13,6 +13,7 @@ import pytest
 from extract_run import write_links
 from warcio.archiveiterator import ArchiveIterator
 
+from pipelines.engine.config import make_config
 from pipelines.engine.executor import make_executor
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.progress import Silent
@@ -63,7 +64,7 @@ def run_fetch(
     if urls is not None:
         source.write_text("".join(f"{url}\n" for url in urls), encoding="utf-8")
     options = RunOptions(executor=make_executor(workers), overwrite=overwrite, discard_pages=discard_pages)
-    settings = FetchConfig(**{**QUICK, **config})
+    settings = make_config(FetchConfig, {}, {**QUICK, **config}, "fetch")
     summary = fetch(settings, links=str(source), output=str(folder / "fetch"), options=options, retry=tuple(retry))
     return Fetched(folder / "fetch", summary)
 
@@ -106,7 +107,8 @@ def take_pages(
     links = folder / "links"
     if not links.exists():
         write_links(links, [addresses[::2], addresses[1::2]] if len(addresses) > 1 else [addresses])
-    settings = FetchConfig(**{"source": "warc", "pages": tuple(map(str, pages)), **config})
+    flags = {"source": "warc", "pages": tuple(map(str, pages)), **config}
+    settings = make_config(FetchConfig, {}, flags, "fetch")
     options = RunOptions(executor=make_executor(workers), progress=progress or Silent())
     return Fetched(folder / "fetch", fetch(settings, links=str(links), output=str(folder / "fetch"), options=options))
 
@@ -124,7 +126,7 @@ def fetch_links(folder: Path, urls: list[str], **config: Any) -> Fetched:
     links = folder / "links"
     if not links.exists():
         write_links(links, [urls])
-    settings = FetchConfig(**{**QUICK, **config})
+    settings = make_config(FetchConfig, {}, {**QUICK, **config}, "fetch")
     options = RunOptions(executor=make_executor(1))
     return Fetched(folder / "fetch", fetch(settings, links=str(links), output=str(folder / "fetch"), options=options))
 

@@ -74,7 +74,7 @@ def test_an_odd_answer_of_waybacks_index_is_asked_for_again(
 
         monkeypatch.setattr(machine, "answer", lambda path: (machine.requests.append(path), answer_oddly(path))[1])
         odd = 10**6
-        problem = r"an answer of its index that is none, to http://\S+%2Fc\S*: '<p>Maintenance', 6 times"
+        problem = r"unexpected answer to http://\S+%2Fc\S*: status 200, '<p>Maintenance', 6 times"
         with pytest.raises(WebtextError, match=problem):
             fetch_links(tmp_path, urls, **machine_options(machine))
         machine.requests.clear()
@@ -244,7 +244,7 @@ def test_wrong_options_are_refused_before_any_request(tmp_path: Path, web: Local
         ({"archive": ("wayback",), "wayback_url": "ftp://x"}, "ftp://x: is no http or https URL"),
         ({"cc_index": ("x.parquet",)}, "--cc-index has no effect without --archive commoncrawl"),
         ({"stop_file": "/no/such/stop"}, "--stop-file /no/such/stop: is in no folder that exists"),
-        ({"archive_for": "all"}, "--archive-for has no effect without --archive$"),
+        ({"archive_for": "all"}, "--archive-for has no effect without --archive;"),
         ({"archive": ("wayback",), "cc_records": "x"}, "--cc-records has no effect without --archive commoncrawl"),
         ({"archive": ("commoncrawl",), "cc_index": ("x",), "wayback_rate": 5.0}, "--wayback-rate has no effect"),
     ):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.stages.fetch.content_coding import BodyDecoder, BodyError, content_coding, decode_prefix, looks_binary
+from pipelines.stages.fetch.exchange import BodyDecoder, BodyError, content_coding, decode_prefix, looks_binary
 
 
 def _raw_deflate(data: bytes) -> bytes:

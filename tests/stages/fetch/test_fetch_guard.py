@@ -8,6 +8,7 @@ import ssl
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -112,9 +113,13 @@ def test_private_addresses_are_refused_before_a_byte_is_sent(tmp_path: Path, mon
 def test_only_public_addresses_of_a_host_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resolved = []
 
-    def resolve(host: str, port: int, *rest: object, **options: object) -> list[object]:
+    def resolve(host: str, port: int, *rest: Any, **options: Any) -> list[Any]:
+        if host.startswith("127."):
+            return original(host, port, *rest, **options)
         resolved.append(host)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{number}", port)) for number in (3, 2, 1)]
+
+    original = socket.getaddrinfo
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     # 127.0.0.3 is private and has a server; nobody listens at 127.0.0.2, so the third address is the one to use.

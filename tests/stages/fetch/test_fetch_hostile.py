@@ -16,24 +16,24 @@ from fetch_run import Fetched, read_rows, run_fetch
 from hostile_web import AUTHORITY, BEHAVIORS, NAMES, TEXT, HostileWeb
 
 from pipelines.engine.machine import peak_bytes, resident_bytes
-from pipelines.stages.fetch import addresses, transport
+from pipelines.stages.fetch import request_urls, transport
 
 
 def _fetch(folder: Path, urls: list[str]) -> None:
     """Fetch without a connection to any other address than that of the servers, which counts as public."""
     os.environ["REQUESTS_CA_BUNDLE"] = str(folder / "authority.pem")
-    resolve, connect = socket.getaddrinfo, transport._connect_socket
+    resolve, connect = socket.getaddrinfo, transport.create_connection
 
     def resolve_here(host: str, port: int, _: object, kind: int) -> Any:
         return resolve(NAMES.get(host, host), port, 0, kind, 0, socket.AI_NUMERICHOST)
 
-    def connect_here(entry: Any, *timeouts: Any) -> socket.socket:
-        assert entry[4][0] == "127.0.0.1", entry
-        return connect(entry, *timeouts)
+    def connect_here(address: tuple[str, int], *timeouts: Any, **options: Any) -> socket.socket:
+        assert address[0] == "127.0.0.1", address
+        return connect(address, *timeouts, **options)
 
     socket.getaddrinfo = resolve_here  # type: ignore[assignment]
-    transport._connect_socket = connect_here
-    transport.is_public = lambda address: address == "127.0.0.1" or addresses.is_public(address)
+    transport.create_connection = connect_here
+    transport.is_public = lambda address: address == "127.0.0.1" or request_urls.is_public(address)
     idle_bytes, started, cpu_started = resident_bytes() or 0, time.monotonic(), time.process_time()
     run_fetch(
         folder, urls, allow_private_addresses=False, per_domain_hosts=len(urls), per_host_delay=0.1, max_wait=0.3,

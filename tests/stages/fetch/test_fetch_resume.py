@@ -91,9 +91,9 @@ def _interrupted(folder: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch, a
             raise _StoppedError
         add_outcome(self, outcome)  # type: ignore[arg-type]
 
-    add_outcome = segments.SegmentWriter.add_outcome
+    add_outcome = segments.SegmentWriter.add
     with monkeypatch.context() as patch:
-        patch.setattr(segments.SegmentWriter, "add_outcome", stop)
+        patch.setattr(segments.SegmentWriter, "add", stop)
         with pytest.raises(Exception, match="_StoppedError"):
             run_fetch(folder, [web.url(path) for path in web.pages])
     return folder / "fetch" / "_work" / "pages-00000"

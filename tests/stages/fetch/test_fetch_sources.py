@@ -257,7 +257,6 @@ def test_an_index_in_many_buckets_gives_the_same_with_several_workers(
 ) -> None:
     monkeypatch.setattr(page_sources, "_BUCKET_BYTES", bucket_bytes)
     monkeypatch.setattr(page_sources, "_BATCH_ROWS", 3)
-    monkeypatch.setattr(page_sources, "_INDEX_FILES", 2)
     for number in range(5):
         _write(tmp_path / f"{number}.warc.gz", [_page(f"/{part}") for part in range(number, 40, 6)])
     urls = [f"{_HOST}/{number}" for number in range(44)]
@@ -308,11 +307,14 @@ def test_real_archives_are_read(shared_data: Path, tmp_path: Path, name: str, ur
         ({"source": "live", "pages": ("a.warc",)}, "no effect without --source"),
         ({"source": "live", "urls": "a.csv"}, "no effect without --source"),
         ({"source": "warc"}, "needs --pages"),
-        ({"source": "warc", "pages": ("a.warc",), "urls": "a.csv"}, "no --urls"),
+        ({"source": "warc", "pages": ("a.warc",), "urls": "a.csv"}, "--urls has no effect without --source files"),
         ({"source": "files", "pages": ("a.html",), "urls": "a.csv"}, r"--pages a\.html: is no folder"),
         ({"source": "files", "pages": (".",)}, "needs --pages, the folder"),
         ({"source": "files", "pages": (".",), "urls": "urls.txt"}, "is no table"),
-        ({"source": "warc", "pages": ("a.warc",), "archive": ("wayback",)}, "requests nothing"),
+        (
+            {"source": "warc", "pages": ("a.warc",), "archive": ("wayback",)},
+            "--archive has no effect without --source live",
+        ),
     ],
 )
 def test_options_that_make_no_sense_together_are_refused(tmp_path: Path, config: dict[str, Any], problem: str) -> None:

@@ -1,22 +1,114 @@
 """What a page says about itself: title, author, date of publication, site and type.
 
 Declared values come first: JSON-LD, Open Graph and other meta elements, microdata. Where they are absent, the text
-around the heading is searched. benchmarks/extract.md states the accuracy.
+around the heading is searched for bylines and dates. benchmarks/extract.md states the accuracy.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import datetime as dt
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pipelines.algorithms.web.bylines import find_byline, is_byline, split_names
-from pipelines.algorithms.web.dates import find_date
-from pipelines.algorithms.web.declared import Declared
-from pipelines.algorithms.web.json_ld import as_list, name_of, types_of
+from pipelines.algorithms.web.declared import Declared, as_list, name_of, types_of
 from pipelines.algorithms.web.urls import registered_domain
+
+_BY = re.compile(
+    r"\W*((written |posted |published )?by|von|par|por|door|autore?|author|auteur|text|di|de)\b\s*:?\s+", re.I
+)
+_URL = re.compile(r"https?://\S+")
+_AND = re.compile(r"\s*[,;|/]\s*|\s+(?:and|und|et|y|e|&)\s+")
+_PLACEHOLDERS = "admin|administrator|author|autor|name|unknown|redaktion|editor|guest|user|staff"
+_NOT_A_NAME = re.compile(rf"www\.|[@©{{}}<>*?!:…]|\b\d|\.[a-z]{{2,4}}$|^\W*$|^({_PLACEHOLDERS})$", re.I)
+_CAPITALIZED, _PARTICLE = r"[^\W\d_a-z][\w.'’-]", "(?:de|del|della|di|da|dos|du|la|le|van|von|der|den|bin|al) "
+_PERSON = rf"{_CAPITALIZED}+(?: (?:{_PARTICLE})*{_CAPITALIZED}*){{1,3}}"
+_PERSONS = re.compile(rf"{_PERSON}(?:(?:, | (?:and|und|et|y|e|&) ){_PERSON})*")
+_BYLINE = re.compile(rf"\b(?:[Bb]y|BY|[Vv]on|VON|[Pp]or|Par|Text|Autore?|Author|Di)\b:?\s+({_PERSONS.pattern})")
+_MAX_CHARACTERS, _MAX_WORDS = 60, 6
+
+
+def split_names(text: str) -> list[str]:
+    """Return the names in a declared value or a byline, without placeholders such as "admin", addresses and dates."""
+    names = _AND.split(_BY.sub("", _URL.sub("", text), count=1))
+    names = [name for name in names if 1 < len(name) <= _MAX_CHARACTERS and len(name.split()) <= _MAX_WORDS]
+    return [name for name in names if not _NOT_A_NAME.search(name)]
+
+
+def is_byline(text: str) -> bool:
+    """Return whether a text consists of full names, with or without a "by"."""
+    return bool(_PERSONS.fullmatch(_BY.sub("", text, count=1)))
+
+
+def find_byline(text: str) -> str:
+    """Return the names after the first "by" in the first 500 characters of a text, or ""; a line break ends a name."""
+    lines = "\n".join(" ".join(line.split()) for line in text.split("\n") if not line.isspace())
+    match = _BYLINE.search(lines[:_MAX_TEXT])
+    return match[1] if match else ""
+
+
+# English, German, Dutch, French, Spanish, Italian, Portuguese, Polish, Russian and Turkish; abbreviations have at least
+# three of the letters.
+_MONTHS = (
+    "january januar januari janvier enero gennaio janeiro stycznia января ocak",
+    "february februar februari février fevrier febrero febbraio fevereiro lutego февраля şubat",
+    "march märz mrz maart mrt mars marzo março marco marca марта mart",
+    "april avril abril aprile kwietnia апреля nisan",
+    "may mai mei mayo maggio maio maja мая mayıs",
+    "june juni juin junio giugno junho czerwca июня haziran",
+    "july juli juillet julio luglio julho lipca июля temmuz",
+    "august augustus août aout agosto sierpnia августа ağustos",
+    "september septembre septiembre settembre setembro września сентября eylül",
+    "october oktober octobre octubre ottobre outubro października октября ekim",
+    "november novembre noviembre novembro listopada ноября kasım",
+    "december dezember décembre decembre diciembre dicembre dezembro grudnia декабря aralık",
+)
+_MONTH_NUMBERS = {
+    name[:size]: number
+    for number, names in enumerate(_MONTHS, 1)
+    for name in names.split()
+    for size in range(3, len(name) + 1)
+} | {"sept": 9}
+_MONTH = r"(?P<name>[^\W\d]{3,})\.?"
+_DAY, _YEAR = r"(?<!\d)(?P<day>\d\d?)", r"(?P<year>(?:19|20)\d\d)"
+_PATTERNS = [
+    re.compile(pattern)
+    for pattern in (
+        rf"(?<!\d){_YEAR}(?P<sign>[-/.]?)(?P<month>0[1-9]|1[0-2])(?P=sign)(?P<day>\d\d)(?!\d)",
+        rf"(?<!\d){_YEAR}(?:[-/.]|年\s?)(?P<month>0?[1-9]|1[0-2])(?:[-/.]|月\s?)(?P<day>\d\d?)(?!\d)",
+        rf"{_DAY}\s?(?P<sign>[./|-])\s?(?P<month>\d\d?)\s?(?P=sign)\s?{_YEAR}(?!\d)",
+        rf"{_DAY}(?:\.|º|st|nd|rd|th|er)?[\s-]+(?:de\s+)?{_MONTH},?[\s-]+(?:del?\s+)?{_YEAR}(?!\d)",
+        rf"\b{_MONTH}\s+(?P<day>\d\d?)(?:st|nd|rd|th)?,?\s+{_YEAR}(?!\d)",
+    )
+]
+_YEARS = re.compile(r"(?:19|20)\d\d")
+_MAX_YEARS = 20
+# The web is younger; 1970-01-01 stands for a missing time.
+_FIRST_YEAR = 1991
+
+
+def find_date(text: str) -> str | None:
+    """Return the first valid date since 1991 in a text, YYYY-MM-DD; 5/6/2020 is read day first, 5/16/2020 month first.
+
+    Only the text around the first 20 years is searched.
+    """
+    for year in itertools.islice(_YEARS.finditer(text), _MAX_YEARS):
+        part = text[max(0, year.start() - 25) : year.end() + 8].lower()
+        for match in filter(None, (pattern.search(part) for pattern in _PATTERNS)):
+            groups = match.groupdict()
+            month, day = int(groups.get("month") or _MONTH_NUMBERS.get(groups["name"], 0)), int(groups["day"])
+            if month > 12:
+                month, day = day, month
+            with contextlib.suppress(ValueError):
+                date = dt.date(int(groups["year"]), month, day)
+                if date.year >= _FIRST_YEAR:
+                    return date.isoformat()
+    return None
+
 
 if TYPE_CHECKING:  # the parent process, which imports Metadata, does not parse
     from selectolax.lexbor import LexborNode
