@@ -12,10 +12,9 @@ import pytest
 from own_task import own_task, run_task
 from small_model import write_model
 
-from pipelines.evaluation.results import Figure, summarize
+from pipelines.evaluation.figures import Figure, summarize, wilson
 from pipelines.evaluation.task import Metric, Output
-from pipelines.evaluation.tasks.answer import AnswerOptions, AnswerTask, Turn
-from pipelines.evaluation.uncertainty import wilson
+from pipelines.evaluation.tasks.generation import AnswerOptions, AnswerTask, Turn
 from webtext_cli.main import main
 
 _METRICS = (

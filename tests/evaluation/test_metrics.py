@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pipelines.errors import WebtextError
 from pipelines.evaluation import metrics
+from pipelines.evaluation.figures import bootstrap_error
 from pipelines.evaluation.metrics import (
     Bleu,
     answer_f1,
@@ -27,7 +28,6 @@ from pipelines.evaluation.metrics import (
     roc_area,
     rouge_scores,
 )
-from pipelines.evaluation.uncertainty import bootstrap_error
 
 _ANSWERS = st.lists(
     st.sampled_from(["a", "The", "an", "cat", "Cat.", "dog", "don't", "é", "É", "“x”", "漢", ",", "", "\u00a0", "no"]),
