@@ -13,7 +13,7 @@ import msgspec
 from pipelines import storage
 from pipelines.benchmark_sets.benchmarks import find_split, parse_name, role_of_split
 from pipelines.benchmark_sets.hub import HubSplit, hub_files
-from pipelines.benchmark_sets.registry import find_entry
+from pipelines.benchmark_sets.registry import find_entry, loose_name
 from pipelines.engine.config import check_known, read_tables
 from pipelines.engine.manifest import has_manifest
 from pipelines.errors import UsageError
@@ -51,7 +51,6 @@ class TaskDefinition:
     kind: str
     choices: Mapping[str, Choice]
     section: str = ""
-    aliases: tuple[str, ...] = ()
     split: str = "test"
     note: str = ""
     variants: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
@@ -174,14 +173,20 @@ def task_names() -> tuple[str, ...]:
 
 
 def find_task(name: str) -> TaskDefinition:
-    """Return the task of a name or alias, or of a user's TOML file; raise UsageError for an unknown one."""
+    """Return the task of a name, of a name of its data set, or of a user's TOML file; raise UsageError for others."""
     if name.endswith(".toml"):
         return _read_own(name)
     tasks = [read_task(known) for known in task_names()]
-    by_name = {_loose(known): task for task in tasks for known in (task.name, *task.aliases)}
-    if task := by_name.get(_loose(name)):
-        return task
-    near = difflib.get_close_matches(_loose(name), by_name, n=1, cutoff=0.5)
+    by_name: dict[str, TaskDefinition] = {}
+    for task in tasks:
+        entry = find_entry(task.benchmark or "")
+        if entry is not None and entry.name == task.benchmark:
+            for alias in (entry.name, *entry.aliases):
+                by_name.setdefault(loose_name(alias), task)
+    by_name |= {loose_name(task.name): task for task in tasks}
+    if loose_name(name) in by_name:
+        return by_name[loose_name(name)]
+    near = difflib.get_close_matches(loose_name(name), by_name, n=1, cutoff=0.5)
     hint = f"did you mean {by_name[near[0]].name}?" if near else "`webtext evaluate --list-tasks` lists them"
     raise UsageError(f"no task {name!r}; {hint}")
 
@@ -205,7 +210,7 @@ def _read_tables(name: str) -> dict[str, dict[str, Any]]:
     if like := tables[_FLAT].pop("like", None):
         other = _read_tables(like)
         tables |= {key: other.get(key, {}) | tables.get(key, {}) for key in ("choices", "variants")}
-        tables[_FLAT] = other[_FLAT] | {"aliases": []} | tables[_FLAT]
+        tables[_FLAT] = other[_FLAT] | tables[_FLAT]
     return tables
 
 
@@ -228,7 +233,3 @@ def _beside(task: str, path: str | None) -> str | None:
     """Return a path that is relative to the folder of a task's file."""
     is_absolute = path is None or path.startswith("/") or "://" in path
     return path if path is None or is_absolute else storage.join(storage.parent(task), path)
-
-
-def _loose(name: str) -> str:
-    return name.lower().replace("-", "").replace("_", "")

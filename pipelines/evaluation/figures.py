@@ -8,7 +8,6 @@ kind.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from pipelines.evaluation.metrics import Bleu, best_threshold, matthews_correlat
 from pipelines.evaluation.task import Metric
 
 Floats = npt.NDArray[np.float64]
+Figure = dict[str, Any]
 # Labels of one type, one per example.
 Clusters = Sequence[Any] | npt.NDArray[Any]
 
@@ -53,42 +53,12 @@ class PairedDifference(NamedTuple):
     p_value: float | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Point:
-    """A point of a figure that has a curve: the share of right answers, with its 95% interval.
-
-    `x` is the mean confidence of a bin (calibration_error), or the share of the most confident answers.
-    """
-
-    x: float
-    value: float
-    low: float
-    high: float
-    examples: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Figure:
-    """A metric of a task: its value, standard error and 95% interval, None where there are too few clusters.
-
-    The value is None if it is not finite. `unit` is that of a perplexity or of bits, `kind` and `columns` are those of
-    the metric.
-    """
-
-    name: str
-    value: float | None
-    error: float | None
-    low: float | None
-    high: float | None
-    examples: int
-    unit: str
-    kind: str
-    columns: tuple[str, ...]
-    points: Sequence[Point]
-
-
 def summarize(metrics: Sequence[Metric], columns: Mapping[str, Floats], clusters: Sequence[str]) -> list[Figure]:
-    """Return the figures of examples, given by column; none without examples."""
+    """Return the figures of examples, given by column, as in `results.json`; none without examples.
+
+    The error and the 95% interval are None where there are too few clusters, the value if it is not finite. `columns`
+    are those of the metric. `points` are of the metrics that have a curve.
+    """
     if not clusters:
         return []
     numbers, _ = _number_clusters(clusters)
@@ -99,7 +69,7 @@ def summarize(metrics: Sequence[Metric], columns: Mapping[str, Floats], clusters
 
 def _figure(metric: Metric, rows: Floats, clusters: npt.NDArray[Any]) -> Figure:
     kind, values, examples = metric.kind, rows[:, 0], len(rows)
-    points: list[Point] = []
+    points: list[dict[str, Any]] = []
     if kind == "perplexity":
         value, error, low, high = perplexity(ratio_error(values, rows[:, 1], clusters))
     elif kind in ("nats", "bits"):
@@ -110,7 +80,7 @@ def _figure(metric: Metric, rows: Floats, clusters: npt.NDArray[Any]) -> Figure:
         parts = [order[: max(1, round(share * len(order)))] for share in _COVERAGE]
         points = [_point(share, rows[part], clusters[part]) for share, part in zip(_COVERAGE, parts, strict=True)]
         value, error = mean_error(values[parts[0]], clusters[parts[0]])
-        low, high, examples = points[0].low, points[0].high, len(parts[0])
+        low, high, examples = points[0]["low"], points[0]["high"], len(parts[0])
     elif kind in ("share", "cluster_share"):
         if kind == "cluster_share":
             values = cluster_minima(values, clusters)
@@ -123,8 +93,18 @@ def _figure(metric: Metric, rows: Floats, clusters: npt.NDArray[Any]) -> Figure:
         if kind == "calibration_error":
             points = [_point(rows[part, 1].mean(), rows[part], clusters[part]) for part in _bins(rows, metric.bins)]
             low = low and max(0.0, low)
-    shown = value if math.isfinite(value) else None
-    return Figure(metric.name, shown, error, low, high, examples, metric.unit, kind, metric.columns, points)
+    return {
+        "name": metric.name,
+        "value": value if math.isfinite(value) else None,
+        "error": error,
+        "low": low,
+        "high": high,
+        "examples": examples,
+        "unit": metric.unit,
+        "kind": kind,
+        "columns": metric.columns,
+        "points": points,
+    }
 
 
 def _of_all(metric: Metric) -> Callable[[Floats], float]:
@@ -155,9 +135,14 @@ def _bins(rows: Floats, count: int) -> list[npt.NDArray[np.intp]]:
     return np.array_split(np.argsort(rows[:, 1], kind="stable"), min(count, len(rows)))
 
 
-def _point(x: float, rows: Floats, clusters: npt.NDArray[Any]) -> Point:
+def _point(x: float, rows: Floats, clusters: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return a point of a curve: the share of right answers, with its 95% interval.
+
+    `x` is the mean confidence of a bin (calibration_error), or the share of the most confident answers.
+    """
     right = rows[:, 0]
-    return Point(float(x), float(right.mean()), *_share_interval(right, clusters), len(rows))
+    low, high = _share_interval(right, clusters)
+    return {"x": float(x), "value": float(right.mean()), "low": low, "high": high, "examples": len(rows)}
 
 
 def _share_interval(values: Floats, clusters: npt.NDArray[Any]) -> tuple[float, float]:

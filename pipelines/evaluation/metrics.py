@@ -35,26 +35,45 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def exact_match(prediction: str, golds: Sequence[str]) -> bool:
-    """Tell whether the normalized prediction equals any normalized gold answer."""
-    return max(_exact_matches(prediction, golds)) > 0
-
-
-def answer_f1(prediction: str, golds: Sequence[str]) -> float:
-    """Return the largest F1 of normalized words over the gold answers, 0 to 1.
+def squad_scores(prediction: str, golds: Sequence[str]) -> tuple[bool, float]:
+    """Return whether a normalized answer equals a normalized gold answer, and the largest F1 of their words, 0 to 1.
 
     The gold answer "" stands for no answer: two answers without any word have F1 1 (SQuAD 2.0; SQuAD 1.1 gives 0).
     """
-    return max(_f1_scores(prediction, golds))
+    matches, f1_scores = _answer_scores(prediction, golds)
+    return max(matches) > 0, max(f1_scores)
 
 
 def coqa_scores(prediction: str, golds: Sequence[str]) -> tuple[float, float]:
     """Return CoQA's official exact match and F1 of one turn, 0 to 1 (coqa-baselines, evaluate-v1.0.py).
 
-    With several gold answers, every one is left out once, as it is for the human score, where it is the prediction; the
+    With several gold answers, each is left out once, as it is for the human score, where it is the prediction; the
     result is the mean of the largest scores over the others.
     """
-    return _leave_one_out(_exact_matches(prediction, golds)), _leave_one_out(_f1_scores(prediction, golds))
+    matches, f1_scores = _answer_scores(prediction, golds)
+    return _leave_one_out(matches), _leave_one_out(f1_scores)
+
+
+def _answer_scores(prediction: str, golds: Sequence[str]) -> tuple[list[float], list[float]]:
+    """Return the exact matches and the F1 scores of a prediction with each gold answer."""
+    _check_golds(golds)
+    answer = normalize_answer(prediction)
+    words = Counter(answer.split())
+    matches, f1_scores = [], []
+    for gold in map(normalize_answer, golds):
+        gold_words = Counter(gold.split())
+        total = words.total() + gold_words.total()
+        matches.append(float(answer == gold))
+        f1_scores.append(2 * (words & gold_words).total() / total if total else 1.0)
+    return matches, f1_scores
+
+
+def _leave_one_out(scores: list[float]) -> float:
+    """Return the mean over all scores of the largest of the others: the second largest once, else the largest."""
+    if len(scores) == 1:
+        return scores[0]
+    second, best = sorted(scores)[-2:]
+    return ((len(scores) - 1) * best + second) / len(scores)
 
 
 def matthews_correlation(counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -151,27 +170,3 @@ def _check_golds(golds: Sequence[str]) -> None:
     # A string is a sequence of strings, too: every character would be an answer.
     if isinstance(golds, str) or not golds:
         raise ValueError(f"expected a sequence of at least one gold answer, not {golds!r}")
-
-
-def _exact_matches(prediction: str, golds: Sequence[str]) -> list[float]:
-    _check_golds(golds)
-    return [float(normalize_answer(prediction) == normalize_answer(gold)) for gold in golds]
-
-
-def _f1_scores(prediction: str, golds: Sequence[str]) -> list[float]:
-    _check_golds(golds)
-    words = Counter(normalize_answer(prediction).split())
-    scores = []
-    for gold in golds:
-        gold_words = Counter(normalize_answer(gold).split())
-        total = words.total() + gold_words.total()
-        scores.append(2 * (words & gold_words).total() / total if total else 1.0)
-    return scores
-
-
-def _leave_one_out(scores: list[float]) -> float:
-    """Return the mean over all scores of the largest of the others: the second largest once, else the largest."""
-    if len(scores) == 1:
-        return scores[0]
-    second, best = sorted(scores)[-2:]
-    return ((len(scores) - 1) * best + second) / len(scores)

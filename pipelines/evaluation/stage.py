@@ -361,9 +361,9 @@ class TaskRun:
             for group in (rows, whole if len(whole) < len(rows) else [])
         ]
         results = self._describe() | {
-            "metrics": [dataclasses.asdict(figure) for figure in figures[0]],
+            "metrics": figures[0],
             "truncated_examples": len(rows) - len(whole),
-            "metrics_without_truncated": [dataclasses.asdict(figure) for figure in figures[1]],
+            "metrics_without_truncated": figures[1],
         }
         files = (
             shard.entry,

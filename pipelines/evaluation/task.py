@@ -121,11 +121,11 @@ class Generation(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """Requests that fit into the context, and the numbers of tokens that were cut and of shots that were dropped."""
+    """Requests, the tokens cut from each so that they fit into the context, and counts of what was dropped."""
 
-    requests: list[Request]
-    cut: int
-    shots_dropped: int
+    requests: Sequence[Request]
+    cut: int = 0
+    counts: Mapping[str, float] = {}
 
 
 class Example(NamedTuple):
@@ -180,15 +180,19 @@ class Task(Generic[Options]):
             raise UsageError(f"--shots {shots}: the file of examples has {len(drawn)}")
         self.shots = [self.solved(record) for record in drawn]
 
-    def fit(self, build: Callable[[str], Sequence[Request]], place: str, new_tokens: int = 0) -> Fitted:
-        """Return the requests that `build` makes of the text before an example, with as many shots as fit whole."""
+    def texts_before(self) -> Iterator[tuple[str, int]]:
+        """Yield the text before an example with all shots, then with ever fewer, and how many were dropped."""
         options: Any = self.options  # `ShotOptions`
         for dropped in range(len(self.shots) + 1):
-            shown = "".join(text + options.separator for text in self.shots[dropped:])
-            requests, cut = self.encoder.fit(build(options.instruction + shown), new_tokens, place)
+            yield options.instruction + "".join(shot + options.separator for shot in self.shots[dropped:]), dropped
+
+    def fit(self, candidates: Iterable[Fitted], place: str, new_tokens: int = 0) -> Fitted:
+        """Return the first candidate that fits into the context with `new_tokens`, or the last one, cut."""
+        for candidate in candidates:
+            requests, cut = self.encoder.fit(candidate.requests, new_tokens, place)
             if not cut:
                 break
-        return Fitted(requests, cut, dropped)
+        return Fitted(requests, cut, candidate.counts)
 
     def examples(self) -> Iterator[Example]:
         """Yield the examples."""

@@ -22,7 +22,7 @@ from pipelines.evaluation.encoding import Encoder, Request
 from pipelines.evaluation.layouts import LAYOUTS, Question, gold_number
 from pipelines.evaluation.metrics import best_threshold
 from pipelines.evaluation.records import Record
-from pipelines.evaluation.task import Example, Metric, Metrics, Output, RecordOptions, Row, ShotOptions, Task
+from pipelines.evaluation.task import Example, Fitted, Metric, Metrics, Output, RecordOptions, Row, ShotOptions, Task
 
 # Instead of a division by 0, for a model whose hidden states are all 0.
 _SMALLEST_NORM = 1e-30
@@ -90,12 +90,12 @@ class ChoiceTask(Task[ChoiceOptions]):
             question = self._question(record)
             if options.scored == "rest" and not question.rest.strip():
                 raise InputError(f"{question.place}: has no text after the choice, which alone is scored")
-            fitted = self.fit(functools.partial(self._requests, question), question.place)
+            fitted = self._fit(question)
             free: list[Request] = []
             for content in options.content_free if not number else ():
                 fields = {**record.fields, **dict.fromkeys(options.input, content)}
                 neutral = self._question(record._replace(fields=fields))
-                free += self.fit(functools.partial(self._requests, neutral), question.place).requests
+                free += self._fit(neutral).requests
             if options.normalized == "ratio":
                 free = self._requests(question._replace(prompt=options.neutral), "")
             yield Example(
@@ -105,8 +105,15 @@ class ChoiceTask(Task[ChoiceOptions]):
                 [*fitted.requests, *free],
                 fitted.cut,
                 functools.partial(self._measure, question),
-                {"shots_dropped": fitted.shots_dropped, "lines_with_fallback": question.fallbacks},
+                {**fitted.counts, "lines_with_fallback": question.fallbacks},
             )
+
+    def _fit(self, question: Question) -> Fitted:
+        candidates = (
+            Fitted(self._requests(question, before), counts={"shots_dropped": dropped})
+            for before, dropped in self.texts_before()
+        )
+        return self.fit(candidates, question.place)
 
     def _requests(self, question: Question, before: str) -> list[Request]:
         texts = [(question.prompt, choice + question.rest) for choice in question.choices]

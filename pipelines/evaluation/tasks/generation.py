@@ -21,14 +21,13 @@ from pipelines.evaluation.encoding import Encoder, Request
 from pipelines.evaluation.metrics import (
     ROUGE_TYPES,
     Bleu,
-    answer_f1,
     coqa_scores,
-    exact_match,
     require_metric_libraries,
     rouge_scores,
+    squad_scores,
 )
 from pipelines.evaluation.records import Record
-from pipelines.evaluation.task import Example, Generation, Metric, Metrics, Output, ShotOptions, Task
+from pipelines.evaluation.task import Example, Fitted, Generation, Metric, Metrics, Output, ShotOptions, Task
 
 # Where a new sentence begins: a rule, not a model, which gives the same sentences everywhere.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")
@@ -116,28 +115,28 @@ class AnswerTask(Task[AnswerOptions]):
     def examples(self) -> Iterator[Example]:
         """See `Task`."""
         for turn in (turn for record in self.records(self.files) for turn in self._turns_of(record)):
-            requests, cut, counts = self._fit_turn(turn)
+            fitted = self._fit_turn(turn)
             measure = functools.partial(self._measure, turn)
-            yield Example(turn.place, turn.cluster, turn.golds[0], requests, cut, measure, counts)
+            yield Example(turn.place, turn.cluster, turn.golds[0], fitted.requests, fitted.cut, measure, fitted.counts)
 
-    def _fit_turn(self, turn: Turn) -> tuple[list[Request], int, dict[str, float]]:
+    def _fit_turn(self, turn: Turn) -> Fitted:
         """Leave out shots, then the oldest turns, then a part of the prompt, so that the request fits the context."""
-        hint, place = self.options.hint, turn.place
-        if self.options.lead:
-            return [self.encoder.prompt("")], 0, {}
-        for dropped in range(len(turn.history) + 1):
-            text = turn.text(dropped)
-            requests, cut, shots_dropped = self.fit(
-                lambda before, text=text: [self.encoder.prompt(before + text + hint)],  # type: ignore[misc]
-                place,
-                self._new_tokens,
+        options, turns = self.options, len(turn.history)
+        if options.lead:
+            return Fitted([self.encoder.prompt("")])
+        candidates = (
+            Fitted(
+                [self.encoder.prompt(before + turn.text(dropped) + options.hint)],
+                counts={"shots_dropped": shots} | ({"turns_dropped": dropped} if turn.story else {}),
             )
-            if not cut:
-                break
-        if cut and self.options.keep == "start":
-            requests = [self.encoder.shortened(self.options.instruction + text, hint, self._new_tokens, place)]
-        counts: dict[str, float] = {"shots_dropped": shots_dropped}
-        return requests, cut, counts | ({"turns_dropped": dropped} if turn.story else {})
+            for dropped in range(turns + 1)
+            for before, shots in self.texts_before()
+        )
+        fitted = self.fit(candidates, turn.place, self._new_tokens)
+        if fitted.cut and options.keep == "start":
+            text = options.instruction + turn.text(turns)
+            return fitted._replace(requests=[self.encoder.shortened(text, options.hint, self._new_tokens, turn.place)])
+        return fitted
 
     def _measure(self, turn: Turn, outputs: Sequence[Output]) -> tuple[str, Metrics]:
         [output] = outputs
@@ -157,13 +156,14 @@ class AnswerTask(Task[AnswerOptions]):
         if self.options.score == "coqa":
             matches, f1 = coqa_scores(answer, turn.golds)
             return answer, {"f1": f1, "exact_match": matches}
-        scores = {"f1": answer_f1(answer, turn.golds), "exact_match": exact_match(answer, turn.golds)}
-        return answer, scores | {"confidence": self._confidence(output, answer)}
+        is_match, f1 = squad_scores(answer, turn.golds)
+        return answer, {"f1": f1, "exact_match": is_match, "confidence": self._confidence(output, answer)}
 
     def _answer(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens up to where the answer ends."""
-        text = self.encoder.decode([token for token in tokens if token != self.encoder.end_of_text])
-        return self._first_sentences(answer_text(text, self.options.until))
+        text = self.encoder.decode([token for token in tokens if token != self.encoder.end_of_text]).lstrip()
+        ends = [place for end in self.options.until if (place := text.find(end)) >= 0]
+        return self._first_sentences(text[: min(ends, default=len(text))].strip())
 
     def _first_sentences(self, text: str) -> str:
         return "\n".join(_sentences(text)[: self.options.sentences]) if self.options.sentences else text
@@ -190,12 +190,6 @@ class AnswerTask(Task[AnswerOptions]):
 
 def _sentences(text: str) -> list[str]:
     return [sentence for line in text.splitlines() for sentence in _SENTENCE_END.split(line) if sentence.strip()]
-
-
-def answer_text(text: str, until: Sequence[str]) -> str:
-    """Return a continuation up to the first text that ends it."""
-    ends = [place for end in until if (place := text.find(end, len(text) - len(text.lstrip()))) >= 0]
-    return text[: min(ends, default=len(text))].strip()
 
 
 def _coqa_turns(record: Record) -> Iterator[Turn]:
