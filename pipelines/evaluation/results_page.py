@@ -15,7 +15,7 @@ from pipelines import storage
 from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.stage import Stage
 from pipelines.errors import InputError
-from pipelines.evaluation.figures import PairedDifference, cluster_minima, paired_difference
+from pipelines.evaluation.metrics import PairedDifference, cluster_minima, paired_difference
 from pipelines.records import shards
 from pipelines.records.tally import LowestHashes
 from pipelines.reports.evaluation import (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -25,7 +26,7 @@ from pipelines.errors import ChangedRunError, InputError, WebtextError
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.definitions import PAPER, TaskInput
 from pipelines.evaluation.encoding import Encoder, ModelFacts, Request, hash_config
-from pipelines.evaluation.figures import summarize
+from pipelines.evaluation.metrics import summarize
 from pipelines.evaluation.results_page import EXAMPLES, RESULTS, STAGE, TOKENIZER, read_results, step_folders
 from pipelines.evaluation.scoring import Scorer, common_length
 from pipelines.evaluation.task import Output, Row, Task, prompt_hash
@@ -122,17 +123,11 @@ def evaluate_checkpoints(
         checkpoints[config_json["recipe"]["steps"]] = None
     rewritten = {(step, task.label) for step in checkpoints for task in tasks}
     _check_one_training(output, hash_config(config_json), rewritten)
+    run = functools.partial(evaluate, config, tasks=tasks, model=model, options=options)
     world = torchrun_world()
     with process_group(world, select_device(config.device, world.local_rank)):  # processes cannot connect a second time
         return {
-            step: evaluate(
-                config,
-                tasks=tasks,
-                model=model,
-                output=storage.join(output, f"step-{step}"),
-                options=options,
-                checkpoint=checkpoint,
-            )
+            step: run(output=storage.join(output, f"step-{step}"), checkpoint=checkpoint)
             for step, checkpoint in checkpoints.items()
         }
 

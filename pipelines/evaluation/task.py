@@ -17,11 +17,11 @@ from pipelines.engine.config import option
 from pipelines.errors import UsageError
 from pipelines.evaluation.encoding import Encoder, Request
 from pipelines.evaluation.layouts import LAYOUTS
-from pipelines.evaluation.metrics import BLEU_COUNTS
+from pipelines.evaluation.metrics import Metric
 from pipelines.evaluation.records import Record
 
 Options = TypeVar("Options")
-Metrics = Mapping[str, float | bool]
+MetricValues = Mapping[str, float | bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,30 +63,6 @@ class Output(NamedTuple):
         return float(np.sum(np.array(self.log_probs[0], np.float64)))
 
 
-class Metric(NamedTuple):
-    """A figure of a task: the mean of a column of the rows, or a ratio of the sums of two.
-
-    `kind` is share (of true values), mean, perplexity (exp of the ratio), nats (the ratio) or bits (the ratio in bits);
-    the last three have a column of nats and one of `units`. Of all examples together are bleu, and matthews,
-    best_matthews and roc_area, which have a column of labels and one of predictions or scores. Of right answers and
-    the confidence in them are calibration_error (in so many `bins`) and confident_share.
-    """
-
-    name: str
-    kind: str
-    column: str
-    units: str = ""
-    unit: str = ""
-    bins: int = 0
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the rows from which it is computed."""
-        if self.kind == "bleu":
-            return tuple(f"{self.column}_{number}" for number in range(BLEU_COUNTS))
-        return (self.column, self.units) if self.units else (self.column,)
-
-
 class Row(NamedTuple):
     """An example with the model's answer, as in the records.
 
@@ -103,7 +79,7 @@ class Row(NamedTuple):
     log_probs: list[list[float]]
     scored: int
     cut: int
-    metrics: Metrics
+    metrics: MetricValues
 
 
 class Generation(NamedTuple):
@@ -136,7 +112,7 @@ class Example(NamedTuple):
     gold: str
     requests: Sequence[Request]
     cut: int
-    measure: Callable[[Sequence[Output]], tuple[str, Metrics]]
+    measure: Callable[[Sequence[Output]], tuple[str, MetricValues]]
     counts: Mapping[str, float] = {}
 
 

@@ -12,8 +12,8 @@ import pytest
 from own_task import own_task, run_task
 from small_model import write_model
 
-from pipelines.evaluation.figures import Figure, summarize, wilson
-from pipelines.evaluation.task import Metric, Output
+from pipelines.evaluation.metrics import Figure, Metric, summarize, wilson
+from pipelines.evaluation.task import Output
 from pipelines.evaluation.tasks.generation import AnswerOptions, AnswerTask, Turn
 from webtext_cli.main import main
 

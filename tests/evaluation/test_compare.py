@@ -14,7 +14,7 @@ import pytest
 from own_task import own_task
 from small_model import write_model
 
-from pipelines.evaluation.figures import paired_difference, ratio_error
+from pipelines.evaluation.metrics import paired_difference, ratio_error
 from webtext_cli.main import main
 
 

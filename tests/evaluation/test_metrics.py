@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from pipelines.errors import WebtextError
 from pipelines.evaluation import metrics
-from pipelines.evaluation.figures import bootstrap_error
 from pipelines.evaluation.metrics import (
     Bleu,
     best_threshold,
+    bootstrap_error,
     coqa_scores,
     matthews_correlation,
     normalize_answer,

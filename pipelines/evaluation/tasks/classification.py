@@ -20,9 +20,9 @@ from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.detokenizers import DETOKENIZERS, Detokenizer
 from pipelines.evaluation.encoding import Encoder, Request
 from pipelines.evaluation.layouts import LAYOUTS, Question, gold_number
-from pipelines.evaluation.metrics import best_threshold
+from pipelines.evaluation.metrics import Metric, best_threshold
 from pipelines.evaluation.records import Record
-from pipelines.evaluation.task import Example, Fitted, Metric, Metrics, Output, RecordOptions, Row, ShotOptions, Task
+from pipelines.evaluation.task import Example, Fitted, MetricValues, Output, RecordOptions, Row, ShotOptions, Task
 
 # Instead of a division by 0, for a model whose hidden states are all 0.
 _SMALLEST_NORM = 1e-30
@@ -123,7 +123,7 @@ class ChoiceTask(Task[ChoiceOptions]):
         size = 1 if self.options.scored == "first-token" else None
         return [request._replace(continuations=[request.continuations[0][:size]]) for request in requests]
 
-    def _measure(self, question: Question, outputs: Sequence[Output]) -> tuple[str, Metrics]:
+    def _measure(self, question: Question, outputs: Sequence[Output]) -> tuple[str, MetricValues]:
         options = self.options
         log_probs = np.array([output.total() for output in outputs])
         lengths = np.ones(len(outputs))
@@ -213,7 +213,7 @@ class SimilarityTask(Task[SimilarityOptions]):
             yield Example(record.place, record.place, labels[gold].strip(), requests, cut, measure)
 
 
-def _measure_similarity(gold: int, labels: Sequence[str], outputs: Sequence[Output]) -> tuple[str, Metrics]:
+def _measure_similarity(gold: int, labels: Sequence[str], outputs: Sequence[Output]) -> tuple[str, MetricValues]:
     text, *others = (np.array(output.vector, np.float64) for output in outputs)
     norms = np.array([np.linalg.norm(text) * np.linalg.norm(other) for other in others])
     similarities = np.array([text @ other for other in others]) / np.maximum(norms, _SMALLEST_NORM)
@@ -274,6 +274,6 @@ class AcceptabilityTask(Task[AcceptabilityOptions]):
             yield row._replace(example=row.example - len(train), metrics=metrics)
 
 
-def _measure_sentence(label: float, outputs: Sequence[Output]) -> tuple[str, Metrics]:
+def _measure_sentence(label: float, outputs: Sequence[Output]) -> tuple[str, MetricValues]:
     [output] = outputs
     return "", {"label": label, "score": output.total() / len(output.log_probs[0])}

@@ -21,13 +21,14 @@ from pipelines.evaluation.encoding import Encoder, Request
 from pipelines.evaluation.metrics import (
     ROUGE_TYPES,
     Bleu,
+    Metric,
     coqa_scores,
     require_metric_libraries,
     rouge_scores,
     squad_scores,
 )
 from pipelines.evaluation.records import Record
-from pipelines.evaluation.task import Example, Fitted, Generation, Metric, Metrics, Output, ShotOptions, Task
+from pipelines.evaluation.task import Example, Fitted, Generation, MetricValues, Output, ShotOptions, Task
 
 # Where a new sentence begins: a rule, not a model, which gives the same sentences everywhere.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")
@@ -138,7 +139,7 @@ class AnswerTask(Task[AnswerOptions]):
             return fitted._replace(requests=[self.encoder.shortened(text, options.hint, self._new_tokens, turn.place)])
         return fitted
 
-    def _measure(self, turn: Turn, outputs: Sequence[Output]) -> tuple[str, Metrics]:
+    def _measure(self, turn: Turn, outputs: Sequence[Output]) -> tuple[str, MetricValues]:
         [output] = outputs
         if self.options.lead:
             answer = self._first_sentences(turn.text())
@@ -261,7 +262,7 @@ class RecitationTask(Task[RecitationOptions]):
             measure = functools.partial(self._measure, rest)
             yield Example(place, place, self.encoder.decode(rest), [Request(tokens[:size], [])], 0, measure)
 
-    def _measure(self, rest: list[int], outputs: Sequence[Output]) -> tuple[str, Metrics]:
+    def _measure(self, rest: list[int], outputs: Sequence[Output]) -> tuple[str, MetricValues]:
         tokens = outputs[0].tokens[: len(rest)]
         is_equal = [token == wanted for token, wanted in zip(tokens, rest, strict=False)]
         prefix = sum(itertools.takewhile(bool, is_equal))

@@ -22,8 +22,9 @@ from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.detokenizers import DETOKENIZERS
 from pipelines.evaluation.documents import FILE, Document, DocumentOptions, Documents, record_text
 from pipelines.evaluation.encoding import Encoder, Request
+from pipelines.evaluation.metrics import Metric
 from pipelines.evaluation.records import is_text, read_lines, read_records
-from pipelines.evaluation.task import Example, Generation, Metric, Metrics, Output, Row, Task, prompt_hash
+from pipelines.evaluation.task import Example, Generation, MetricValues, Output, Row, Task, prompt_hash
 
 _ARTICLE = re.compile(r" = [^=].*[^=] = $", re.MULTILINE)
 # Characters of an example of a file's tail, which may be one long line: without several there is no standard error.
@@ -271,7 +272,7 @@ class LastWordTask(Task[LastWordOptions]):
                 request = Request(whole[:-1], [whole[-1:]])
             yield Example(record.place, record.place, word, [request], cut, _measure, counts)
 
-    def _measure_word(self, word: str, outputs: Sequence[Output]) -> tuple[str, Metrics]:
+    def _measure_word(self, word: str, outputs: Sequence[Output]) -> tuple[str, MetricValues]:
         written = self.encoder.decode(outputs[0].tokens).split()[:1]
         return "".join(written), {"accuracy": [_letters(text) for text in written] == [_letters(word)]}
 
@@ -280,6 +281,6 @@ def _letters(word: str) -> str:
     return word.lower().strip(string.punctuation) or word
 
 
-def _measure(outputs: Sequence[Output]) -> tuple[str, Metrics]:
+def _measure(outputs: Sequence[Output]) -> tuple[str, MetricValues]:
     [output] = outputs
     return "", {"nll": -output.total(), "words": 1, "accuracy": all(output.greedy[0])}

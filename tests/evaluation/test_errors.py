@@ -8,9 +8,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from pipelines.evaluation import figures
-from pipelines.evaluation.figures import (
+from pipelines.evaluation import metrics
+from pipelines.evaluation.metrics import (
     Estimate,
+    Metric,
     bootstrap_error,
     mean_error,
     paired_difference,
@@ -19,7 +20,6 @@ from pipelines.evaluation.figures import (
     summarize,
     wilson,
 )
-from pipelines.evaluation.task import Metric
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_ratio_intervals_cover_the_truth_in_95_percent_of_samples() -> None:
 
 
 def test_the_bootstrap_is_near_the_analytic_error_of_a_mean(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "_DRAWS", 2000)
+    monkeypatch.setattr(metrics, "_DRAWS", 2000)
     generator = np.random.default_rng(9)
     values, labels = generator.exponential(size=500), generator.integers(0, 120, 500).tolist()
     for clusters in (range(500), labels):
@@ -148,7 +148,7 @@ def test_the_bootstrap_is_near_the_analytic_error_of_a_mean(monkeypatch: pytest.
 
 
 def test_draws_without_a_value_do_not_count() -> None:
-    def share_of_first(sample: figures.Floats) -> float:
+    def share_of_first(sample: metrics.Floats) -> float:
         return math.nan if sample.max() == 0 else float(sample.mean())
 
     value, error = bootstrap_error(np.array([[1.0], [0.0]]), range(2), share_of_first)
