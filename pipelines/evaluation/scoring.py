@@ -8,7 +8,7 @@ question of 700 tokens cost the question once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +33,11 @@ _TEXTS_AT_ONCE = {"cpu": 16, "cuda": 64}
 
 
 class _Sequence(NamedTuple):
-    """The tokens of a text, the number of them at its end whose hidden states are needed, and its own number."""
+    """The tokens of a text, the number of them at its end whose hidden states are needed, and what it belongs to."""
 
     tokens: Tokens
     needed: int
-    number: int
+    key: Any
 
 
 class Scorer:
@@ -55,32 +55,25 @@ class Scorer:
 
         The results do not depend on the batches beyond rounding. Raises InputError if logits are not finite.
         """
-        scores = [
-            Output([[] for _ in request.continuations], [[] for _ in request.continuations]) for request in requests
-        ]
-        targets = [
-            (number, index, np.array(tokens, np.int64))
+        sequences = [
+            _Sequence(np.concatenate([request.prefix, tokens[:-1]]).astype(np.int64), len(tokens), (number, index))
             for number, request in enumerate(requests)
             for index, tokens in enumerate(request.continuations)
             if len(tokens)
         ]
-        sequences = [
-            _Sequence(np.concatenate([requests[number].prefix, wanted[:-1]]).astype(np.int64), len(wanted), place)
-            for place, (number, _, wanted) in enumerate(targets)
-        ]
+        scores = [Output([[] for _ in texts], [[] for _ in texts]) for _, texts in requests]
         tree = self._tree(0)
         with torch.no_grad(), self._device.autocast():
             for batch in _batches(sequences, self._tokens_at_once):
-                paths, hidden = tree.extend(batch)
-                entries = np.concatenate([path[-item.needed :] for path, item in zip(paths, batch, strict=True)])
-                wanted = np.concatenate([targets[item.number][2] for item in batch])
-                log_probs, greedy = self._score_tokens(hidden, entries - tree.retained, wanted)
-                start = 0
-                for item in batch:
-                    number, index, _ = targets[item.number]
-                    part = slice(start, start := start + item.needed)
-                    scores[number].log_probs[index] = log_probs[part].tolist()
-                    scores[number].greedy[index] = greedy[part].tolist()
+                rows, hidden = tree.extend(batch)
+                keys = [item.key for item in batch]
+                wanted = np.concatenate([requests[number].continuations[index] for number, index in keys])
+                log_probs, greedy = self._score_tokens(hidden, np.concatenate(rows), wanted.astype(np.int64))
+                ends = np.cumsum([item.needed for item in batch])[:-1]
+                parts = zip(keys, np.split(log_probs, ends), np.split(greedy, ends), strict=True)
+                for (number, index), token_log_probs, is_greedy in parts:
+                    scores[number].log_probs[index] = token_log_probs.tolist()
+                    scores[number].greedy[index] = is_greedy.tolist()
                 progress.advance(len(wanted))
         return scores
 
@@ -100,14 +93,14 @@ class Scorer:
 
         with torch.no_grad(), self._device.autocast():
             for batch in _batches(sequences, self._tokens_at_once, self._texts_at_once):
-                paths, hidden = tree.extend(batch)
-                numbers = [item.number for item in batch]
+                last_rows, hidden = tree.extend(batch)
+                numbers = [item.key for item in batch]
 
                 def choose_in_batch(logits: Tensor, rows: Sequence[int], numbers: list[int] = numbers) -> list[int]:
                     return choose(logits, [numbers[row] for row in rows])
 
                 continuations = continue_texts(
-                    logits_of(hidden[[int(path[-1]) - tree.retained for path in paths]]),
+                    logits_of(hidden[np.concatenate(last_rows).tolist()]),
                     lambda tokens: logits_of(tree.append(tokens)),
                     [min(max_tokens, self.context - len(item.tokens) + 1) for item in batch],
                     choose_in_batch,
@@ -128,12 +121,12 @@ class Scorer:
         tree = self._tree(0)
         with torch.no_grad(), self._device.autocast():
             for batch in _batches(sequences, self._tokens_at_once):
-                paths, hidden = tree.extend(batch)
+                text_rows, hidden = tree.extend(batch)
                 check_finite(hidden)
                 states = hidden.float().cpu().numpy()
-                for path, item in zip(paths, batch, strict=True):
-                    mean = states[path - tree.retained].mean(axis=0, dtype=np.float64)
-                    results[item.number] = Output([], [], vector=mean.astype(np.float32).tolist())
+                for rows, item in zip(text_rows, batch, strict=True):
+                    mean = states[rows].mean(axis=0, dtype=np.float64)
+                    results[item.key] = Output([], [], vector=mean.astype(np.float32).tolist())
                     progress.advance(len(item.tokens))
         return [results[number] for number in range(len(texts))]
 
@@ -191,7 +184,7 @@ class Scorer:
 
 
 class _Tree:
-    """Texts whose keys and values are in a cache, as paths of its entries, and what their next tokens may see."""
+    """Texts whose keys and values are in a cache, as paths of its entries."""
 
     def __init__(self, model: GPT2, cache: KeyValueCache) -> None:
         self._model = model
@@ -200,40 +193,39 @@ class _Tree:
         self._path = np.zeros(0, np.int64)
         self._visible: Tensor | None = None
         self._lengths: list[int] = []
-        self.paths: list[Tokens] = []
-        self.retained = 0
+        self._paths: list[Tokens] = []
 
     def extend(self, batch: Sequence[_Sequence]) -> tuple[list[Tokens], Tensor]:
-        """Replace the texts; return the entries of the tokens of the new ones, and the hidden states of new entries.
+        """Replace the texts, keeping what the first one shares with the last one of before.
 
-        What the first text shares with the last one of before is retained; new entries begin after `retained`.
+        Return the hidden states of the new entries, and for each text their rows for its last `needed` tokens.
         """
-        self.retained = _retained(self._last, batch[0])
-        self._retain(torch.from_numpy(self._path[: self.retained]))
-        self._last, self._path = batch[0].tokens[: self.retained], np.arange(self.retained)
-        self.paths = []
+        retained = _retained(self._last, batch[0])
+        self._retain(torch.from_numpy(self._path[:retained]))
+        self._last, self._path = batch[0].tokens[:retained], np.arange(retained)
+        self._paths = []
         shared_lengths: list[int] = []
-        end = self.retained
+        end = retained
         for text in (item.tokens for item in batch):
             shared = common_length(self._last, text)
             self._path = np.concatenate([self._path[:shared], np.arange(end, end + len(text) - shared)])
             self._last = text
-            self.paths.append(self._path)
+            self._paths.append(self._path)
             shared_lengths.append(shared)
             end += len(text) - shared
         new = np.concatenate([item.tokens[shared:] for item, shared in zip(batch, shared_lengths, strict=True)])
-        is_plain = len(batch) == 1 and not self.retained
-        hidden = self._compute(new, None if is_plain else self._branches(shared_lengths, end))
+        is_plain = len(batch) == 1 and not retained
+        hidden = self._compute(new, None if is_plain else self._branches(shared_lengths, retained, end))
         self._visible = None
-        return self.paths, hidden
+        return [path[-item.needed :] - retained for path, item in zip(self._paths, batch, strict=True)], hidden
 
     def append(self, tokens: Mapping[int, int]) -> Tensor:
         """Append a token to texts, by number; return the hidden states of these tokens."""
         if self._visible is None:
-            self._visible = torch.zeros(len(self.paths), self._cache.keys.shape[3], dtype=torch.bool)
-            for number, path in enumerate(self.paths):
+            self._visible = torch.zeros(len(self._paths), self._cache.keys.shape[3], dtype=torch.bool)
+            for number, path in enumerate(self._paths):
                 self._visible[number, torch.from_numpy(path)] = True
-            self._lengths = list(map(len, self.paths))
+            self._lengths = list(map(len, self._paths))
         start, numbers = self._cache.length, list(tokens)
         self._visible[numbers, range(start, start + len(numbers))] = True
         positions = torch.tensor([self._lengths[number] for number in numbers])
@@ -247,12 +239,14 @@ class _Tree:
         on_device = branches and Branches(*(part.to(device) for part in branches))
         return self._model.hidden(torch.from_numpy(tokens)[None].to(device), self._cache, on_device)[0]
 
-    def _branches(self, shared_lengths: Sequence[int], end: int) -> Branches:
-        """Return positions and visibility of the new tokens of the texts, which begin with tokens of earlier ones."""
-        start = self.retained
+    def _branches(self, shared_lengths: Sequence[int], start: int, end: int) -> Branches:
+        """Return positions and visibility of the entries from `start` to `end`.
+
+        The first tokens of each text, `shared_lengths` of them, are entries of earlier texts.
+        """
         positions = torch.zeros(end - start, dtype=torch.int64)
         visible = torch.zeros(end - start, end, dtype=torch.bool)
-        for path, shared in zip(self.paths, shared_lengths, strict=True):
+        for path, shared in zip(self._paths, shared_lengths, strict=True):
             new = len(path) - shared
             if new:
                 first = int(path[shared])
