@@ -16,8 +16,9 @@ from collections.abc import Callable
 
 import torch
 
+from pipelines.model.inference.decoding import next_tokens
 from pipelines.model.inference.options import SamplingOptions
-from pipelines.model.inference.sampling import next_tokens, sample_tokens
+from pipelines.model.inference.sampling import sample_tokens
 from pipelines.model.io.hugging_face import model_config, to_hugging_face
 from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize
 

@@ -18,7 +18,7 @@ def main() -> None:
     """Time one function of the program named first."""
     program = sys.argv.pop(1)
     if program == "webtext":
-        from pipelines.evaluation.task_run import TaskRun
+        from pipelines.evaluation.stage import TaskRun
         from webtext_cli.main import run
 
         time_calls(TaskRun, "run")

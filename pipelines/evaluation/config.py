@@ -13,7 +13,7 @@ class EvaluateConfig:
 
     limit: int | None = option(
         None,
-        "Only the first so many examples of a task, or lines or records of each file for a perplexity, for a trial.",
+        "Maximum examples of a task, or lines or records of each file for a perplexity, for a trial.",
         minimum=1,
         example=100,
     )
@@ -22,3 +22,26 @@ class EvaluateConfig:
         "Precision of matrix products: bf16 on GPUs that support it (auto).",
         choices=("auto", "bf16", "float32"),
     )
+    device: str = option(
+        "auto",
+        "Device that runs the model; auto: a GPU if there is one.",
+        identity=False,
+        choices=("auto", "cpu", "cuda", "mps"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskOptions:
+    """Which tasks are run."""
+
+    task: tuple[str, ...] = option(
+        (),
+        "Task and its file, NAME[/SPLIT][=PATH], or a TOML file of your own task; without a file, the task's data set "
+        "on the Hugging Face Hub.",
+    )
+    examples: tuple[str, ...] = option(
+        (), "Solved examples of a task, NAME[=PATH], such as its train set, for --shots and thresholds."
+    )
+    shots: int = option(0, "Examples before every question.", minimum=0)
+    shot_seeds: int = option(1, "Draws of the shots.", minimum=1, only_with="shots")
+    variant: str = option("paper", "Protocol that is followed; all compares them.")

@@ -45,14 +45,8 @@ class Detokenizer:
     not undo them.
     """
 
-    name: str
     rules: tuple[Rule, ...]
     replacements: Edit | None = None
-
-    @property
-    def invertible(self) -> bool:
-        """Return whether `retokenize` restores every line."""
-        return self.replacements is None
 
     def detokenize(self, line: str) -> DetokenizedLine:
         """Return the natural text of a line as the file has it, with its outer spaces, with or without its line end.
@@ -60,10 +54,18 @@ class Detokenizer:
         A line that does not survive the round trip does without the first single rule whose absence repairs it, or
         else with as many rules as possible, added in order. At worst the text is the line itself.
         """
-        text, left_out = self._choose(line)
-        if self.replacements is not None:
-            text = self.replacements(text)
-        return DetokenizedLine(text, left_out, self._count_bits(len(left_out)))
+        names = tuple(rule.name for rule in self.rules)
+        for left_out in ((), *((name,) for name in names)):
+            if (text := self._join(line, left_out)) is not None:
+                break
+        else:
+            text, left_out = line, names
+            for name in names:
+                fewer = tuple(other for other in left_out if other != name)
+                if (joined := self._join(line, fewer)) is not None:
+                    text, left_out = joined, fewer
+        bits = math.log2(len(names)) + math.log2(math.comb(len(names), len(left_out))) if left_out else 0.0
+        return DetokenizedLine(text if self.replacements is None else self.replacements(text), left_out, bits)
 
     def retokenize(self, text: str, left_out: Collection[str]) -> str:
         """Return the line of the file from its text and the names of the rules that were left out."""
@@ -72,18 +74,6 @@ class Detokenizer:
                 text = rule.split(text)
         return text
 
-    def _choose(self, line: str) -> tuple[str, tuple[str, ...]]:
-        names = tuple(rule.name for rule in self.rules)
-        for left_out in ((), *((name,) for name in names)):
-            if (text := self._join(line, left_out)) is not None:
-                return text, left_out
-        text, left_out = line, names
-        for name in names:
-            fewer = tuple(other for other in left_out if other != name)
-            if (joined := self._join(line, fewer)) is not None:
-                text, left_out = joined, fewer
-        return text, left_out
-
     def _join(self, line: str, left_out: Collection[str]) -> str | None:
         """Return the text of a line, or None if these rules do not restore the line."""
         text = line
@@ -91,10 +81,6 @@ class Detokenizer:
             if rule.name not in left_out:
                 text = rule.join(text)
         return text if self.retokenize(text, left_out) == line else None
-
-    def _count_bits(self, left_out: int) -> float:
-        rules = len(self.rules)
-        return math.log2(rules) + math.log2(math.comb(rules, left_out)) if left_out else 0.0
 
 
 def _substitute(*pairs: tuple[str, str]) -> Edit:
@@ -292,14 +278,11 @@ _CBT = (
 
 # The lossy variants replace unknown words and numbers as the widely copied de-tokenizers do.
 DETOKENIZERS: Mapping[str, Detokenizer] = {
-    detokenizer.name: detokenizer
-    for detokenizer in (
-        Detokenizer("none", ()),
-        Detokenizer("wikitext", _WIKITEXT),
-        Detokenizer("ptb", _PTB),
-        Detokenizer("1bw", _ONE_BILLION_WORDS),
-        Detokenizer("cbt", _CBT),
-        Detokenizer("wikitext-lossy", _WIKITEXT, _substitute((r"<unk>", "?"))),
-        Detokenizer("ptb-lossy", _PTB, _substitute((r"<unk>", "?"), (r"\bN\b", "1"))),
-    )
+    "none": Detokenizer(()),
+    "wikitext": Detokenizer(_WIKITEXT),
+    "ptb": Detokenizer(_PTB),
+    "1bw": Detokenizer(_ONE_BILLION_WORDS),
+    "cbt": Detokenizer(_CBT),
+    "wikitext-lossy": Detokenizer(_WIKITEXT, _substitute((r"<unk>", "?"))),
+    "ptb-lossy": Detokenizer(_PTB, _substitute((r"<unk>", "?"), (r"\bN\b", "1"))),
 }

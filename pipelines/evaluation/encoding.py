@@ -1,4 +1,4 @@
-"""Texts as the model's tokens: a beginning and what is scored after it, cut to the context."""
+"""What a model is asked: texts as its tokens, a beginning and what is scored after it, cut to the context."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pipelines.errors import InputError
-from pipelines.evaluation.task import Request
 from pipelines.model.io.model_folder import TrainedModel
 from pipelines.model.training.data import token_bytes
 from pipelines.tokenizers.formats import load_tokenizer
+
+
+class Request(NamedTuple):
+    """A text, with at least one token, and the continuations that are scored after it."""
+
+    prefix: Sequence[int]
+    continuations: Sequence[Sequence[int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,12 +56,13 @@ class Encoder:
     """Encodes texts for a model: its tokenizer, context and the token that begins a text."""
 
     def __init__(self, tokenizer_json: bytes, facts: ModelFacts) -> None:
+        self.tokenizer_json = tokenizer_json
+        self.facts = facts
         self._tokenizer = load_tokenizer(tokenizer_json, facts.path)
         self._byte_lengths = token_bytes(tokenizer_json, facts.vocab_size)
         for id, token in self._tokenizer.get_added_tokens_decoder().items():
             if self._byte_lengths is not None:  # a text may have the name of a special token
                 self._byte_lengths[id] = len(token.content.encode())
-        self._path = facts.path
         self.context = facts.context
         self.end_of_text = facts.end_of_text
 
@@ -67,7 +74,7 @@ class Encoder:
     def byte_lengths(self, tokens: Sequence[int]) -> npt.NDArray[np.int64]:
         """Return the number of bytes of tokens; raise InputError if the tokenizer does not encode bytes."""
         if self._byte_lengths is None:
-            raise InputError(f"{self._path}: the tokenizer is not byte-level, so tokens have no place in a text")
+            raise InputError(f"{self.facts.path}: the tokenizer is not byte-level, so tokens have no place in a text")
         lengths: npt.NDArray[np.int64] = self._byte_lengths[list(tokens)]
         return lengths
 

@@ -1,7 +1,12 @@
-"""Metrics of answers, translations and summaries, one example at a time where the metric allows it.
+"""MetricValues of examples, and the figures of a task with their standard errors and intervals.
 
 A prediction is one string; `golds` are the accepted answers, at least one. BLEU and ROUGE are those of sacrebleu and
 rouge-score (`pip install '.[evaluate]'`); call `require_metric_libraries` before work whose results need them.
+
+Examples may come in clusters that are not independent: questions about one document, or the two sentences of a Winograd
+schema, tend to be right or wrong together. With `clusters`, a label per example, every cluster counts as one
+independent draw. The errors are those of sampling: how much the value would change with another test set of the same
+kind.
 """
 
 from __future__ import annotations
@@ -11,18 +16,56 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from pipelines.extras import require_extra
+
+Floats = npt.NDArray[np.float64]
+Figure = dict[str, Any]
+# Labels of one type, one per example.
+Clusters = Sequence[Any] | npt.NDArray[Any]
+
+# Standard errors on either side of a 95% interval.
+Z95 = 1.96
+# Of a bootstrap: they leave its standard error a relative error of 5%.
+_DRAWS = 200
+# Shares of the most confident answers at which the curve of their accuracy has a point; the first one is the figure.
+_COVERAGE = (0.01, 0.02, *(percent / 100 for percent in range(5, 101, 5)))
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeLsum")
+_BLEU_COUNTS = 10
+
+
+class Metric(NamedTuple):
+    """A figure of a task: the mean of a column of the rows, or a ratio of the sums of two.
+
+    `kind` is share (of true values), mean, perplexity (exp of the ratio), nats (the ratio) or bits (the ratio in bits);
+    the last three have a column of nats and one of `units`. Of all examples together are bleu, and matthews,
+    best_matthews and roc_area, which have a column of labels and one of predictions or scores. Of right answers and
+    the confidence in them are calibration_error (in so many `bins`) and confident_share.
+    """
+
+    name: str
+    kind: str
+    column: str
+    units: str = ""
+    unit: str = ""
+    bins: int = 0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the rows from which it is computed."""
+        if self.kind == "bleu":
+            return tuple(f"{self.column}_{number}" for number in range(_BLEU_COUNTS))
+        return (self.column, self.units) if self.units else (self.column,)
 
 
 def require_metric_libraries() -> None:
@@ -35,26 +78,45 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def exact_match(prediction: str, golds: Sequence[str]) -> bool:
-    """Tell whether the normalized prediction equals any normalized gold answer."""
-    return max(_exact_matches(prediction, golds)) > 0
-
-
-def answer_f1(prediction: str, golds: Sequence[str]) -> float:
-    """Return the largest F1 of normalized words over the gold answers, 0 to 1.
+def squad_scores(prediction: str, golds: Sequence[str]) -> tuple[bool, float]:
+    """Return whether a normalized answer equals a normalized gold answer, and the largest F1 of their words, 0 to 1.
 
     The gold answer "" stands for no answer: two answers without any word have F1 1 (SQuAD 2.0; SQuAD 1.1 gives 0).
     """
-    return max(_f1_scores(prediction, golds))
+    matches, f1_scores = _answer_scores(prediction, golds)
+    return max(matches) > 0, max(f1_scores)
 
 
 def coqa_scores(prediction: str, golds: Sequence[str]) -> tuple[float, float]:
     """Return CoQA's official exact match and F1 of one turn, 0 to 1 (coqa-baselines, evaluate-v1.0.py).
 
-    With several gold answers, every one is left out once, as it is for the human score, where it is the prediction; the
+    With several gold answers, each is left out once, as it is for the human score, where it is the prediction; the
     result is the mean of the largest scores over the others.
     """
-    return _leave_one_out(_exact_matches(prediction, golds)), _leave_one_out(_f1_scores(prediction, golds))
+    matches, f1_scores = _answer_scores(prediction, golds)
+    return _leave_one_out(matches), _leave_one_out(f1_scores)
+
+
+def _answer_scores(prediction: str, golds: Sequence[str]) -> tuple[list[float], list[float]]:
+    """Return the exact matches and the F1 scores of a prediction with each gold answer."""
+    _check_golds(golds)
+    answer = normalize_answer(prediction)
+    words = Counter(answer.split())
+    matches, f1_scores = [], []
+    for gold in map(normalize_answer, golds):
+        gold_words = Counter(gold.split())
+        total = words.total() + gold_words.total()
+        matches.append(float(answer == gold))
+        f1_scores.append(2 * (words & gold_words).total() / total if total else 1.0)
+    return matches, f1_scores
+
+
+def _leave_one_out(scores: list[float]) -> float:
+    """Return the mean over all scores of the largest of the others: the second largest once, else the largest."""
+    if len(scores) == 1:
+        return scores[0]
+    second, best = sorted(scores)[-2:]
+    return ((len(scores) - 1) * best + second) / len(scores)
 
 
 def matthews_correlation(counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -93,9 +155,6 @@ def roc_area(golds: npt.ArrayLike, scores: npt.ArrayLike) -> float:
         return math.nan
     ranks = np.searchsorted(below, above, "left") + np.searchsorted(below, above, "right")
     return float(ranks.mean() / (2 * len(below)))
-
-
-BLEU_COUNTS = 10
 
 
 class Bleu:
@@ -153,25 +212,228 @@ def _check_golds(golds: Sequence[str]) -> None:
         raise ValueError(f"expected a sequence of at least one gold answer, not {golds!r}")
 
 
-def _exact_matches(prediction: str, golds: Sequence[str]) -> list[float]:
-    _check_golds(golds)
-    return [float(normalize_answer(prediction) == normalize_answer(gold)) for gold in golds]
+class Estimate(NamedTuple):
+    """A value and its standard error, which is None where the data cannot show one: one cluster, or no finite value."""
+
+    value: float
+    error: float | None
+
+    @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """The 95% interval."""
+        margin = None if self.error is None else Z95 * self.error
+        return (None, None) if margin is None else (self.value - margin, self.value + margin)
 
 
-def _f1_scores(prediction: str, golds: Sequence[str]) -> list[float]:
-    _check_golds(golds)
-    words = Counter(normalize_answer(prediction).split())
-    scores = []
-    for gold in golds:
-        gold_words = Counter(normalize_answer(gold).split())
-        total = words.total() + gold_words.total()
-        scores.append(2 * (words & gold_words).total() / total if total else 1.0)
-    return scores
+class PairedDifference(NamedTuple):
+    """The mean of a - b over the same examples, its standard error, and the two-sided p-value of no difference."""
+
+    value: float
+    error: float | None
+    p_value: float | None
 
 
-def _leave_one_out(scores: list[float]) -> float:
-    """Return the mean over all scores of the largest of the others: the second largest once, else the largest."""
-    if len(scores) == 1:
-        return scores[0]
-    second, best = sorted(scores)[-2:]
-    return ((len(scores) - 1) * best + second) / len(scores)
+def summarize(metrics: Sequence[Metric], columns: Mapping[str, Floats], clusters: Sequence[str]) -> list[Figure]:
+    """Return the figures of examples, given by column, as in `results.json`; none without examples.
+
+    The error and the 95% interval are None where there are too few clusters, the value if it is not finite. `columns`
+    are those of the metric. `points` are of the metrics that have a curve.
+    """
+    if not clusters:
+        return []
+    numbers, _ = _number_clusters(clusters)
+    return [
+        _figure(metric, np.stack([columns[name] for name in metric.columns], axis=1), numbers) for metric in metrics
+    ]
+
+
+def _figure(metric: Metric, rows: Floats, clusters: npt.NDArray[Any]) -> Figure:
+    kind, values, examples = metric.kind, rows[:, 0], len(rows)
+    points: list[dict[str, Any]] = []
+    if kind == "perplexity":
+        value, error, low, high = perplexity(ratio_error(values, rows[:, 1], clusters))
+    elif kind in ("nats", "bits"):
+        estimate = ratio_error(values / (math.log(2) if kind == "bits" else 1.0), rows[:, 1], clusters)
+        (value, error), (low, high) = estimate, estimate.interval
+    elif kind == "confident_share":
+        order = np.argsort(-rows[:, 1], kind="stable")
+        parts = [order[: max(1, round(share * len(order)))] for share in _COVERAGE]
+        points = [_point(share, rows[part], clusters[part]) for share, part in zip(_COVERAGE, parts, strict=True)]
+        value, error = mean_error(values[parts[0]], clusters[parts[0]])
+        low, high, examples = points[0]["low"], points[0]["high"], len(parts[0])
+    elif kind in ("share", "cluster_share"):
+        if kind == "cluster_share":
+            values = cluster_minima(values, clusters)
+            clusters, examples = np.arange(len(values)), len(values)
+        value, error = mean_error(values, clusters)
+        low, high = _share_interval(values, clusters)
+    else:
+        estimate = mean_error(values, clusters) if kind == "mean" else bootstrap_error(rows, clusters, _of_all(metric))
+        (value, error), (low, high) = estimate, estimate.interval
+        if kind == "calibration_error":
+            points = [_point(rows[part, 1].mean(), rows[part], clusters[part]) for part in _bins(rows, metric.bins)]
+            low = low and max(0.0, low)
+    return {
+        "name": metric.name,
+        "value": value if math.isfinite(value) else None,
+        "error": error,
+        "low": low,
+        "high": high,
+        "examples": examples,
+        "unit": metric.unit,
+        "kind": kind,
+        "columns": metric.columns,
+        "points": points,
+    }
+
+
+def _of_all(metric: Metric) -> Callable[[Floats], float]:
+    """Return the function of the rows of all examples together."""
+
+    def matthews(rows: Floats) -> float:
+        gold, predicted = rows.T > 0
+        agreement = (gold & predicted, ~gold & ~predicted, ~gold & predicted, gold & ~predicted)
+        return float(matthews_correlation([part.sum() for part in agreement]))
+
+    def calibration_error(rows: Floats) -> float:
+        """Return the mean distance of confidence and share of right answers in bins of equally many answers."""
+        gaps = rows[:, 0] - rows[:, 1]
+        return float(sum(abs(gaps[part].sum()) for part in _bins(rows, metric.bins)) / len(rows))
+
+    functions: dict[str, Callable[[Floats], float]] = {
+        "bleu": lambda rows: Bleu().score(rows.sum(axis=0)),
+        "matthews": matthews,
+        "best_matthews": lambda rows: best_threshold(rows[:, 0] > 0, rows[:, 1])[1],
+        "roc_area": lambda rows: roc_area(rows[:, 0] > 0, rows[:, 1]),
+        "calibration_error": calibration_error,
+    }
+    return functions[metric.kind]
+
+
+def _bins(rows: Floats, count: int) -> list[npt.NDArray[np.intp]]:
+    """Return the numbers of the rows in bins by confidence, in which their numbers differ by one at most."""
+    return np.array_split(np.argsort(rows[:, 1], kind="stable"), min(count, len(rows)))
+
+
+def _point(x: float, rows: Floats, clusters: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return a point of a curve: the share of right answers, with its 95% interval.
+
+    `x` is the mean confidence of a bin (calibration_error), or the share of the most confident answers.
+    """
+    right = rows[:, 0]
+    low, high = _share_interval(right, clusters)
+    return {"x": float(x), "value": float(right.mean()), "low": low, "high": high, "examples": len(rows)}
+
+
+def _share_interval(values: Floats, clusters: npt.NDArray[Any]) -> tuple[float, float]:
+    # Of examples that depend on each other there are as many as clusters, at worst.
+    independent = len(np.unique(clusters))
+    return wilson(float(values.mean()) * independent, independent)
+
+
+def wilson(successes: float, n: int) -> tuple[float, float]:
+    """Return the score interval of a proportion (Wilson 1927), which holds near 0 and 1 and for small n.
+
+    The examples have to be independent; for clustered ones, use the error of `mean_error`. Without examples, the
+    interval is (0, 1).
+    """
+    if n == 0:
+        return 0.0, 1.0
+    share = successes / n
+    centre = share + Z95 * Z95 / (2 * n)
+    half = Z95 * math.sqrt(share * (1 - share) / n + Z95 * Z95 / (4 * n * n))
+    scale = 1 + Z95 * Z95 / n
+    # Rounding would leave 1e-17 where the exact limit is 0 or 1.
+    low = 0.0 if successes == 0 else (centre - half) / scale
+    high = 1.0 if successes == n else (centre + half) / scale
+    return low, high
+
+
+def mean_error(values: npt.ArrayLike, clusters: Clusters | None = None) -> Estimate:
+    """Return the mean of one value per example and its standard error, by example or by cluster.
+
+    Clusters of different sizes are weighted by their examples.
+    """
+    return ratio_error(values, np.ones(np.shape(values)), clusters)
+
+
+def ratio_error(numerators: npt.ArrayLike, denominators: npt.ArrayLike, clusters: Clusters | None = None) -> Estimate:
+    """Return total numerator / total denominator and its standard error by the delta method.
+
+    With nats and words per document, the ratio is the logarithm of the perplexity per word. The residuals are summed
+    within clusters, and the sum of their squares has the factor G / (G - 1) for G clusters (Cochran, Sampling
+    Techniques, 1977, chapter 6). Raises ValueError for lengths that differ, and if the denominators sum to 0.
+    """
+    rows = np.stack([np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)], axis=1)
+    totals = rows.sum(axis=0)
+    if totals[1] == 0:
+        raise ValueError("the denominators sum to 0")
+    ratio = float(totals[0] / totals[1])
+    if clusters is not None:
+        numbers, count = _number_clusters(clusters)
+        examples, rows = rows, np.zeros((count, 2))
+        np.add.at(rows, numbers, examples)
+    if len(rows) < 2 or not math.isfinite(ratio):
+        return Estimate(ratio, None)
+    residuals = rows[:, 0] - ratio * rows[:, 1]
+    variance = len(rows) / (len(rows) - 1) * float(residuals @ residuals)
+    return Estimate(ratio, math.sqrt(variance) / abs(float(totals[1])))
+
+
+def perplexity(log_perplexity: Estimate) -> tuple[float, float | None, float | None, float | None]:
+    """Return exp of a ratio in nats, its standard error by the delta method, and the interval exp(ratio ± 1.96 errors).
+
+    A perplexity beyond the range of a float is infinite, and then has no error.
+    """
+    with np.errstate(over="ignore"):
+        value, error = float(np.exp(log_perplexity.value)), log_perplexity.error
+        if error is None or not math.isfinite(value):
+            return value, None, None, None
+        low, high = np.exp(log_perplexity.value + np.array([-Z95, Z95]) * error).tolist()
+    return value, value * error, low, high
+
+
+def paired_difference(
+    a: npt.ArrayLike, b: npt.ArrayLike, clusters: Clusters | None = None, units: npt.ArrayLike | None = None
+) -> PairedDifference:
+    """Compare two models by one value per example each, in the same order, with a normal approximation for p.
+
+    With `units` per example, the same for both models, the difference is that of the ratios total / units: of the
+    logarithms of perplexities, for nats.
+    """
+    differences = np.asarray(a, np.float64) - np.asarray(b, np.float64)
+    difference, error = ratio_error(differences, np.ones(len(differences)) if units is None else units, clusters)
+    if not error:
+        return PairedDifference(difference, error, None if error is None else float(difference == 0))
+    return PairedDifference(difference, error, math.erfc(abs(difference) / error / math.sqrt(2)))
+
+
+def bootstrap_error(rows: Floats, clusters: Clusters, statistic: Callable[[Floats], float]) -> Estimate:
+    """Return a metric of all examples together, and the standard deviation of it over resampled clusters.
+
+    `statistic` takes rows of examples. Draws without a finite value, as of a single class, do not count.
+    """
+    numbers, count = _number_clusters(clusters)
+    members = np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
+    generator, value = np.random.default_rng([0, len(rows)]), statistic(rows)
+    if count < 2 or not math.isfinite(value):
+        return Estimate(value, None)
+    draws = [
+        statistic(rows[np.concatenate([members[number] for number in generator.integers(count, size=count)])])
+        for _ in range(_DRAWS)
+    ]
+    return Estimate(value, float(np.nanstd(draws, ddof=1)))
+
+
+def cluster_minima(values: Floats, clusters: Clusters) -> Floats:
+    """Return the smallest value of each cluster, in the order of their first examples."""
+    numbers, count = _number_clusters(clusters)
+    minima = np.full(count, np.inf)
+    np.minimum.at(minima, numbers, values)
+    return minima
+
+
+def _number_clusters(clusters: Clusters) -> tuple[npt.NDArray[np.int32], int]:
+    """Return the number of the cluster of each example, by first appearance, and how many clusters there are."""
+    encoded = pa.array(clusters).dictionary_encode()
+    return encoded.indices.to_numpy(), len(encoded.dictionary)

@@ -1,26 +1,44 @@
-"""The results of all tasks in an output folder, as `results.json` and as the page `evaluation.html`."""
+"""The results of all tasks in an output folder, as `results.json` and `evaluation.html`, and their comparison."""
 
 from __future__ import annotations
 
-import heapq
 import itertools
-import operator
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from pipelines import storage
 from pipelines.engine.manifest import has_manifest, read_manifest
+from pipelines.engine.stage import Stage
 from pipelines.errors import InputError
-from pipelines.evaluation.compare import compare_folders
-from pipelines.evaluation.task_run import EXAMPLES, RESULTS, STAGE
+from pipelines.evaluation.metrics import PairedDifference, cluster_minima, paired_difference
 from pipelines.records import shards
-from pipelines.reports.evaluation import Comparison, figures_by_step, figures_over_draws, render_evaluation_page
+from pipelines.records.tally import LowestHashes
+from pipelines.reports.evaluation import (
+    Comparison,
+    figures_by_step,
+    figures_over_draws,
+    metric_title,
+    model_title,
+    render_evaluation_page,
+    result_label,
+)
 
+RESULTS = "results.json"
+TOKENIZER = "tokenizer.json"
+EXAMPLES = shards.shard_name("examples", 0)
+STAGE = Stage("evaluate", 1, (RESULTS, TOKENIZER))
 PAGE = "evaluation.html"
 _STEP = re.compile(r"step-(\d+)")
 # Truncated examples of a task that the page lists, and its most confident answers: as many as in the paper's table 5.
 _LISTED, _CONFIDENT = 100, 30
+# What the sum of nats is divided by, for a ratio in the unit of the difference.
+_SCALES = {"perplexity": 1.0, "nats": 1.0, "bits": math.log(2)}
+Results = Mapping[str, Mapping[str, Any]]
 
 
 def read_results(folder: str) -> dict[str, dict[str, Any]]:
@@ -42,24 +60,24 @@ def main_folder(folder: str) -> str:
 
 def step_folders(folder: str) -> dict[int, str]:
     """Return the folders with the results of checkpoints in an output folder, by step."""
-    names = storage.list_folder(folder) if storage.is_folder(folder) else []
-    steps = {int(match[1]): storage.join(folder, name) for name in names if (match := _STEP.fullmatch(name))}
-    return {step: path for step, path in sorted(steps.items()) if _finished_tasks(path)}
+    paths = {int(match[1]): path for name, path in _subfolders(folder) if (match := _STEP.fullmatch(name))}
+    return {step: path for step, path in sorted(paths.items()) if _finished_tasks(path)}
 
 
 def _finished_tasks(folder: str) -> dict[str, dict[str, Any]]:
-    names = storage.list_folder(folder) if storage.is_folder(folder) else []
-    paths = {name: storage.join(folder, name) for name in names}
     return {
         name: storage.read_json(storage.join(path, RESULTS))
-        for name, path in paths.items()
+        for name, path in _subfolders(folder)
         # A folder of another kind may have a file of this name, too.
-        if storage.exists(storage.join(path, RESULTS)) and _is_task(path)
+        if storage.exists(storage.join(path, RESULTS))
+        and has_manifest(path)
+        and read_manifest(path).identity.stage == STAGE.name
     }
 
 
-def _is_task(folder: str) -> bool:
-    return has_manifest(folder) and read_manifest(folder).identity.stage == STAGE.name
+def _subfolders(folder: str) -> list[tuple[str, str]]:
+    names = storage.list_folder(folder) if storage.is_folder(folder) else []
+    return [(name, storage.join(folder, name)) for name in names]
 
 
 def write_page(folder: str, compared: Sequence[str] = ()) -> list[Comparison]:
@@ -70,41 +88,100 @@ def write_page(folder: str, compared: Sequence[str] = ()) -> list[Comparison]:
     results, main = read_results(folder), main_folder(folder)
     steps = {step: list(read_results(path).values()) for step, path in step_folders(folder).items()}
     comparisons = [compare_folders(main, results, main_folder(other), read_results(other)) for other in compared]
-    truncated = {
-        name: _truncated_examples(storage.join(main, name)) if result["truncated_examples"] else []
-        for name, result in results.items()
-    }
-    confident = {name: _confident_answers(storage.join(main, name), result) for name, result in results.items()}
+    truncated, confident = {}, {}
+    for name, result in results.items():
+        path = storage.join(main, name, EXAMPLES)
+        if result["truncated_examples"]:
+            cuts = ((row["place"], row["cut"]) for row in shards.read_rows(path, ["place", "cut"]) if row["cut"])
+            truncated[name] = list(itertools.islice(cuts, _LISTED))
+        if any(figure["kind"] == "confident_share" for figure in result["metrics"]):
+            columns = ["place", "gold", "output", "exact_match", "confidence"]
+            rows = ((-row["confidence"], row) for row in shards.read_rows(path, columns))
+            confident[name] = list(LowestHashes(_CONFIDENT, rows))
     page = render_evaluation_page(results, truncated, confident, comparisons, steps)
-    differences = [
-        {"folder": one.folder, "model": one.title, "differences": one.differences, "notes": one.notes}
-        for one in comparisons
-    ]
-    series = [
-        {
-            "task": task,
-            "metric": metric,
-            "step": step,
-            **{name: figure[name] for name in ("value", "error", "low", "high")},
-        }
-        for (task, metric), figures in figures_by_step(steps).items()
-        for step, figure in figures
-    ]
-    draws = figures_over_draws(results.values())
-    content = {"tasks": results, "compared": differences, "steps": series, "draws": draws}
+    content = {
+        "tasks": results,
+        "compared": [
+            {"folder": other.folder, "model": other.title, "differences": other.differences, "notes": other.notes}
+            for other in comparisons
+        ],
+        "steps": [
+            {
+                "task": task,
+                "metric": metric,
+                "step": step,
+                **{name: figure[name] for name in ("value", "error", "low", "high")},
+            }
+            for (task, metric), figures in figures_by_step(steps).items()
+            for step, figure in figures
+        ],
+        "draws": figures_over_draws(results.values()),
+    }
     storage.write_json(storage.join(folder, RESULTS), content)
     storage.write_bytes(storage.join(folder, PAGE), page.encode())
     return comparisons
 
 
-def _truncated_examples(folder: str) -> list[tuple[str, int]]:
-    rows = shards.read_rows(storage.join(folder, EXAMPLES), ["place", "cut"])
-    return list(itertools.islice(((row["place"], row["cut"]) for row in rows if row["cut"]), _LISTED))
+def compare_folders(folder: str, results: Results, other: str, others: Results) -> Comparison:
+    """Return the paired differences of the metrics of all tasks that two output folders have the same examples of.
+
+    Positive where the value of the first is larger. `notes` say which tasks were not compared, and why.
+    """
+    title = "; ".join(dict.fromkeys(model_title(result["model"]) for result in others.values()))
+    comparison = Comparison(other, title, {}, [], [])
+    for task, result in results.items():
+        if task not in others:
+            comparison.notes.append(f"{task}: not in {other}")
+        elif _file_hashes(result) != _file_hashes(others[task]):
+            comparison.notes.append(f"{task}: not compared, the files differ")
+        else:
+            figures = _figures_by_metric(others[task])
+            common = {key: figure for key, figure in _figures_by_metric(result).items() if key in figures}
+            columns = ["place", "gold", "cluster", *dict.fromkeys(name for _, *names in common for name in names)]
+            paths = (storage.join(one, task, EXAMPLES) for one in (folder, other))
+            first, second = (pa.Table.from_pylist(list(shards.read_rows(path, columns))) for path in paths)
+            if not first.select(["place", "gold"]).equals(second.select(["place", "gold"])):
+                comparison.notes.append(f"{task}: not compared, the examples differ")
+                continue
+            comparison.results[task] = others[task]
+            for key, figure in common.items():
+                paired = paired_figure(figure, first, second)
+                comparison.differences.append(
+                    {
+                        "task": result_label(result),
+                        "metric": metric_title(figure),
+                        "value": figure["value"],
+                        "other": figures[key]["value"],
+                        "difference": paired and paired.value,
+                        "error": paired and paired.error,
+                        "p_value": paired and paired.p_value,
+                        "unit": f"nats per {figure['unit']}" if figure["kind"] == "perplexity" else "",
+                    }
+                )
+    comparison.notes.extend(f"{task}: only in {other}" for task in others if task not in results)
+    return comparison
 
 
-def _confident_answers(folder: str, result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    if not any(figure["kind"] == "confident_share" for figure in result["metrics"]):
-        return []
-    names = ["place", "gold", "output", "exact_match", "confidence"]
-    rows = shards.read_rows(storage.join(folder, EXAMPLES), names)
-    return heapq.nlargest(_CONFIDENT, rows, key=operator.itemgetter("confidence"))
+def paired_figure(figure: Mapping[str, Any], first: pa.Table, second: pa.Table) -> PairedDifference | None:
+    """Return the difference of a metric of the examples of two models.
+
+    None where the units differ, as tokens do, and for metrics of all examples together.
+    """
+    kind, clusters = figure["kind"], first.column("cluster").to_pylist()
+    a, b = (
+        [table.column(name).to_numpy().astype(np.float64) for name in figure["columns"]] for table in (first, second)
+    )
+    if kind in _SCALES:
+        scale, units = _SCALES[kind], a[1]
+        return paired_difference(a[0] / scale, b[0] / scale, clusters, units) if np.array_equal(units, b[1]) else None
+    if kind == "cluster_share":
+        return paired_difference(cluster_minima(a[0], clusters), cluster_minima(b[0], clusters))
+    return paired_difference(a[0], b[0], clusters) if kind in ("share", "mean") else None
+
+
+def _figures_by_metric(result: Mapping[str, Any]) -> dict[tuple[str, ...], Mapping[str, Any]]:
+    return {(figure["name"], *figure["columns"]): figure for figure in result["metrics"]}
+
+
+def _file_hashes(result: Mapping[str, Any]) -> list[str]:
+    return sorted(facts["sha256"] for facts in result["files"])

@@ -7,9 +7,8 @@ question of 700 tokens cost the question once.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,44 +17,27 @@ import torch.nn.functional as F  # noqa: N812 - torch's convention
 from torch import Tensor
 
 from pipelines import progress
-from pipelines.errors import InputError
-from pipelines.evaluation.task import Request
-from pipelines.model.device import DeviceConfig, derived_seed
+from pipelines.evaluation.encoding import Request
+from pipelines.evaluation.task import Output
+from pipelines.model.device import DeviceConfig
+from pipelines.model.inference.decoding import Choose, check_finite, continue_texts
 from pipelines.model.network import LOGITS_AT_ONCE
 from pipelines.model.network.gpt2 import GPT2, Branches, KeyValueCache
 
 Tokens = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-# Takes logits, [texts, vocabulary] in float32 on the CPU, and the numbers of the texts; returns their next tokens.
-Choose = Callable[[Tensor, Sequence[int]], Sequence[int]]
 
 # More new tokens at once cost attention among texts that do not see each other; fewer use the matrix units less.
 _TOKENS_AT_ONCE = {"cpu": 768, "cuda": 4096}
-# Texts that are continued together. More cost memory for their keys and values, see `Scorer.cache_bytes`.
+# Texts that are continued together. More cost memory for their keys and values, see `Scorer.memory_bytes`.
 _TEXTS_AT_ONCE = {"cpu": 16, "cuda": 64}
 
 
-class Score(NamedTuple):
-    """Of every token of a continuation its log-probability in nats, and whether it was the most likely one."""
-
-    log_probs: Floats
-    greedy: npt.NDArray[np.bool_]
-
-
-class Continuation(NamedTuple):
-    """Tokens that follow a text and their log-probabilities; `ended` if they were not cut at the allowed number."""
-
-    tokens: list[int]
-    log_probs: list[float]
-    ended: bool
-
-
 class _Sequence(NamedTuple):
-    """The tokens of a text, of which the last `needed` ones must be computed anew, and its number."""
+    """The tokens of a text, the number of them at its end whose hidden states are needed, and what it belongs to."""
 
     tokens: Tokens
     needed: int
-    number: int
+    key: Any
 
 
 class Scorer:
@@ -68,71 +50,85 @@ class Scorer:
         self._texts_at_once = _TEXTS_AT_ONCE.get(device.device.type, _TEXTS_AT_ONCE["cpu"])
         self.context = model.architecture.context
 
-    def score(self, requests: Sequence[Request]) -> list[list[Score]]:
-        """Return the scores of all continuations of each request.
+    def score(self, requests: Sequence[Request]) -> list[Output]:
+        """Return the log-probabilities of all continuations of each request.
 
         The results do not depend on the batches beyond rounding. Raises InputError if logits are not finite.
         """
-        places = [(number, index) for number, request in enumerate(requests) for index in range(len(request[1]))]
-        targets = [np.array(requests[number].continuations[index], np.int64) for number, index in places]
         sequences = [
-            _Sequence(np.concatenate([requests[place].prefix, wanted[:-1]]).astype(np.int64), len(wanted), number)
-            for number, ((place, _), wanted) in enumerate(zip(places, targets, strict=True))
-            if len(wanted)
+            _Sequence(np.concatenate([request.prefix, tokens[:-1]]).astype(np.int64), len(tokens), (number, index))
+            for number, request in enumerate(requests)
+            for index, tokens in enumerate(request.continuations)
+            if len(tokens)
         ]
-        scores = [[_EMPTY] * len(request.continuations) for request in requests]
+        scores = [Output([[] for _ in texts], [[] for _ in texts]) for _, texts in requests]
         tree = self._tree(0)
         with torch.no_grad(), self._device.autocast():
             for batch in _batches(sequences, self._tokens_at_once):
-                paths, hidden = tree.extend(batch)
-                entries = np.concatenate([path[-item.needed :] for path, item in zip(paths, batch, strict=True)])
-                wanted = np.concatenate([targets[item.number] for item in batch])
-                log_probs, greedy = self._score_tokens(hidden, entries - tree.retained, wanted)
+                rows, hidden = tree.extend(batch)
+                keys = [item.key for item in batch]
+                wanted = np.concatenate([requests[number].continuations[index] for number, index in keys])
+                log_probs, greedy = self._score_tokens(hidden, np.concatenate(rows), wanted.astype(np.int64))
                 ends = np.cumsum([item.needed for item in batch])[:-1]
-                parts = zip(batch, np.split(log_probs, ends), np.split(greedy, ends), strict=True)
-                for item, part, is_greedy in parts:
-                    number, index = places[item.number]
-                    scores[number][index] = Score(part, is_greedy)
+                parts = zip(keys, np.split(log_probs, ends), np.split(greedy, ends), strict=True)
+                for (number, index), token_log_probs, is_greedy in parts:
+                    scores[number].log_probs[index] = token_log_probs.tolist()
+                    scores[number].greedy[index] = is_greedy.tolist()
                 progress.advance(len(wanted))
         return scores
 
     def continue_texts(
-        self,
-        texts: Sequence[Sequence[int]],
-        max_tokens: int,
-        is_complete: Callable[[int, list[int]], bool],
-        choose: Choose | None = None,
-    ) -> list[Continuation]:
-        """Continue texts by at most `max_tokens` tokens, the most likely ones or those that `choose` returns.
+        self, texts: Sequence[Sequence[int]], max_tokens: int, choose: Choose, is_complete: Callable[[list[int]], bool]
+    ) -> list[Output]:
+        """Continue each text by at most `max_tokens` tokens, or to the end of the model's context.
 
-        A text ends where `is_complete` returns true for its number and new tokens, or at the model's context.
+        `choose` and `is_complete` as for `decoding.continue_texts`.
         """
         sequences = [_Sequence(np.array(text, np.int64), 1, number) for number, text in enumerate(texts)]
-        results: dict[int, Continuation] = {}
+        results: dict[int, Output] = {}
         tree = self._tree(max_tokens)
+
+        def logits_of(hidden: Tensor) -> Tensor:
+            return F.linear(hidden, self._model.wte.weight).float()
+
         with torch.no_grad(), self._device.autocast():
             for batch in _batches(sequences, self._tokens_at_once, self._texts_at_once):
-                results |= self._continue_batch(tree, batch, max_tokens, is_complete, choose or _most_likely)
+                last_rows, hidden = tree.extend(batch)
+                numbers = [item.key for item in batch]
+
+                def choose_in_batch(logits: Tensor, rows: Sequence[int], numbers: list[int] = numbers) -> list[int]:
+                    return choose(logits, [numbers[row] for row in rows])
+
+                continuations = continue_texts(
+                    logits_of(hidden[np.concatenate(last_rows).tolist()]),
+                    lambda tokens: logits_of(tree.append(tokens)),
+                    [min(max_tokens, self.context - len(item.tokens) + 1) for item in batch],
+                    choose_in_batch,
+                    is_complete,
+                )
+                for number, (tokens, log_probs, ended) in zip(numbers, continuations, strict=True):
+                    results[number] = Output([log_probs], [], tokens, ended)
         return [results[number] for number in range(len(texts))]
 
-    def embed(self, texts: Sequence[Sequence[int]]) -> Floats:
-        """Return the mean over the tokens of each text of the hidden states after the final norm, [texts, width].
+    def embed(self, texts: Sequence[Sequence[int]]) -> list[Output]:
+        """Return the mean over the tokens of each text of the hidden states after the final norm, as `vector`.
 
         A text has 1 to `context` tokens. Hidden states are float32, their sums float64. Raises InputError if they are
         not finite.
         """
         sequences = [_Sequence(np.array(text, np.int64), len(text), number) for number, text in enumerate(texts)]
-        means = np.empty((len(texts), self._model.architecture.width))
+        results: dict[int, Output] = {}
         tree = self._tree(0)
         with torch.no_grad(), self._device.autocast():
             for batch in _batches(sequences, self._tokens_at_once):
-                paths, hidden = tree.extend(batch)
-                _check_finite(hidden)
+                text_rows, hidden = tree.extend(batch)
+                check_finite(hidden)
                 states = hidden.float().cpu().numpy()
-                for path, item in zip(paths, batch, strict=True):
-                    means[item.number] = states[path - tree.retained].mean(axis=0, dtype=np.float64)
+                for rows, item in zip(text_rows, batch, strict=True):
+                    mean = states[rows].mean(axis=0, dtype=np.float64)
+                    results[item.key] = Output([], [], vector=mean.astype(np.float32).tolist())
                     progress.advance(len(item.tokens))
-        return means
+        return [results[number] for number in range(len(texts))]
 
     def memory_bytes(self, max_tokens: int = 0) -> int:
         """Return the memory for keys, values and logits, in bytes; `max_tokens` as for `continue_texts`.
@@ -155,41 +151,11 @@ class Scorer:
         cache = KeyValueCache(self._model.architecture, 1, self._device.device, self._cache_dtype, capacity)
         return _Tree(self._model, cache)
 
-    def _continue_batch(
-        self,
-        tree: _Tree,
-        batch: Sequence[_Sequence],
-        max_tokens: int,
-        is_complete: Callable[[int, list[int]], bool],
-        choose: Choose,
-    ) -> dict[int, Continuation]:
-        paths, hidden = tree.extend(batch)
-        hidden = hidden[[int(path[-1]) - tree.retained for path in paths]]
-        results = {item.number: Continuation([], [], False) for item in batch}
-        active = list(range(len(batch)))
-        while active:
-            logits = F.linear(hidden, self._model.wte.weight).float()
-            log_probs = torch.log_softmax(logits, 1)
-            _check_finite(log_probs)
-            chosen = choose(logits.cpu(), [batch[index].number for index in active])
-            new: dict[int, int] = {}
-            for row, (index, token) in enumerate(zip(active, chosen, strict=True)):
-                number, tokens, _ = batch[index].number, *results[batch[index].number][:2]
-                tokens.append(token)
-                results[number].log_probs.append(float(log_probs[row, token]))
-                if is_complete(number, tokens):
-                    results[number] = results[number]._replace(ended=True)
-                elif len(tokens) < max_tokens and len(batch[index].tokens) + len(tokens) <= self.context:
-                    new[index] = token
-            progress.advance(len(active))
-            active = list(new)
-            if active:
-                hidden = tree.append(new)
-        return results
-
-    def _score_tokens(self, hidden: Tensor, rows: Tokens, targets: Tokens) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    def _score_tokens(
+        self, hidden: Tensor, rows: Tokens, targets: Tokens
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
         """Return the log-probability of a target after the hidden state of its row, and whether it is the largest."""
-        log_probs = np.empty(len(rows))
+        log_probs = np.empty(len(rows), np.float32)
         greedy = np.empty(len(rows), np.bool_)
         step = max(1, LOGITS_AT_ONCE // self._model.architecture.vocab_size)
         embedding = self._model.wte.weight
@@ -212,13 +178,13 @@ class Scorer:
             greedy[part] = is_largest.cpu().numpy()
             sums = logits.sub_(largest[:, None]).exp_().sum(1)
             chosen = (chosen - largest) - sums.log()
-            _check_finite(chosen)
+            check_finite(chosen)
             log_probs[part] = chosen.cpu().numpy()
         return log_probs, greedy
 
 
 class _Tree:
-    """Texts whose keys and values are in a cache, as paths of its entries, and what their next tokens may see."""
+    """Texts whose keys and values are in a cache, as paths of its entries."""
 
     def __init__(self, model: GPT2, cache: KeyValueCache) -> None:
         self._model = model
@@ -227,40 +193,39 @@ class _Tree:
         self._path = np.zeros(0, np.int64)
         self._visible: Tensor | None = None
         self._lengths: list[int] = []
-        self.paths: list[Tokens] = []
-        self.retained = 0
+        self._paths: list[Tokens] = []
 
     def extend(self, batch: Sequence[_Sequence]) -> tuple[list[Tokens], Tensor]:
-        """Replace the texts; return the entries of the tokens of the new ones, and the hidden states of new entries.
+        """Replace the texts, keeping what the first one shares with the last one of before.
 
-        What the first text shares with the last one of before is retained; new entries begin after `retained`.
+        Return the hidden states of the new entries, and for each text their rows for its last `needed` tokens.
         """
-        self.retained = _retained(self._last, batch[0])
-        self._retain(torch.from_numpy(self._path[: self.retained]))
-        self._last, self._path = batch[0].tokens[: self.retained], np.arange(self.retained)
-        self.paths = []
+        retained = _retained(self._last, batch[0])
+        self._retain(torch.from_numpy(self._path[:retained]))
+        self._last, self._path = batch[0].tokens[:retained], np.arange(retained)
+        self._paths = []
         shared_lengths: list[int] = []
-        end = self.retained
+        end = retained
         for text in (item.tokens for item in batch):
             shared = common_length(self._last, text)
             self._path = np.concatenate([self._path[:shared], np.arange(end, end + len(text) - shared)])
             self._last = text
-            self.paths.append(self._path)
+            self._paths.append(self._path)
             shared_lengths.append(shared)
             end += len(text) - shared
         new = np.concatenate([item.tokens[shared:] for item, shared in zip(batch, shared_lengths, strict=True)])
-        is_plain = len(batch) == 1 and not self.retained
-        hidden = self._compute(new, None if is_plain else self._branches(shared_lengths, end))
+        is_plain = len(batch) == 1 and not retained
+        hidden = self._compute(new, None if is_plain else self._branches(shared_lengths, retained, end))
         self._visible = None
-        return self.paths, hidden
+        return [path[-item.needed :] - retained for path, item in zip(self._paths, batch, strict=True)], hidden
 
-    def append(self, tokens: dict[int, int]) -> Tensor:
+    def append(self, tokens: Mapping[int, int]) -> Tensor:
         """Append a token to texts, by number; return the hidden states of these tokens."""
         if self._visible is None:
-            self._visible = torch.zeros(len(self.paths), self._cache.keys.shape[3], dtype=torch.bool)
-            for number, path in enumerate(self.paths):
+            self._visible = torch.zeros(len(self._paths), self._cache.keys.shape[3], dtype=torch.bool)
+            for number, path in enumerate(self._paths):
                 self._visible[number, torch.from_numpy(path)] = True
-            self._lengths = list(map(len, self.paths))
+            self._lengths = list(map(len, self._paths))
         start, numbers = self._cache.length, list(tokens)
         self._visible[numbers, range(start, start + len(numbers))] = True
         positions = torch.tensor([self._lengths[number] for number in numbers])
@@ -274,12 +239,14 @@ class _Tree:
         on_device = branches and Branches(*(part.to(device) for part in branches))
         return self._model.hidden(torch.from_numpy(tokens)[None].to(device), self._cache, on_device)[0]
 
-    def _branches(self, shared_lengths: Sequence[int], end: int) -> Branches:
-        """Return positions and visibility of the new tokens of the texts, which begin with tokens of earlier ones."""
-        start = self.retained
+    def _branches(self, shared_lengths: Sequence[int], start: int, end: int) -> Branches:
+        """Return positions and visibility of the entries from `start` to `end`.
+
+        The first tokens of each text, `shared_lengths` of them, are entries of earlier texts.
+        """
         positions = torch.zeros(end - start, dtype=torch.int64)
         visible = torch.zeros(end - start, end, dtype=torch.bool)
-        for path, shared in zip(self.paths, shared_lengths, strict=True):
+        for path, shared in zip(self._paths, shared_lengths, strict=True):
             new = len(path) - shared
             if new:
                 first = int(path[shared])
@@ -294,39 +261,6 @@ class _Tree:
         for part in (self._cache.keys, self._cache.values):
             part[:, :, :, : len(entries)] = part[:, :, :, entries.to(part.device)]
         self._cache.length = len(entries)
-
-
-_EMPTY = Score(np.zeros(0), np.zeros(0, np.bool_))
-
-
-def draw_top_k(k: int, seed: int, texts: Sequence[Sequence[int]], banned: Sequence[int] = ()) -> Choose:
-    """Return a function that draws one of the k most likely tokens that are not banned.
-
-    Its random numbers follow from seed and text.
-    """
-    generators = [random.Random(derived_seed(seed, tuple(text))) for text in texts]
-
-    def choose(logits: Tensor, numbers: Sequence[int]) -> Sequence[int]:
-        logits[:, list(banned)] = -torch.inf
-        values, tokens = logits.double().topk(min(k, logits.shape[1]))
-        cumulative = torch.softmax(values, 1).cumsum(1)
-        drawn = torch.tensor([[generators[number].random()] for number in numbers], dtype=torch.float64)
-        # Rounding may leave the last sum below 1.
-        places = torch.searchsorted(cumulative, drawn, right=True).clamp(max=tokens.shape[1] - 1)
-        chosen: list[int] = tokens.gather(1, places).squeeze(1).tolist()
-        return chosen
-
-    return choose
-
-
-def _most_likely(logits: Tensor, _numbers: Sequence[int]) -> Sequence[int]:
-    chosen: list[int] = logits.argmax(1).tolist()
-    return chosen
-
-
-def _check_finite(log_probs: Tensor) -> None:
-    if not torch.isfinite(log_probs).all():
-        raise InputError("the model's logits are not finite: its training diverged")
 
 
 def common_length(a: Sequence[int] | Tokens, b: Sequence[int] | Tokens) -> int:

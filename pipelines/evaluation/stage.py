@@ -1,36 +1,61 @@
-"""Runs tasks on a model. Paper, sections 3.1 to 3.8."""
+"""Runs tasks on a model. Paper, sections 3.1 to 3.8.
+
+A task is one run of the engine: the model's answers in parts, so that a killed run resumes after the last part, then
+the examples with their metrics, and the results.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Collection, Sequence
-from typing import Any
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
-from pipelines import storage
-from pipelines.engine.manifest import has_manifest
-from pipelines.engine.run import RunOptions
-from pipelines.errors import InputError, WebtextError
+from pipelines import progress, storage
+from pipelines.engine.manifest import ShardEntry, has_manifest, read_manifest
+from pipelines.engine.run import RunOptions, StageRun, TaskResult, stage_run
+from pipelines.errors import ChangedRunError, InputError, WebtextError
 from pipelines.evaluation.config import EvaluateConfig
-from pipelines.evaluation.encoding import Encoder, ModelFacts, hash_config
-from pipelines.evaluation.protocols import TaskInput
-from pipelines.evaluation.results_page import read_results, step_folders
-from pipelines.evaluation.scoring import Scorer
-from pipelines.evaluation.task import Task
-from pipelines.evaluation.task_run import RESULTS, TOKENIZER, TaskRun
+from pipelines.evaluation.definitions import PAPER, TaskInput
+from pipelines.evaluation.encoding import Encoder, ModelFacts, Request, hash_config
+from pipelines.evaluation.metrics import summarize
+from pipelines.evaluation.results_page import EXAMPLES, RESULTS, STAGE, TOKENIZER, read_results, step_folders
+from pipelines.evaluation.scoring import Scorer, common_length
+from pipelines.evaluation.task import Output, Row, Task, prompt_hash
 from pipelines.evaluation.tasks import build_task
 from pipelines.format import format_bytes
-from pipelines.model.device import DeviceConfig, device_config, reproducible, select_device, translate_memory_errors
+from pipelines.model.device import derived_seed, device_config, reproducible, select_device, translate_memory_errors
+from pipelines.model.inference.decoding import choose_by
+from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.io.model_folder import CONFIG_FILE, open_model
 from pipelines.model.training.checkpoint import Checkpoint, find_checkpoints
 from pipelines.model.training.parallel import World, process_group, torchrun_world, translate_connection_errors
-from pipelines.progress import Progress
+from pipelines.records import inputs, shards
 from pipelines.reports.evaluation import model_title
 
 # Of the free memory; less is not worth a line.
 _NOTED_SHARE = 4
 _MEMORY_ADVICE = "use --device cpu, or a machine with more memory"
+# Tokens that the model reads for one part: some minutes of work on a laptop.
+_PART_TOKENS = 1 << 15
+_ANSWERS = "answers"
+_ANSWER_SCHEMA = pa.schema(
+    [
+        ("log_probs", pa.list_(pa.list_(pa.float32()))),
+        ("greedy", pa.list_(pa.list_(pa.bool_()))),
+        ("tokens", pa.list_(pa.int32())),
+        ("ended", pa.bool_()),
+        ("vector", pa.list_(pa.float32())),
+    ]
+)
 
 
 def evaluate(
@@ -40,7 +65,6 @@ def evaluate(
     model: str,
     output: str,
     options: RunOptions,
-    device: str = "auto",
     checkpoint: Checkpoint | None = None,
 ) -> list[dict[str, Any]]:
     """Run tasks on a model, or on a checkpoint of its training, and return their results, as in `results.json`.
@@ -51,14 +75,13 @@ def evaluate(
     """
     trained = open_model(model, checkpoint=checkpoint)
     trained.tokenizer()  # raises if its vocabulary does not fit
-    facts = ModelFacts.of(trained)
-    encoder = Encoder(trained.tokenizer_json, facts)
+    encoder = Encoder(trained.tokenizer_json, ModelFacts.of(trained))
     built = [build_task(task, encoder, config.limit) for task in tasks]
     world = torchrun_world()
-    where = device_config(select_device(device, world.local_rank), config.precision)
-    # Results of a CPU are not gone on with in another precision.
+    where = device_config(select_device(config.device, world.local_rank), config.precision)
+    # A run on a CPU is not resumed in another precision.
     config = dataclasses.replace(config, precision="bf16" if where.bf16 else "float32")
-    options.progress.note(f"evaluate: {model_title(vars(facts))}, on {where.name}, {config.precision}")
+    options.progress.note(f"evaluate: {model_title(vars(encoder.facts))}, on {where.name}, {config.precision}")
     with (
         translate_memory_errors(_MEMORY_ADVICE),
         translate_connection_errors(world),
@@ -66,30 +89,31 @@ def evaluate(
         process_group(world, where.device),
     ):
         scorer = Scorer(trained.model.to(where.device), where)
-        _check_memory(scorer, built, where, options.progress, world.local_size)
-        runs = [
-            TaskRun(config, task, function, facts, trained.tokenizer_json, encoder, scorer, world)
-            for task, function in zip(tasks, built, strict=True)
-        ]
+        needed = scorer.memory_bytes(max(task.generation.max_tokens if task.generation else 0 for task in built))
+        free = where.free_memory_bytes(world.local_size)
+        if free is None or needed > free // _NOTED_SHARE:
+            options.progress.note(
+                f"evaluate: needs about {format_bytes(needed)} of memory besides the weights, on {where.name}"
+            )
+        if free is not None and needed > free:
+            raise WebtextError(f"evaluate: needs about {format_bytes(needed)} of memory, {format_bytes(free)} are free")
         # Reads all files before the first computation, so that a bad one is known at once.
-        plans = [run.chunks() for run in runs]
-        if not world.is_rank_zero:
-            for run, plan in zip(runs, plans, strict=True):
-                run.run_worker_rank(plan)
-            return []
-        return [
-            run.run(storage.join(output, run.task.label), options, plan) for run, plan in zip(runs, plans, strict=True)
-        ]
+        runs = [TaskRun(config, task, kind, scorer, world) for task, kind in zip(tasks, built, strict=True)]
+        if world.is_rank_zero:
+            return [run.run(storage.join(output, run.task.label), options) for run in runs]
+        for run in runs:
+            run.run_worker_rank()
+        return []
 
 
 def evaluate_checkpoints(
-    config: EvaluateConfig, *, tasks: Sequence[TaskInput], model: str, output: str, options: RunOptions, device: str
+    config: EvaluateConfig, *, tasks: Sequence[TaskInput], model: str, output: str, options: RunOptions
 ) -> dict[int, list[dict[str, Any]]]:
     """Run tasks on every checkpoint of a training, the finished model last, and return their results by step.
 
     Every checkpoint has a folder `step-N` in `output`. Raises InputError if there are none.
     """
-    checkpoints: dict[int, Checkpoint | None] = {one.step: one for one in find_checkpoints(model)}
+    checkpoints: dict[int, Checkpoint | None] = {checkpoint.step: checkpoint for checkpoint in find_checkpoints(model)}
     if not checkpoints:
         raise InputError(
             f"{model}: has no checkpoints; name the folder of `webtext pretrain` with --model, or omit --checkpoints"
@@ -99,12 +123,13 @@ def evaluate_checkpoints(
         checkpoints[config_json["recipe"]["steps"]] = None
     rewritten = {(step, task.label) for step in checkpoints for task in tasks}
     _check_one_training(output, hash_config(config_json), rewritten)
-    results, world = {}, torchrun_world()
-    with process_group(world, select_device(device, world.local_rank)):  # processes cannot connect a second time
-        for step, checkpoint in checkpoints.items():
-            arguments: dict[str, Any] = {"tasks": tasks, "options": options, "device": device, "checkpoint": checkpoint}
-            results[step] = evaluate(config, model=model, output=storage.join(output, f"step-{step}"), **arguments)
-    return results
+    run = functools.partial(evaluate, config, tasks=tasks, model=model, options=options)
+    world = torchrun_world()
+    with process_group(world, select_device(config.device, world.local_rank)):  # processes cannot connect a second time
+        return {
+            step: run(output=storage.join(output, f"step-{step}"), checkpoint=checkpoint)
+            for step, checkpoint in checkpoints.items()
+        }
 
 
 def _check_one_training(output: str, training: str, rewritten: Collection[tuple[int, str]]) -> None:
@@ -116,17 +141,6 @@ def _check_one_training(output: str, training: str, rewritten: Collection[tuple[
                     f"{storage.join(folder, label)}: has results of another training; choose another --output, or "
                     "delete them"
                 )
-
-
-def _check_memory(scorer: Scorer, tasks: Sequence[Task], where: DeviceConfig, shown: Progress, processes: int) -> None:
-    """Say how much memory is needed besides the weights; raise WebtextError if there is less."""
-    generations = [task.generation for task in tasks if task.generation]
-    needed = scorer.memory_bytes(max((generation.max_tokens for generation in generations), default=0))
-    free = where.free_memory_bytes(processes)
-    if free is None or needed > free // _NOTED_SHARE:
-        shown.note(f"evaluate: needs about {format_bytes(needed)} of memory besides the weights, on {where.name}")
-    if free is not None and needed > free:
-        raise WebtextError(f"evaluate: needs about {format_bytes(needed)} of memory, {format_bytes(free)} are free")
 
 
 def rescore(
@@ -143,9 +157,252 @@ def rescore(
             raise InputError(f"{folder}: has no results; run the task without --rescore first")
         recorded = storage.read_json(storage.join(folder, RESULTS))
         facts = msgspec.convert(recorded["model"], ModelFacts)
-        tokenizer = storage.read_bytes(storage.join(folder, TOKENIZER))
-        encoder = Encoder(tokenizer, facts)
+        encoder = Encoder(storage.read_bytes(storage.join(folder, TOKENIZER)), facts)
         same = dataclasses.replace(config, limit=recorded["limit"], precision=recorded["precision"])
-        run = TaskRun(same, task, build_task(task, encoder, same.limit), facts, tokenizer, encoder, None, World())
-        results.append(run.run(folder, dataclasses.replace(options, overwrite=True), run.chunks()))
+        run = TaskRun(same, task, build_task(task, encoder, same.limit), None, World())
+        results.append(run.run(folder, dataclasses.replace(options, overwrite=True)))
     return results
+
+
+class _Part(NamedTuple):
+    """Consecutive requests: the file of their answers, the first one, how many they are, and the tokens to score."""
+
+    name: str
+    first: int
+    requests: int
+    tokens: int
+
+
+class _Work(NamedTuple):
+    """What rank 0 sends to the others: which parts to answer, in which folder, and hashes of prompts and model."""
+
+    folder: str
+    parts: list[_Part]
+    prompts: str
+    model: str
+
+
+class TaskRun:
+    """One task on one model; without a `scorer`, earlier answers are measured again.
+
+    Raises InputError if there is nothing to ask, and for files that cannot be read.
+    """
+
+    def __init__(
+        self, config: EvaluateConfig, task: TaskInput, kind: Task[Any], scorer: Scorer | None, world: World
+    ) -> None:
+        self.config = config
+        self.task = task
+        self.kind = kind
+        self.scorer = scorer
+        self.world = world
+        self._parts: list[_Part] = []
+        prompts = hashlib.sha256(repr(kind.generation).encode())
+        first = count = read = scored = 0
+        previous: Sequence[int] = ()
+        for number, request in enumerate(kind.requests()):
+            if read >= _PART_TOKENS:
+                self._add_part(first, count, scored)
+                first, count, read, scored = number, 0, 0, 0
+            prompts.update(prompt_hash([request]).encode())
+            new = kind.generation.max_tokens if kind.generation else sum(map(len, request.continuations))
+            new += len(request.prefix) * kind.embeds
+            read += new + len(request.prefix) - common_length(previous, request.prefix)
+            count, scored, previous = count + 1, scored + new, request.prefix
+        if not count:
+            raise InputError(f"{task.files[0]}: has no examples for the task {task.definition.name}")
+        self._add_part(first, count, scored)
+        # A hash of all that the model is asked.
+        self._prompts = prompts.hexdigest()
+
+    def _add_part(self, first: int, requests: int, tokens: int) -> None:
+        self._parts.append(_Part(shards.shard_name(_ANSWERS, len(self._parts)), first, requests, tokens))
+
+    def run(self, output: str, options: RunOptions) -> dict[str, Any]:
+        """Compute what is not in the folder yet, and return the content of its results.json."""
+        task, model = self.task, self.kind.encoder.facts.fingerprint
+        files = inputs.fingerprint_files(task.files)
+        fingerprints = {
+            "model": model,
+            "files": files,
+            "protocol": repr(sorted(task.definition.values(task.variant).items())),
+            "prompts": self._prompts,
+            "part_tokens": str(_PART_TOKENS),
+        }
+        if task.examples:
+            fingerprints["examples"] = inputs.fingerprint_files(task.examples)
+        is_rescored = self.scorer is None
+        if is_rescored and read_manifest(output).identity.inputs.get("prompts") != self._prompts:
+            raise InputError(
+                f"{task.label}: the answers are not to the prompts of this task; run it again with --overwrite"
+            )
+        with (
+            _pointing_to_rescore(),
+            stage_run(
+                STAGE, self.config, inputs=fingerprints, output=output, options=options, reopen=is_rescored
+            ) as run,
+        ):
+            if run.finished:
+                self.world.broadcast(None)
+            else:
+                parts = self._adopt_answers(run, output) if is_rescored else self._parts
+                phase = f"{task.label} {_ANSWERS}"
+                todo = [part for part in parts if not run.resumed_entry(phase, part.name)]
+                self.world.broadcast(_Work(run.output, todo, self._prompts, model))
+                results = self._answers(todo, run.output)
+                entries = run.map(
+                    lambda _part: next(results),
+                    parts,
+                    phase=phase,
+                    unit="tokens",
+                    cost=lambda part: part.tokens,
+                    serial=True,
+                )
+                run.once(f"{task.label} examples", lambda: self._measure(entries, run.output, files))
+            run.finish()
+        content: dict[str, Any] = storage.read_json(storage.join(output, RESULTS))
+        return content
+
+    def run_worker_rank(self) -> None:
+        """Answer a share of the requests along with rank 0; raise InputError if that has other ones."""
+        work: _Work | None = self.world.broadcast(None)
+        if work is None:
+            return
+        if (work.prompts, work.model) != (self._prompts, self.kind.encoder.facts.fingerprint):
+            raise InputError(
+                f"rank {self.world.rank}: has other prompts or another model than rank 0; name the same files in all "
+                "processes, and no training that writes checkpoints"
+            )
+        for _ in self._answers(work.parts, work.folder):
+            pass
+
+    def _adopt_answers(self, run: StageRun, folder: str) -> list[_Part]:
+        """Take the answers of the earlier result, and return its parts, which may be divided differently."""
+        parts = []
+        for entry in read_manifest(folder).shards:
+            if entry.phase.endswith(_ANSWERS):
+                for file in entry.files:
+                    storage.link(storage.join(folder, file.name), storage.join(run.output, file.name))
+                run.adopt_entry(entry)
+                parts.append(_Part(entry.name, 0, 0, 0))
+        return parts
+
+    def _answers(self, parts: Sequence[_Part], folder: str) -> Iterator[TaskResult]:
+        """Yield, in rank 0, what was written for every part; each process answers one part at a time."""
+        requests, position = self.kind.requests(), 0
+        for start in range(0, len(parts), self.world.size):
+            written = []
+            for part in parts[start + self.world.rank : start + self.world.rank + 1]:
+                skipped = part.first - position  # those of parts that are complete, or of other processes
+                own = list(itertools.islice(requests, skipped, skipped + part.requests))
+                position = part.first + part.requests
+                with shards.write_shard(folder, part.name, _ANSWER_SCHEMA) as shard:
+                    for output in self._ask(own):
+                        shard.writer.write(output._asdict())
+                written.append(TaskResult(files=(shard.entry,)))
+            yield from itertools.chain.from_iterable(self.world.gather(written))
+
+    def _ask(self, requests: Sequence[Request]) -> list[Output]:
+        if self.scorer is None:
+            raise InputError(f"the task {self.task.label} has more examples than were answered; omit --rescore")
+        prompts, encoder, generation = [request.prefix for request in requests], self.kind.encoder, self.kind.generation
+        if self.kind.embeds:
+            return self.scorer.embed(prompts)
+        if generation is None:
+            return self.scorer.score(requests)
+
+        def is_complete(tokens: list[int]) -> bool:
+            text = encoder.decode(tokens).lstrip()
+            return tokens[-1] == encoder.end_of_text or any(end in text for end in generation.until)
+
+        sampling = SamplingOptions(temperature=float(generation.top_k > 1), top_k=generation.top_k)
+        seeds = [derived_seed(generation.seed, tuple(prompt)) for prompt in prompts]
+        choose = choose_by(sampling, seeds, generation.banned)
+        return self.scorer.continue_texts(prompts, generation.max_tokens, choose, is_complete)
+
+    def _measure(self, entries: Sequence[ShardEntry], folder: str, fingerprint: str) -> TaskResult:
+        """Write the examples with their metrics, and the results; raise InputError if the files have changed."""
+        metrics = self.kind.metrics
+        names = dict.fromkeys(name for metric in metrics for name in metric.columns)
+        shares = {metric.column for metric in metrics if "share" in metric.kind}
+        schema = pa.schema(
+            [
+                ("example", pa.int64()),
+                *((name, pa.string()) for name in ("place", "cluster", "prompt", "gold", "output")),
+                ("log_probs", pa.list_(pa.list_(pa.float32()))),
+                ("scored", pa.int64()),
+                ("cut", pa.int64()),
+                *((name, pa.bool_() if name in shares else pa.float64()) for name in names),
+            ]
+        )
+        paths = [storage.join(folder, file.name) for entry in entries for file in entry.files]
+        answers = (Output(**row) for path in paths for row in shards.read_rows(path))
+        rows: list[Row] = []
+        with shards.write_shard(folder, EXAMPLES, schema) as shard:
+            for row in self.kind.rows(answers):
+                fields = row._asdict()
+                shard.writer.write(fields | fields.pop("metrics"))
+                rows.append(row._replace(log_probs=[], gold="", output=""))  # not all texts in memory
+                progress.advance()
+        if inputs.fingerprint_files(self.task.files) != fingerprint:
+            raise InputError(f"{self.task.files[0]}: changed while the task ran; run it again with --overwrite")
+        whole = [row for row in rows if not row.cut]
+        figures = [
+            summarize(
+                metrics,
+                {name: np.array([float(row.metrics[name]) for row in group]) for name in names},
+                [row.cluster for row in group],
+            )
+            for group in (rows, whole if len(whole) < len(rows) else [])
+        ]
+        results = self._describe() | {
+            "metrics": figures[0],
+            "truncated_examples": len(rows) - len(whole),
+            "metrics_without_truncated": figures[1],
+        }
+        files = (
+            shard.entry,
+            shards.write_file(folder, RESULTS, storage.json_bytes(results)),
+            shards.write_file(folder, TOKENIZER, self.kind.encoder.tokenizer_json),
+        )
+        return TaskResult(len(rows), len(rows), files=files)
+
+    def _describe(self) -> dict[str, Any]:
+        """Return what the results are of: task, protocol, files and model."""
+        task, definition = self.task, self.task.definition
+        choices = {name: dataclasses.asdict(choice) for name, choice in definition.choices.items()}
+        for name, value in definition.variants.get(task.variant, {}).items():
+            note = f"the protocol {task.variant}; paper: {json.dumps(choices[name]['value'], ensure_ascii=False)}"
+            choices[name] = {"value": value, "origin": "variant", "note": note}
+        paths = (*task.files, *task.examples)
+        roles = ["data"] * len(task.files) + ["examples"] * len(task.examples)
+        hashes = [storage.sha256_of(path) for path in paths]
+        return {
+            "task": task.name,
+            "title": definition.title,
+            "note": definition.note,
+            "split": task.split or definition.split,
+            "variant": task.variant,
+            "shots": task.shots,
+            "shot_seed": task.seed,
+            "choices": choices,
+            "counts": dict(sorted(self.kind.counts.items())),
+            # Files of one name are distinguished by their folders.
+            "files": [
+                {"path": name, "role": role, "sha256": digest, "known_as": definition.known_files.get(digest)}
+                for name, role, digest in zip(storage.names_below_common_folder(paths), roles, hashes, strict=True)
+            ],
+            "limit": self.config.limit,
+            "precision": self.config.precision,
+            "model": dataclasses.asdict(self.kind.encoder.facts),
+            # Other variants may measure something else.
+            "paper": {name: list(values) for name, values in definition.paper.items() if task.variant == PAPER},
+        }
+
+
+@contextlib.contextmanager
+def _pointing_to_rescore() -> Iterator[None]:
+    try:
+        yield
+    except ChangedRunError as error:
+        raise ChangedRunError(f"{error}; if only right answers or scoring changed, use --rescore") from error

@@ -1,4 +1,4 @@
-"""What a task asks of a model, and what it makes of the answers."""
+"""A task on files of a user: what it asks a model, and what it makes of the answers."""
 
 from __future__ import annotations
 
@@ -9,70 +9,65 @@ import itertools
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from pipelines.engine.config import option
 from pipelines.errors import UsageError
-from pipelines.evaluation.metrics import BLEU_COUNTS
+from pipelines.evaluation.encoding import Encoder, Request
+from pipelines.evaluation.layouts import LAYOUTS
+from pipelines.evaluation.metrics import Metric
 from pipelines.evaluation.records import Record
 
-if TYPE_CHECKING:
-    from pipelines.evaluation.encoding import Encoder
+Options = TypeVar("Options")
+MetricValues = Mapping[str, float | bool]
 
 
-class Request(NamedTuple):
-    """A text, with at least one token, and the continuations that are scored after it."""
+@dataclasses.dataclass(frozen=True)
+class RecordOptions:
+    """How records are read."""
 
-    prefix: Sequence[int]
-    continuations: Sequence[Sequence[int]]
+    layout: str = option("records", "Form of the file.", choices=tuple(LAYOUTS))
+
+
+@dataclasses.dataclass(frozen=True)
+class ShotOptions(RecordOptions):
+    """What examples have in common, and how solved ones are put before others."""
+
+    cluster: str = option("", "Field that related examples have in common, for the standard error.")
+    instruction: str = option("", "Text before the first of the shots.")
+    separator: str = option("\n\n", "Text after every shot.")
+
+    def cluster_of(self, record: Record) -> str:
+        """Return the label of the cluster of a record, by default its place."""
+        return str(record.value(self.cluster)) if self.cluster else record.place
 
 
 class Output(NamedTuple):
     """What a model answered to a request.
 
-    Of every continuation the log-probabilities of its tokens, in nats, and whether they were the most likely ones; or
-    those of the tokens that the model itself continued with. `ended` if it was not cut at the allowed number. Of tasks
-    that embed texts, `vector` is the mean of the hidden states.
+    The log-probabilities of the tokens of each continuation, in nats, and whether they were the most likely ones; or
+    of the tokens that the model itself wrote, which `ended` if they were not cut at the allowed number. Of tasks that
+    embed texts, `vector` is the mean of the hidden states.
     """
 
     log_probs: list[list[float]]
     greedy: list[list[bool]]
-    tokens: list[int]
-    ended: bool
+    tokens: Sequence[int] = ()
+    ended: bool = True
     vector: list[float] | None = None
 
-
-class Metric(NamedTuple):
-    """A figure of a task: the mean of a column of the rows, or a ratio of the sums of two.
-
-    `kind` is share (of true values), mean, perplexity (exp of the ratio), nats (the ratio) or bits (the ratio in bits);
-    the last three have a column of nats and one of `units`. Of all examples together are bleu, and matthews,
-    best_matthews and roc_area, which have a column of labels and one of predictions or scores. Of right answers and
-    the confidence in them are calibration_error (in so many `bins`) and confident_share.
-    """
-
-    name: str
-    kind: str
-    column: str
-    units: str = ""
-    unit: str = ""
-    bins: int = 0
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the rows from which it is computed."""
-        if self.kind == "bleu":
-            return tuple(f"{self.column}_{number}" for number in range(BLEU_COUNTS))
-        return (self.column, self.units) if self.units else (self.column,)
+    def total(self) -> float:
+        """Return the log-probability of the only continuation, in nats."""
+        return float(np.sum(np.array(self.log_probs[0], np.float64)))
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """An example with what the model made of it, as in the records.
+class Row(NamedTuple):
+    """An example with the model's answer, as in the records.
 
-    `cluster` names what depends on each other; `scored` counts the tokens of the answers, `cut` those that the context
-    had no room for.
+    Examples of a `cluster` depend on each other. `scored` counts the tokens of the answers, `cut` those for which the
+    context had no room.
     """
 
     example: int
@@ -84,13 +79,13 @@ class Row:
     log_probs: list[list[float]]
     scored: int
     cut: int
-    metrics: Mapping[str, float | bool]
+    metrics: MetricValues
 
 
 class Generation(NamedTuple):
-    """How texts are continued: at most so many tokens, until one of these strings.
+    """How texts are continued: by at most `max_tokens` tokens, until one of these strings.
 
-    The most likely tokens are taken, or one of the `top_k` most likely ones is drawn if that is above 1; never one of
+    The most likely token is chosen, or one of the `top_k` most likely ones is drawn if that is above 1; never one of
     the `banned` tokens.
     """
 
@@ -101,103 +96,92 @@ class Generation(NamedTuple):
     banned: tuple[int, ...] = ()
 
 
-class Task(Protocol):
-    """A task on given files for a given model's tokens.
-
-    `requests` are the same at every call, and `rows` takes the answers in their order. `counts` are of interest beyond
-    the metrics, complete after `rows`.
-    """
-
-    counts: defaultdict[str, float]
-
-    @property
-    def metrics(self) -> Sequence[Metric]:
-        """The figures of the task."""
-
-    @property
-    def generation(self) -> Generation | None:
-        """How texts are continued, None if continuations are scored."""
-
-    @property
-    def embeds(self) -> bool:
-        """Whether the hidden states of the texts are wanted, and nothing after them."""
-
-    def requests(self) -> Iterator[Request]:
-        """Yield what the model is asked."""
-
-    def rows(self, outputs: Iterator[Output]) -> Iterator[Row]:
-        """Yield the examples with their metrics."""
-
-
 class Fitted(NamedTuple):
-    """Requests that fit into the context: how many tokens of them were cut, and how many shots left out."""
+    """Requests, the tokens cut from each so that they fit into the context, and counts of what was dropped."""
 
-    requests: list[Request]
-    cut: int
-    shots_dropped: int
+    requests: Sequence[Request]
+    cut: int = 0
+    counts: Mapping[str, float] = {}
 
 
 class Example(NamedTuple):
-    """An example whose answers are measured without regard to others."""
+    """An example; `measure` returns the output to report, and the metrics, of the answers to its requests."""
 
     place: str
     cluster: str
     gold: str
     requests: Sequence[Request]
     cut: int
-    measure: Callable[[Sequence[Output]], tuple[str, Mapping[str, float | bool]]]
+    measure: Callable[[Sequence[Output]], tuple[str, MetricValues]]
     counts: Mapping[str, float] = {}
 
 
-class ExampleTask:
-    """A task of examples, at most `limit`, that are measured one by one; a kind of task implements `examples`."""
+class Task(Generic[Options]):
+    """A task on files for a given model's tokens, with at most `limit` examples; a subclass per kind of task.
+
+    A subclass implements `examples`, or `requests` and `rows`, if it has several rows per request. `requests` are the
+    same at every call, and `rows` takes the answers in their order. `counts` are of interest beyond the metrics, and
+    complete after `rows`. Continuations are scored, unless texts are continued (`generation`) or embedded (`embeds`).
+    """
 
     metrics: Sequence[Metric] = ()
     generation: Generation | None = None
-    embeds: bool = False
-    instruction: str = ""
-    separator: str = "\n\n"
+    embeds = False
+    takes_shots = False
 
-    def __init__(self, limit: int | None) -> None:
+    def __init__(self, options: Options, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
+        self.options = options
+        self.files = files
+        self.encoder = encoder
+        self.limit = limit
         self.counts: defaultdict[str, float] = defaultdict(float)
-        self._limit = limit
-        self._solved: list[str] = []
+        self.shots: list[str] = []
+
+    def records(self, files: Sequence[str]) -> Iterator[Record]:
+        """Read files in the form that the options name."""
+        options: Any = self.options  # `RecordOptions`
+        return LAYOUTS[options.layout].read(files)
 
     def solved(self, record: Record) -> str:
-        """Return a record as a text with its answer, as an example for others."""
-        raise UsageError("this kind of task takes no examples (--shots)")
+        """Return a record as a text with its answer, to be shown before other examples."""
+        raise NotImplementedError
 
-    def show(self, records: Iterable[Record], shots: int, seed: int) -> None:
-        """Put so many of these records, drawn at random, before every example; raise UsageError if there are fewer."""
+    def show(self, files: Sequence[str], shots: int, seed: int) -> None:
+        """Show `shots` records of files, drawn at random, before every example; raise UsageError if there are fewer."""
+        if not self.takes_shots:
+            raise UsageError("this kind of task takes no examples")
         generator = random.Random(seed)
-        drawn = heapq.nsmallest(shots, records, key=lambda _: generator.random())
+        drawn = heapq.nsmallest(shots, self.records(files), key=lambda _: generator.random())
         if len(drawn) < shots:
             raise UsageError(f"--shots {shots}: the file of examples has {len(drawn)}")
-        self._solved = [self.solved(record) for record in drawn]
+        self.shots = [self.solved(record) for record in drawn]
 
-    def fit(
-        self, build: Callable[[str], Sequence[Request]], encoder: Encoder, place: str, new_tokens: int = 0
-    ) -> Fitted:
-        """Return the requests that `build` makes of the text before an example, with as many shots as fit whole."""
-        for dropped in range(len(self._solved) + 1):
-            shown = "".join(text + self.separator for text in self._solved[dropped:])
-            requests, cut = encoder.fit(build(self.instruction + shown), new_tokens, place)
+    def texts_before(self) -> Iterator[tuple[str, int]]:
+        """Yield the text before an example with all shots, then with ever fewer, and how many were dropped."""
+        options: Any = self.options  # `ShotOptions`
+        for dropped in range(len(self.shots) + 1):
+            yield options.instruction + "".join(shot + options.separator for shot in self.shots[dropped:]), dropped
+
+    def fit(self, candidates: Iterable[Fitted], place: str, new_tokens: int = 0) -> Fitted:
+        """Return the first candidate that fits into the context with `new_tokens`, or the last one, cut."""
+        for candidate in candidates:
+            requests, cut = self.encoder.fit(candidate.requests, new_tokens, place)
             if not cut:
                 break
-        return Fitted(requests, cut, dropped)
+        return Fitted(requests, cut, candidate.counts)
 
     def examples(self) -> Iterator[Example]:
         """Yield the examples."""
         raise NotImplementedError
 
     def requests(self) -> Iterator[Request]:
-        """See `Task.requests`."""
-        for example in itertools.islice(self.examples(), self._limit):
+        """Yield what the model is asked."""
+        for example in itertools.islice(self.examples(), self.limit):
             yield from example.requests
 
     def rows(self, outputs: Iterator[Output]) -> Iterator[Row]:
-        """See `Task.rows`."""
-        for number, example in enumerate(itertools.islice(self.examples(), self._limit)):
+        """Yield the examples with their metrics."""
+        for number, example in enumerate(itertools.islice(self.examples(), self.limit)):
             answers = [next(outputs) for _ in example.requests]
             output, metrics = example.measure(answers)
             for name, count in example.counts.items():
@@ -217,15 +201,10 @@ class ExampleTask:
             )
 
 
-def prompt_hash(requests: Sequence[Request]) -> str:
+def prompt_hash(requests: Iterable[Request]) -> str:
     """Return a hash of the tokens of requests, by which prompts can be compared."""
     digest = hashlib.sha256()
     for request in requests:
         for tokens in (request.prefix, *request.continuations):
             digest.update(np.array(tokens, "<u4").tobytes() + b"|")
     return digest.hexdigest()[:16]
-
-
-def total(output: Output, continuation: int = 0) -> float:
-    """Return the log-probability of a continuation, in nats."""
-    return float(np.sum(np.array(output.log_probs[continuation], np.float64)))

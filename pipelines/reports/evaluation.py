@@ -27,9 +27,9 @@ class Comparison(NamedTuple):
 
     folder: str
     title: str
-    results: Mapping[str, Result]
-    differences: Sequence[Mapping[str, Any]]
-    notes: Sequence[str]
+    results: dict[str, Result]
+    differences: list[dict[str, Any]]
+    notes: list[str]
 
 
 def render_evaluation_page(

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pipelines.engine.run import RunOptions
 from pipelines.evaluation.config import EvaluateConfig
-from pipelines.evaluation.protocols import parse_tasks
+from pipelines.evaluation.definitions import parse_tasks
 from pipelines.evaluation.stage import evaluate
 
 
@@ -35,7 +35,6 @@ def run_task(
         model=model,
         output=str(output),
         options=RunOptions(),
-        device="cpu",
     )
     [folder] = output.iterdir()
     return result, pq.read_table(folder / "examples-00000.parquet").to_pylist()

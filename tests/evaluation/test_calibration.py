@@ -12,10 +12,9 @@ import pytest
 from own_task import own_task, run_task
 from small_model import write_model
 
-from pipelines.evaluation.results import Figure, summarize
-from pipelines.evaluation.task import Metric, Output
-from pipelines.evaluation.tasks.answer import AnswerOptions, AnswerTask, Turn
-from pipelines.evaluation.uncertainty import wilson
+from pipelines.evaluation.metrics import Figure, Metric, summarize, wilson
+from pipelines.evaluation.task import Output
+from pipelines.evaluation.tasks.generation import AnswerOptions, AnswerTask, Turn
 from webtext_cli.main import main
 
 _METRICS = (
@@ -38,18 +37,18 @@ def test_the_calibration_error_by_hand() -> None:
     right = [False, False, True, False, True, True, True, True]
     confidence = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0]
     error, top = _figures(right, confidence)
-    assert error.value == pytest.approx((0.15 + 0.15 + 0.45 + 0.1) / 4)
-    assert [(point.x, point.value, point.examples) for point in error.points] == [
+    assert error["value"] == pytest.approx((0.15 + 0.15 + 0.45 + 0.1) / 4)
+    assert [(point["x"], point["value"], point["examples"]) for point in error["points"]] == [
         (pytest.approx(0.15), 0.0, 2),
         (pytest.approx(0.35), 0.5, 2),
         (pytest.approx(0.55), 1.0, 2),
         (pytest.approx(0.9), 1.0, 2),
     ]
-    assert (error.points[1].low, error.points[1].high) == pytest.approx(wilson(1, 2))
-    assert (top.value, top.examples) == (1.0, 1)
-    assert (top.points[-1].x, top.points[-1].value, top.points[-1].examples) == (1.0, 5 / 8, 8)
+    assert (error["points"][1]["low"], error["points"][1]["high"]) == pytest.approx(wilson(1, 2))
+    assert (top["value"], top["examples"]) == (1.0, 1)
+    assert (top["points"][-1]["x"], top["points"][-1]["value"], top["points"][-1]["examples"]) == (1.0, 5 / 8, 8)
     # Fewer answers than bins: one in each.
-    assert [point.examples for point in _figures(right[:3], confidence[:3])[0].points] == [1, 1, 1]
+    assert [point["examples"] for point in _figures(right[:3], confidence[:3])[0]["points"]] == [1, 1, 1]
 
 
 def test_calibrated_answers_have_a_small_error_and_the_most_confident_ones_are_right() -> None:
@@ -57,23 +56,17 @@ def test_calibrated_answers_have_a_small_error_and_the_most_confident_ones_are_r
     confidence = generator.random(3610)
     right = generator.random(3610) < confidence
     error, top = _figures(right.tolist(), confidence.tolist())
-    assert error.value is not None
-    assert error.value < 0.03
-    assert error.low is not None
-    assert error.low >= 0
-    assert top.examples == 36  # 1% of the questions of NQ-open
-    assert (top.low, top.high) == pytest.approx(wilson(36 * (top.value or 0), 36))
-    first = [point.examples for point in top.points[:3]]
+    assert error["value"] < 0.03
+    assert error["low"] >= 0
+    assert top["examples"] == 36  # 1% of the questions of NQ-open
+    assert (top["low"], top["high"]) == pytest.approx(wilson(36 * top["value"], 36))
+    first = [point["examples"] for point in top["points"][:3]]
     assert first == [36, 72, 180]
     # The same answers five times have the interval of as many examples as there are.
     clusters = [str(number) for number in range(3610)] * 5
     repeated = _figures(right.tolist() * 5, confidence.tolist() * 5, clusters)[1]
-    assert (repeated.examples, repeated.value) == (180, pytest.approx(top.value, abs=0.03))
-    assert repeated.high is not None
-    assert repeated.low is not None
-    assert top.high is not None
-    assert top.low is not None
-    assert repeated.high - repeated.low == pytest.approx(top.high - top.low, abs=0.03)
+    assert (repeated["examples"], repeated["value"]) == (180, pytest.approx(top["value"], abs=0.03))
+    assert repeated["high"] - repeated["low"] == pytest.approx(top["high"] - top["low"], abs=0.03)
 
 
 def test_the_confidence_is_the_probability_of_what_was_written(tmp_path: Path, model: str) -> None:

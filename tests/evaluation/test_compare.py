@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from own_task import own_task
 from small_model import write_model
 
-from pipelines.evaluation.uncertainty import paired_difference, ratio_error
+from pipelines.evaluation.metrics import paired_difference, ratio_error
 from webtext_cli.main import main
 
 
@@ -131,17 +132,20 @@ def test_a_folder_without_results_is_refused_before_anything_is_computed(
 
 
 def test_other_units_are_not_compared(folder: Path) -> None:
-    from pipelines.evaluation.compare import _difference, _Examples
+    from pipelines.evaluation.results_page import paired_figure
+
+    def table(clusters: str, **columns: list[float]) -> pa.Table:
+        return pa.table({"cluster": list(clusters), **columns})
 
     figure = {"kind": "perplexity", "columns": ["nats", "tokens"]}
-    examples = [
-        _Examples([], ["a", "b"], {"nats": np.ones(2), "tokens": np.array(tokens)}) for tokens in ([1.0, 2], [2.0, 2])
-    ]
-    assert _difference(figure, *examples) is None
-    assert _difference(figure, examples[0], examples[0]) == (0, 0, 1)
-    pairs = [_Examples([], ["a", "a", "b", "b"], {"x": np.array(values)}) for values in ([1, 1, 1, 0], [1, 0, 1, 0])]
-    assert _difference({"kind": "cluster_share", "columns": ["x"]}, *pairs).value == 0.5  # type: ignore[union-attr]
-    assert _difference({"kind": "bleu", "columns": ["x"]}, *pairs) is None
+    examples = [table("ab", nats=[1.0, 1.0], tokens=tokens) for tokens in ([1.0, 2.0], [2.0, 2.0])]
+    assert paired_figure(figure, *examples) is None
+    assert paired_figure(figure, examples[0], examples[0]) == (0, 0, 1)
+    pairs = [table("aabb", x=values) for values in ([1.0, 1, 1, 0], [1.0, 0, 1, 0])]
+    paired = paired_figure({"kind": "cluster_share", "columns": ["x"]}, *pairs)
+    assert paired is not None
+    assert paired.value == 0.5
+    assert paired_figure({"kind": "bleu", "columns": ["x"]}, *pairs) is None
 
 
 def test_only_what_both_have_measured_is_compared(folder: Path, tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from small_model import write_model
 
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, WebtextError
-from pipelines.evaluation import task_run
+from pipelines.evaluation import stage
 from pipelines.evaluation.config import EvaluateConfig
-from pipelines.evaluation.protocols import parse_tasks, read_protocol, task_names
+from pipelines.evaluation.definitions import parse_tasks, read_task, task_names
 from pipelines.evaluation.scoring import Scorer
 from pipelines.evaluation.stage import evaluate, rescore
 from pipelines.evaluation.tasks import KINDS
@@ -47,7 +47,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 def test_an_interrupted_run_resumes_to_the_same_bytes(
     tmp_path: Path, model: str, passages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_run, "_PART_TOKENS", 100)
+    monkeypatch.setattr(stage, "_PART_TOKENS", 100)
     tasks = parse_tasks([f"lambada={passages}"], "all")
     scored: list[int] = []
     score = Scorer.score
@@ -61,7 +61,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(
     monkeypatch.setattr(Scorer, "score", counting)
     for output, fails in ((tmp_path / "whole", False), (tmp_path / "killed", True), (tmp_path / "killed", False)):
         scored.clear()
-        arguments = {"tasks": tasks, "model": model, "output": str(output), "options": RunOptions(), "device": "cpu"}
+        arguments = {"tasks": tasks, "model": model, "output": str(output), "options": RunOptions()}
         if fails:
             with pytest.raises(KeyboardInterrupt):
                 evaluate(EvaluateConfig(), **arguments)  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(
 def test_texts_that_share_their_first_token_alone_are_divided_into_parts(
     tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_run, "_PART_TOKENS", 100)
+    monkeypatch.setattr(stage, "_PART_TOKENS", 100)
     (tmp_path / "heldout").write_text("a sentence of some words\n" * 20)
     run_task(f"1bw={tmp_path / 'heldout'}", model, tmp_path / "out")
     assert len(list((tmp_path / "out" / "1bw").glob("answers-*"))) == 5
@@ -122,11 +122,11 @@ def test_answers_in_other_parts_are_measured_again_but_not_resumed(
 ) -> None:
     tasks, config = parse_tasks([f"lambada={passages}"], "paper"), EvaluateConfig()
     arguments = {"tasks": tasks, "output": str(tmp_path / "out"), "options": RunOptions()}
-    monkeypatch.setattr(task_run, "_PART_TOKENS", 100)
-    results = evaluate(config, model=model, device="cpu", **arguments)  # type: ignore[arg-type]
-    monkeypatch.setattr(task_run, "_PART_TOKENS", 200)
+    monkeypatch.setattr(stage, "_PART_TOKENS", 100)
+    results = evaluate(config, model=model, **arguments)  # type: ignore[arg-type]
+    monkeypatch.setattr(stage, "_PART_TOKENS", 200)
     with pytest.raises(ChangedRunError, match="part_tokens"):
-        evaluate(config, model=model, device="cpu", **arguments)  # type: ignore[arg-type]
+        evaluate(config, model=model, **arguments)  # type: ignore[arg-type]
     assert rescore(config, **arguments) == results  # type: ignore[arg-type]
 
 
@@ -209,12 +209,12 @@ def test_values_of_a_variant_are_labelled(tmp_path: Path, model: str, passages: 
         "note": 'the protocol lm-eval; paper: "token"',
     }
     assert result["paper"] == {}
-    assert result["note"] == read_protocol("lambada").note
+    assert result["note"] == read_task("lambada").note
 
 
 def test_every_protocol_gives_a_reason_for_every_choice(capsys: pytest.CaptureFixture[str]) -> None:
     for name in task_names():
-        protocol = read_protocol(name)
+        protocol = read_task(name)
         options = KINDS[protocol.kind][0].__dataclass_fields__
         for choice, value in protocol.choices.items():
             assert choice in options

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import InputError
+from pipelines.evaluation.definitions import parse_tasks
 from pipelines.evaluation.detokenizers import DETOKENIZERS
-from pipelines.evaluation.protocols import parse_tasks
+from pipelines.evaluation.layouts import LAYOUTS
 from pipelines.evaluation.records import Record
-from pipelines.evaluation.tasks.layouts import LAYOUTS
 
 _SGM = """<srcset setid="newstest2014" srclang="any"><doc sysid="ref" docid="{name}" genre="news" origlang="fr">
 <p><seg id="1">{first}</seg></p>

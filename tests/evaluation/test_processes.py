@@ -15,10 +15,10 @@ from small_model import write_model
 
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError
-from pipelines.evaluation import task_run
+from pipelines.evaluation import stage
 from pipelines.evaluation.config import EvaluateConfig
+from pipelines.evaluation.definitions import parse_tasks
 from pipelines.evaluation.encoding import Encoder, ModelFacts
-from pipelines.evaluation.protocols import parse_tasks
 from pipelines.evaluation.scoring import Scorer
 from pipelines.evaluation.stage import evaluate
 from pipelines.evaluation.tasks import build_task
@@ -28,13 +28,13 @@ from pipelines.model.training.parallel import World
 # Runs the command twice in the same processes, since most of their time would be imports.
 _PROGRAM = """
 import sys, torch
-from pipelines.evaluation import stage, task_run
+from pipelines.evaluation import stage
 from pipelines.model.training.parallel import process_group, torchrun_world
 from two_ranks import run_ranks
 from webtext_cli.main import main
 
 def evaluate():
-    task_run._PART_TOKENS = 100
+    stage._PART_TOKENS = 100
     torch.set_num_threads(1)
     with process_group(torchrun_world(), torch.device("cpu")):
         codes = [main(sys.argv[1:]) for _ in range(2)]
@@ -51,12 +51,12 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("launcher", ["forks", pytest.param("torchrun", marks=pytest.mark.slow)])
 def test_two_processes_share_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str) -> None:
-    monkeypatch.setattr(task_run, "_PART_TOKENS", 100)
+    monkeypatch.setattr(stage, "_PART_TOKENS", 100)
     model = write_model(tmp_path / "model")
     texts = [f"passage {number} ends with word{number % 4}" for number in range(19)]
     (tmp_path / "lambada.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     task = f"lambada={tmp_path / 'lambada.jsonl'}"
-    arguments: dict[str, Any] = {"tasks": parse_tasks([task], "paper"), "model": model, "device": "cpu"}
+    arguments: dict[str, Any] = {"tasks": parse_tasks([task], "paper"), "model": model}
     evaluate(EvaluateConfig(), **arguments, output=str(tmp_path / "alone"), options=RunOptions())
     # One process answers the first parts, and is stopped.
     calls: list[int] = []
@@ -91,17 +91,12 @@ def test_another_model_than_that_of_rank_0_is_refused(tmp_path: Path, monkeypatc
     # `pretrain` may write a checkpoint while the processes start.
     class Other(World):
         def broadcast(self, value: Any) -> Any:
-            return task_run._Shared(str(tmp_path), [], plan.prompts, "another model")
+            return stage._Work(str(tmp_path), [], run._prompts, "another model")
 
     trained = open_model(write_model(tmp_path / "model"))
-    facts = ModelFacts.of(trained)
-    encoder = Encoder(trained.tokenizer_json, facts)
+    encoder = Encoder(trained.tokenizer_json, ModelFacts.of(trained))
     (tmp_path / "lambada.jsonl").write_text('{"text": "two words"}\n')
     [task] = parse_tasks([f"lambada={tmp_path / 'lambada.jsonl'}"], "paper")
-    function = build_task(task, encoder, None)
-    run = task_run.TaskRun(
-        EvaluateConfig(), task, function, facts, trained.tokenizer_json, encoder, None, Other(rank=1, size=2)
-    )
-    plan = run.chunks()
+    run = stage.TaskRun(EvaluateConfig(), task, build_task(task, encoder, None), None, Other(rank=1, size=2))
     with pytest.raises(InputError, match=r"rank 1: has other prompts or another model than rank 0"):
-        run.run_worker_rank(plan)
+        run.run_worker_rank()

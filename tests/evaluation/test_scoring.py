@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import InputError
-from pipelines.evaluation.scoring import Request, Scorer
+from pipelines.evaluation.encoding import Request
+from pipelines.evaluation.scoring import Scorer
 from pipelines.model.device import device_config
+from pipelines.model.inference.decoding import choose_by
+from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize
 
 _VOCABULARY = 23
@@ -29,6 +32,7 @@ def _model(context: int = 24, scale: float = 8.0) -> GPT2:
 
 
 _MODEL = _model()
+_MOST_LIKELY = choose_by(SamplingOptions(temperature=0), [])
 _TOKEN = st.integers(0, 3)  # few, so that texts have much in common
 _REQUESTS = st.lists(
     st.tuples(
@@ -59,18 +63,19 @@ def _plain_scores(request: Request) -> list[tuple[list[float], list[bool]]]:
 @settings(max_examples=40)
 @given(_REQUESTS, st.sampled_from([1, 5, 20, 1000]))
 def test_scores_equal_those_of_single_texts(requests: list[Request], tokens_at_once: int) -> None:
-    scores = Scorer(_MODEL, _CPU, tokens_at_once).score(requests)
-    assert len(scores) == len(requests)
-    for request, request_scores in zip(requests, scores, strict=True):
-        for score, (log_probs, greedy) in zip(request_scores, _plain_scores(request), strict=True):
-            np.testing.assert_allclose(score.log_probs, log_probs, atol=1e-5, rtol=0)
-            assert score.greedy.tolist() == greedy
+    outputs = Scorer(_MODEL, _CPU, tokens_at_once).score(requests)
+    for request, output in zip(requests, outputs, strict=True):
+        for log_probs, greedy, plain in zip(output.log_probs, output.greedy, _plain_scores(request), strict=True):
+            np.testing.assert_allclose(log_probs, plain[0], atol=1e-5, rtol=0)
+            assert greedy == plain[1]
 
 
 @settings(max_examples=30)
 @given(st.lists(st.lists(_TOKEN, min_size=1, max_size=20), min_size=1, max_size=20), st.sampled_from([1, 30, 1000]))
 def test_continuations_equal_those_of_single_texts(texts: list[list[int]], tokens_at_once: int) -> None:
-    results = Scorer(_MODEL, _CPU, tokens_at_once).continue_texts(texts, 6, lambda _, tokens: tokens[-1] == 7)
+    results = Scorer(_MODEL, _CPU, tokens_at_once).continue_texts(
+        texts, 6, _MOST_LIKELY, lambda tokens: tokens[-1] == 7
+    )
     for text, result in zip(texts, results, strict=True):
         expected: list[int] = []
         log_probs = []
@@ -80,7 +85,7 @@ def test_continuations_equal_those_of_single_texts(texts: list[list[int]], token
                 expected.append(int(last.argmax()))
                 log_probs.append(float(last.max()))
         assert result.tokens == expected
-        np.testing.assert_allclose(result.log_probs, log_probs, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(result.log_probs[0], log_probs, atol=1e-5, rtol=0)
         assert result.ended == (expected[-1] == 7)
 
 
@@ -89,17 +94,17 @@ def test_chosen_tokens_are_scored() -> None:
         assert logits.shape == (len(numbers), _VOCABULARY)
         return [number + 1 for number in numbers]
 
-    results = Scorer(_MODEL, _CPU).continue_texts([[5], [1, 2], [3]], 3, lambda _number, _tokens: False, choose)
+    results = Scorer(_MODEL, _CPU).continue_texts([[5], [1, 2], [3]], 3, choose, lambda _tokens: False)
     assert [result.tokens for result in results] == [[1] * 3, [2] * 3, [3] * 3]
     plain = _plain_scores(Request([1, 2], [[2, 2, 2]]))
-    np.testing.assert_allclose(results[1].log_probs, plain[0][0], atol=1e-5)
+    np.testing.assert_allclose(results[1].log_probs[0], plain[0][0], atol=1e-5)
 
 
 def test_a_uniform_model_gives_the_size_of_its_vocabulary() -> None:
     model = _model(scale=0.0)
-    [[score]] = Scorer(model, _CPU).score([Request([1], [[2, 3, 4, 5]])])
-    assert math.exp(-score.log_probs.mean()) == pytest.approx(_VOCABULARY, rel=1e-6)
-    assert not score.greedy.any()  # all are equal, and a decoder takes one of them
+    [output] = Scorer(model, _CPU).score([Request([1], [[2, 3, 4, 5]])])
+    assert math.exp(-np.mean(output.log_probs[0])) == pytest.approx(_VOCABULARY, rel=1e-6)
+    assert not any(output.greedy[0])  # all are equal, and a decoder takes one of them
 
 
 def test_a_shared_beginning_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import tracemalloc
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from own_task import own_task, run_task, value_of
 from small_model import byte_tokenizer, encode, plain_log_probs, plain_next_token, write_model
 
 from pipelines.errors import UsageError
+from pipelines.evaluation.definitions import parse_tasks
 from pipelines.evaluation.metrics import best_threshold, roc_area, rouge_scores
-from pipelines.evaluation.protocols import parse_tasks
 from pipelines.evaluation.records import Record
-from pipelines.evaluation.task import ExampleTask
+from pipelines.evaluation.task import Task
 from pipelines.reports.evaluation import render_evaluation_page
 from webtext_cli.main import main
 from webtext_cli.tables.evaluate import print_results
@@ -52,16 +53,21 @@ def _score(model: str, before: str, ending: str) -> float:
 
 
 def test_of_a_large_file_only_the_shots_are_kept() -> None:
-    class Task(ExampleTask):
+    class Shown(Task[object]):
+        takes_shots = True
+
+        def records(self, files: Sequence[str]) -> Iterator[Record]:
+            return (Record({"text": str(number)}, "") for number in range(20_000))
+
         def solved(self, record: Record) -> str:
             return record.text("{text}")
 
-    task = Task(None)
+    task = Shown(None, [], None, None)  # type: ignore[arg-type]
     tracemalloc.start()
-    task.show((Record({"text": str(number)}, "") for number in range(20_000)), 4, 0)
+    task.show([], 4, 0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert len(task._solved) == 4
+    assert len(task.shots) == 4
     assert peak < 1 << 16
 
 
@@ -281,5 +287,5 @@ def test_examples_that_are_missing_or_of_no_use_are_refused(tmp_path: Path, mode
     with pytest.raises(UsageError, match="takes no examples"):
         run_task(str(tmp_path / "own.toml"), model, tmp_path / "out", shots=1)
     task = own_task(tmp_path, "choice", _RECORDS, choices=[" a", " b"], gold="label", content_free=["N/A"])
-    with pytest.raises(UsageError, match="content_free needs `input`"):
+    with pytest.raises(UsageError, match="--content-free has no effect without --input"):
         run_task(task, model, tmp_path / "out")

@@ -17,7 +17,7 @@ from own_task import own_task, run_task, value_of
 from small_model import END, VOCABULARY, encode, write_model
 
 from pipelines.errors import InputError, UsageError
-from pipelines.evaluation.protocols import read_protocol
+from pipelines.evaluation.definitions import read_task
 from pipelines.evaluation.scoring import Scorer
 from pipelines.model.device import device_config
 from pipelines.model.io.model_folder import open_model
@@ -59,10 +59,9 @@ def _plain_mean(model: GPT2, text: list[int]) -> npt.NDArray[np.float64]:
 @settings(max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=24), max_size=10), st.sampled_from([1, 5, 30, 1000]))
 def test_means_equal_those_of_single_texts(texts: list[list[int]], tokens_at_once: int) -> None:
-    means = Scorer(_MODEL, _CPU, tokens_at_once).embed(texts)
-    assert means.shape == (len(texts), 16)
-    for text, mean in zip(texts, means, strict=True):
-        np.testing.assert_allclose(mean, _plain_mean(_MODEL, text), atol=1e-5, rtol=0)
+    outputs = Scorer(_MODEL, _CPU, tokens_at_once).embed(texts)
+    for text, output in zip(texts, outputs, strict=True):
+        np.testing.assert_allclose(output.vector, _plain_mean(_MODEL, text), atol=1e-5, rtol=0)
 
 
 def test_a_diverged_model_is_an_error() -> None:
@@ -113,7 +112,7 @@ def test_the_most_similar_label_is_chosen(tmp_path: Path, folder: str, masked: b
 
 
 def test_the_protocol_has_the_known_recipe_as_a_variant() -> None:
-    protocol = read_protocol("agnews-similarity")
+    protocol = read_task("agnews-similarity")
     assert protocol.values("paper")["masked"]
     assert not protocol.values("unmasked")["masked"]
 

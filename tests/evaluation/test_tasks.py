@@ -25,10 +25,11 @@ from small_model import (
 )
 
 from pipelines.errors import InputError, UsageError
+from pipelines.evaluation.definitions import parse_tasks
 from pipelines.evaluation.encoding import Encoder, ModelFacts
-from pipelines.evaluation.protocols import parse_tasks
-from pipelines.evaluation.tasks.perplexity import Perplexity, PerplexityOptions
-from pipelines.evaluation.uncertainty import wilson
+from pipelines.evaluation.metrics import wilson
+from pipelines.evaluation.tasks.language_modelling import Perplexity, PerplexityOptions
+from webtext_cli.main import main
 
 
 @pytest.fixture(scope="module")
@@ -343,7 +344,7 @@ def test_shares_of_dependent_examples_have_the_interval_of_as_many_clusters(tmp_
     assert (accuracy["low"], accuracy["high"]) == pytest.approx(wilson(3, 3))
 
 
-def test_bad_options_are_named(tmp_path: Path, model: str) -> None:
+def test_bad_options_are_named(tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
     for kind, options, message in (
         ("guess", {}, "unknown kind 'guess'; known: perplexity, choice, last-word, answer"),
         ("choice", {"normalised": "sum"}, "did you mean normalized"),
@@ -357,10 +358,10 @@ def test_bad_options_are_named(tmp_path: Path, model: str) -> None:
     with pytest.raises(UsageError, match=r"a window of 100 tokens .* do not fit into the model's context of 64"):
         run_task(task, model, tmp_path / "out")
     task = own_task(tmp_path, "perplexity", "a text", sample=10)
-    with pytest.raises(UsageError, match="sample needs a `part`"):
+    with pytest.raises(UsageError, match="--sample has no effect without --part all or train or held-out"):
         run_task(task, model, tmp_path / "out")
-    with pytest.raises(UsageError, match="--shot-seeds: needs --shots"):
-        parse_tasks([task], "paper", shot_seeds=2)
+    assert main(["evaluate", "--task", task, "--shot-seeds", "2"]) == 2
+    assert "--shot-seeds has no effect without --shots" in capsys.readouterr().err
     with pytest.raises(UsageError, match="no task 'lambda'; did you mean lambada"):
         parse_tasks(["lambda=x"], "paper")
     with pytest.raises(UsageError, match="unknown variant 'lmeval'; did you mean lm-eval"):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.model.inference.decoding import Decoder, batch_rows, window_start
+from pipelines.model.inference.decoding import BatchDecoder, batch_rows, next_tokens, window_start
 from pipelines.model.inference.options import SamplingOptions
-from pipelines.model.inference.sampling import next_tokens, sample_tokens
+from pipelines.model.inference.sampling import sample_tokens
 from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize
 
 CPU = torch.device("cpu")
@@ -76,17 +76,17 @@ def test_cached_decoding_gives_the_same_tokens_beyond_the_context_too(
 
 
 def test_cached_decoding_gives_the_same_logits(model: GPT2) -> None:
-    texts = Decoder(model, [5, 9], 3)
     rows = [[5, 9], [5, 9], [5, 9]]
-    new: dict[int, int] = {}
     with torch.no_grad():
+        texts = BatchDecoder(model, [5, 9], 3)
+        logits = texts.logits
         for step in range(30):
-            logits = texts.logits_after(new)
             plain = torch.cat([model(torch.tensor([plain_window(row, 12)]))[:, -1] for row in rows])
             torch.testing.assert_close(logits, plain, rtol=1e-4, atol=1e-4)
             new = {number: (7 * step + number) % 101 for number in range(3)}
             for number, token in new.items():
                 rows[number].append(token)
+            logits = texts.append(new)
 
 
 @pytest.mark.parametrize(
@@ -103,15 +103,16 @@ def test_logits_are_bitwise_independent_of_the_batch(architecture: Architecture,
 
     def logits_of(number: int, others: int, seed: int) -> list[torch.Tensor]:
         """The logits of one text, whose own tokens are always the same, among others that are not."""
-        source, texts = random.Random(seed), Decoder(model, prompt, max(number + 1, others))
-        result, new = [], {}
+        source = random.Random(seed)
         with torch.no_grad():
+            texts = BatchDecoder(model, prompt, max(number + 1, others))
+            result = [texts.logits[number]]
             for step in range(steps):
-                result.append(texts.logits_after(new)[number].clone())
                 new = {other: source.randrange(architecture.vocab_size) for other in range(others)}
                 # Some of the others end before it does.
                 new = {other: token for other, token in new.items() if other % 3 or step < steps // 2}
                 new[number] = (number + 11 * step) % architecture.vocab_size
+                result.append(texts.append(new)[list(new).index(number)])
         return result
 
     before = torch.get_num_threads()

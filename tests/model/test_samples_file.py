@@ -13,8 +13,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, DamagedFileError, InputError
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.inference.prompts import read_prompts
-from pipelines.model.inference.samples_file import write_samples
-from pipelines.model.inference.sampling import Batch, Sample, Sampler, generate
+from pipelines.model.inference.sampling import Batch, Sample, Sampler, generate, write_samples
 from webtext_cli.main import main
 
 PROMPTS = ["the cat", "", "a dog"]
@@ -76,7 +75,7 @@ class StoppingSampler(Sampler):
 def test_all_samples_are_written_in_order_and_the_parts_removed(trained: Path, tmp_path: Path) -> None:
     path = tmp_path / "out" / "samples.jsonl"
     summary = write_samples(StoppingSampler(trained), 11, str(path), RunOptions())
-    expected = [sample.to_json() for sample in generate(str(trained), PROMPTS, 11, OPTIONS, "cpu")]
+    expected = [json.loads(sample.to_json()) for sample in generate(str(trained), PROMPTS, 11, OPTIONS, "cpu")]
     assert [json.loads(line) for line in path.read_text().splitlines()] == expected
     assert [file.name for file in path.parent.iterdir()] == ["samples.jsonl"]
     assert (summary.stage, summary.output, summary.records_out) == ("generate", str(path), 33)

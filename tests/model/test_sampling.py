@@ -18,8 +18,9 @@ from training_run import StopsAtStep
 
 from pipelines.engine.run import RunOptions
 from pipelines.errors import DamagedShardError, InputError, UsageError
+from pipelines.model.inference.decoding import next_tokens
 from pipelines.model.inference.options import SamplingOptions
-from pipelines.model.inference.sampling import Sample, generate, next_tokens, sample_tokens
+from pipelines.model.inference.sampling import Sample, generate, sample_tokens
 from pipelines.model.io.model_folder import open_model
 from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize
 

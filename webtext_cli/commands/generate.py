@@ -71,8 +71,7 @@ def command(
     from pipelines.model.requirements import require_torch
 
     require_torch()
-    from pipelines.model.inference.samples_file import check_output, json_line, write_samples
-    from pipelines.model.inference.sampling import Sampler
+    from pipelines.model.inference.sampling import Sampler, check_output, write_samples
 
     flags = {name: value for name, value in sampling.items() if value is not None}
     options = make_config(SamplingOptions, {}, flags, "command line")
@@ -86,7 +85,7 @@ def command(
         return
     for batch in sampler.batches(samples):
         for sample in sampler.draw(batch):
-            click.echo(json_line(sample) if as_json else _format(sample))
+            click.echo(sample.to_json() if as_json else _format(sample))
 
 
 def _format(sample: Sample) -> str:

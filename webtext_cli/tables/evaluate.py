@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.evaluation.protocols import Protocol
+from pipelines.evaluation.definitions import TaskDefinition
 from pipelines.format import format_count, format_number, plural
 from pipelines.reports.evaluation import (
     PAPER_SIZES,
@@ -23,41 +23,38 @@ from pipelines.reports.evaluation import (
 from webtext_cli.console import print_table, say, say_wrapped
 
 
-def print_tasks(protocols: Sequence[Protocol], as_json: bool) -> None:
+def print_tasks(tasks: Sequence[TaskDefinition], as_json: bool) -> None:
     """Print the known tasks."""
     if as_json:
-        say(json.dumps([dataclasses.asdict(protocol) for protocol in protocols], ensure_ascii=False))
+        say(json.dumps([dataclasses.asdict(task) for task in tasks], ensure_ascii=False))
         return
-    rows = [
-        [protocol.name, protocol.title, protocol.kind, protocol.section, ", ".join(("paper", *protocol.variants))]
-        for protocol in protocols
-    ]
+    rows = [[task.name, task.title, task.kind, task.section, ", ".join(("paper", *task.variants))] for task in tasks]
     print_table(["task", "title", "kind", "section", "variants"], rows, text_columns=True)
 
 
-def print_protocol(protocol: Protocol, as_json: bool) -> None:
+def print_protocol(task: TaskDefinition, as_json: bool) -> None:
     """Print the choices of a protocol: stated by the paper, inferred from it, or chosen."""
     if as_json:
-        say(json.dumps(dataclasses.asdict(protocol), ensure_ascii=False))
+        say(json.dumps(dataclasses.asdict(task), ensure_ascii=False))
         return
-    source = f"section {protocol.section}" if protocol.section[:1].isdigit() else protocol.section
-    say(f"{protocol.title} ({protocol.name})" + (f", {source}" if source else ""))
-    if protocol.note:
-        say_wrapped(protocol.note)
+    source = f"section {task.section}" if task.section[:1].isdigit() else task.section
+    say(f"{task.title} ({task.name})" + (f", {source}" if source else ""))
+    if task.note:
+        say_wrapped(task.note)
     rows = [
         [name, json.dumps(choice.value, ensure_ascii=False), choice.origin, choice.note]
-        for name, choice in protocol.choices.items()
+        for name, choice in task.choices.items()
     ]
     print_table(["choice", "value", "origin", "reason"], rows, text_columns=True)
-    for name, values in protocol.variants.items():
+    for name, values in task.variants.items():
         say(f"variant {name}: " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in values.items()))
-    for metric, figures in protocol.paper.items():
+    for metric, figures in task.paper.items():
         shown = (
             f"{size} {'figure only' if value is None else f'{value:g}'}"
             for size, value in zip(PAPER_SIZES, figures, strict=True)
         )
         say(f"paper, {metric}: {', '.join(shown)}")
-    for digest, name in protocol.known_files.items():
+    for digest, name in task.known_files.items():
         say(f"known file {digest[:12]}: {name}")
 
 

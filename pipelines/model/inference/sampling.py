@@ -1,30 +1,35 @@
-"""Samples text from a model with top-k, top-p and temperature, as GPT-2's own samples were drawn (top-k 40)."""
+"""Samples text from a model with top-k, top-p and temperature, as GPT-2's own samples were drawn (top-k 40).
+
+Samples in a file are written as JSONL in parts, so that an interrupted run can be resumed: the parts are in the folder
+`FILE.unfinished` until all are complete; then they are concatenated and the folder is removed.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import random
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from pipelines import progress
+from pipelines import progress, storage
+from pipelines.engine.manifest import read_manifest
+from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import InputError, UsageError
 from pipelines.model.device import derived_seed, device_config, reproducible, select_device, translate_memory_errors
-from pipelines.model.inference.decoding import Decoder, batch_rows
-from pipelines.model.inference.options import SamplingOptions
+from pipelines.model.inference.decoding import BatchDecoder, batch_rows, choose_by, continue_texts
+from pipelines.model.inference.options import SamplesConfig, SamplingOptions
 from pipelines.model.io.model_folder import TrainedModel, open_model
 from pipelines.model.network.gpt2 import GPT2
+from pipelines.records import shards
 
-Floats = npt.NDArray[np.floating[Any]]
-Ids = npt.NDArray[np.intp]
-
+_STAGE = Stage("generate", 1)
 _MEMORY_ADVICE = "use --device cpu, or a machine with more memory"
+# A part of a file takes seconds with a small model on a CPU, minutes with the smallest GPT-2.
+_PART_TOKENS = 8192
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +42,9 @@ class Sample:
     tokens: int
     ended: bool
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the sample as JSON values."""
-        return dataclasses.asdict(self)
+    def to_json(self) -> str:
+        """Return the sample as one line of JSON, without the newline."""
+        return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,70 +140,71 @@ def sample_tokens(
     tokens, see `window_start`. `advance` is called with the number of new tokens. Raises
     InputError if the logits are not finite.
     """
-    generators = [random.Random(seed) for seed in seeds]  # the same numbers on every platform
-    texts: list[list[int]] = [[] for _ in seeds]
-    new: dict[int, int] = {}
     with device_config(model.wte.weight.device).autocast():
-        decoder = Decoder(model, prompt, len(seeds))
-        for _ in range(options.max_tokens):
-            active = [index for index, text in enumerate(texts) if text[-1:] != [end_of_text]]
-            if not active:
-                break
-            logits = decoder.logits_after(new)[active].cpu()
-            tokens = _draw(logits, options, [generators[index].random() for index in active])
-            new = dict(zip(active, tokens, strict=True))
-            for index, token in new.items():
-                texts[index].append(token)
-            advance(len(new))
-    return texts
+        decoder = BatchDecoder(model, prompt, len(seeds))
+        texts = continue_texts(
+            decoder.logits,
+            decoder.append,
+            [options.max_tokens] * len(seeds),
+            choose_by(options, seeds),
+            lambda tokens: tokens[-1] == end_of_text,
+            advance,
+        )
+    return [text.tokens for text in texts]
 
 
-def next_tokens(logits: Floats, options: SamplingOptions) -> tuple[Ids, Floats]:
-    """Return the tokens that remain after temperature, top-k and top-p, in this order, and their probabilities.
+def check_output(path: str, overwrite: bool) -> None:
+    """Raise InputError if the file exists and must not be replaced."""
+    if storage.is_folder(path):
+        raise InputError(f"{path}: is a folder; name a file as --output")
+    if storage.exists(path) and not overwrite:
+        raise InputError(f"{path}: already exists; --overwrite replaces it at the end, or choose another --output")
 
-    `logits` is [vocabulary]. Of equal logits the lower id comes first. Top-p keeps the most likely tokens up to and
-    including the one with which their sum reaches p.
+
+def write_samples(
+    sampler: Sampler, samples: int, path: str, options: RunOptions, part_tokens: int = _PART_TOKENS
+) -> Summary:
+    """Write `samples` samples per prompt, one JSON object per line, in the order of the prompts.
+
+    The same call resumes an interrupted run, after at most `part_tokens` tokens or one batch. Raises InputError if the
+    file exists, and ChangedRunError if its parts are of another model, other prompts or options, both unless
+    `options.overwrite`.
     """
-    tokens = _top_k(logits, options.top_k)
-    values = logits[tokens].astype(np.float64)
-    # Subtract the maximum before dividing: a logit over a tiny temperature is infinite.
-    with np.errstate(over="ignore"):
-        weights = np.exp((values - values.max()) / options.temperature)
-    if options.top_p < 1:
-        kept = _nucleus(values, weights / weights.sum(), options.top_p)
-        tokens, weights = tokens[kept], weights[kept]
-    return tokens, weights / weights.sum()
+    check_output(path, options.overwrite)
+    config = SamplesConfig(**dataclasses.asdict(sampler.options), samples=samples, device=sampler.device.type)
+    prompts = hashlib.sha256(json.dumps(sampler.prompts).encode()).hexdigest()
+    inputs = {"model": sampler.trained.fingerprint(), "prompts": prompts}
+    folder = f"{path}.unfinished"
 
+    batches = sampler.batches(samples)
+    # Batches whose samples are written together.
+    size = max(1, part_tokens // (max(batch.samples for batch in batches) * config.max_tokens))
+    parts = [(index, batches[start : start + size]) for index, start in enumerate(range(0, len(batches), size))]
+    with stage_run(_STAGE, config, inputs=inputs, output=folder, options=options) as run:
 
-def _top_k(logits: Floats, k: int) -> Ids:
-    """Return the ids of the k largest logits in descending order; for 0 all ids in their order."""
-    if not 0 < k < len(logits):
-        return np.arange(len(logits))
-    ids = np.flatnonzero(logits >= np.partition(logits, -k)[-k])  # more than k if several are equal
-    return ids[np.argsort(-logits[ids], kind="stable")][:k]
+        def write_part(part: tuple[int, Sequence[Batch]]) -> TaskResult:
+            drawn = [sample for batch in part[1] for sample in sampler.draw(batch)]
+            text = "".join(sample.to_json() + "\n" for sample in drawn)
+            file = shards.write_file(run.output, f"samples-{part[0]:05d}.jsonl", text.encode())
+            counts = {"tokens": sum(sample.tokens for sample in drawn), "ended": sum(sample.ended for sample in drawn)}
+            return TaskResult(len(drawn), len(drawn), counts=counts, files=(file,))
 
-
-def _nucleus(values: Floats, probabilities: Floats, top_p: float) -> Ids:
-    # Probabilities this small add up to less than top-p drops; leaving them out makes the sort much faster.
-    ids = np.flatnonzero(probabilities >= (1 - top_p) / (2 * len(probabilities)))
-    ids = ids[np.argsort(-values[ids], kind="stable")]
-    preceding = np.cumsum(probabilities[ids]) - probabilities[ids]
-    return ids[preceding < top_p]
-
-
-def _draw(logits: Tensor, options: SamplingOptions, numbers: Sequence[float]) -> list[int]:
-    """Return a token for each row of logits by a random number in [0, 1), by inverting the cumulative distribution."""
-    if not torch.isfinite(logits).all():
-        raise InputError("the model's logits are not finite: training diverged, see metrics.jsonl")
-    if options.temperature == 0:
-        return [int(token) for token in logits.argmax(1)]
-    drawn = []
-    for row, number in zip(logits.numpy(), numbers, strict=True):
-        tokens, probabilities = next_tokens(row, options)
-        cumulative = np.cumsum(probabilities)
-        index = int(np.searchsorted(cumulative, number * cumulative[-1], side="right"))
-        drawn.append(int(tokens[min(index, len(tokens) - 1)]))
-    return drawn
+        if not run.finished:
+            run.map(
+                write_part,
+                parts,
+                name=lambda part: f"samples-{part[0]:05d}",
+                phase="parts",
+                unit="tokens",
+                cost=lambda part: sum(batch.samples for batch in part[1]) * config.max_tokens,
+                serial=True,
+            )
+        summary = run.finish()
+        with storage.atomic_write(path) as stream:
+            for file in read_manifest(folder).files:
+                stream.write(storage.read_bytes(storage.join(folder, file.name)))
+    storage.remove(folder)
+    return dataclasses.replace(summary, output=path)
 
 
 def _encode(tokenizer: Any, prompt: str, trained: TrainedModel) -> list[int]:

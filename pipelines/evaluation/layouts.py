@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import itertools
 import re
@@ -222,10 +223,6 @@ def _sentences(path: str) -> Iterator[tuple[str, str]]:
             yield document, " ".join(html.unescape(tag["text"]).split())
 
 
-def _read_cola(paths: Sequence[str]) -> Iterator[Record]:
-    return read_records(paths, ("source", "label", "mark", "sentence"))
-
-
 def _read_classes(paths: Sequence[str]) -> Iterator[Record]:
     """Yield texts with a `label` from 0, of records or of CSV files with the class from 1, a title and a text."""
     for record in read_records(paths, _CLASS_COLUMNS):
@@ -280,7 +277,7 @@ LAYOUTS = {
     "records": Layout(read_records),
     "coqa": Layout(read_records),
     "pairs": Layout(_read_pairs),
-    "cola": Layout(_read_cola),
+    "cola": Layout(functools.partial(read_records, columns=("source", "label", "mark", "sentence"))),
     "classes": Layout(_read_classes),
     "trec": Layout(_read_trec),
     "cbt": Layout(_read_cbt, _cbt_question),

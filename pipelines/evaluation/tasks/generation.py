@@ -1,29 +1,34 @@
-"""Questions that a model answers by continuing a text. Paper, sections 3.5 (CoQA) and 3.8 (Natural Questions)."""
+"""Texts that a model writes: answers, summaries and translations, and documents that it knows by heart.
+
+Paper, sections 3.5 (CoQA) to 3.8 (Natural Questions), and appendix 8.2 (recitation).
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pipelines.engine.config import option
-from pipelines.errors import InputError
-from pipelines.evaluation.encoding import Encoder
+from pipelines.errors import InputError, UsageError
+from pipelines.evaluation.documents import DocumentOptions, Documents
+from pipelines.evaluation.encoding import Encoder, Request
 from pipelines.evaluation.metrics import (
     ROUGE_TYPES,
     Bleu,
-    answer_f1,
+    Metric,
     coqa_scores,
-    exact_match,
     require_metric_libraries,
     rouge_scores,
+    squad_scores,
 )
 from pipelines.evaluation.records import Record
-from pipelines.evaluation.task import Example, ExampleTask, Generation, Metric, Output, Request
-from pipelines.evaluation.tasks.layouts import LAYOUTS
+from pipelines.evaluation.task import Example, Fitted, Generation, MetricValues, Output, ShotOptions, Task
 
 # Where a new sentence begins: a rule, not a model, which gives the same sentences everywhere.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")
@@ -34,7 +39,7 @@ _SCORES: Mapping[str, tuple[Metric, ...]] = {
         Metric("calibration_error", "calibration_error", "exact_match", "confidence"),
         Metric("accuracy_at_1_percent", "confident_share", "exact_match", "confidence"),
     ),
-    # The mean over right answers that are left out by turns.
+    # The mean over the right answers, each of which is left out once.
     "coqa": (Metric("f1", "mean", "f1"), Metric("exact_match", "mean", "exact_match")),
     "bleu": (Metric("bleu", "bleu", "bleu"),),
     "rouge": tuple(Metric(name, "mean", name) for name in (*ROUGE_TYPES, "rouge_mean")),
@@ -42,19 +47,17 @@ _SCORES: Mapping[str, tuple[Metric, ...]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class AnswerOptions:
+class AnswerOptions(ShotOptions):
     """The text that is continued, where the answer ends, and how it is compared."""
 
-    layout: str = option("records", "Form of the file.", choices=tuple(LAYOUTS))
     prompt: str = option("{question}", "Text that the model continues; a template with {field}.")
     hint: str = option("", "Text after the prompt that is never cut.")
     keep: str = option("end", "End of a prompt that is kept if the context is too short.", choices=("start", "end"))
     lead: bool = option(False, "The answer is the prompt's own first `sentences`: a baseline without the model.")
     gold: str = option("answer", "Field with the right answer, or a list of right answers; a template is possible.")
-    cluster: str = option("", "Field that related examples have in common, for the standard error.")
     max_tokens: int = option(32, "Tokens of an answer at most.", minimum=1)
     until: tuple[str, ...] = option(("\n",), "Texts that end the answer; they are not part of it.")
-    sentences: int = option(0, "Only the first so many sentences of an answer; 0: all of it.", minimum=0)
+    sentences: int = option(0, "Only this many sentences of an answer, from its start; 0: all of it.", minimum=0)
     top_k: int = option(1, "Draw one of the k most likely tokens; 1: take the most likely one.", minimum=1)
     seed: int = option(0, "Random seed of the draws.", minimum=0)
     score: str = option(
@@ -63,10 +66,13 @@ class AnswerOptions:
         choices=("squad", "coqa", "bleu", "rouge"),
     )
     count_end: bool = option(
-        True, "Whether the confidence, the probability of the answer, includes the tokens that end it (squad)."
+        True,
+        "Whether the confidence, the probability of the answer, includes the tokens that end it.",
+        only_with="score=squad",
     )
-    calibration_bins: int = option(10, "Bins of equally many answers for the calibration error (squad).", minimum=1)
-    instruction: str = option("", "Text before the first of the shots.")
+    calibration_bins: int = option(
+        10, "Bins of equally many answers for the calibration error.", minimum=1, only_with="score=squad"
+    )
     separator: str = option("\n", "Text after every shot.")
 
 
@@ -85,18 +91,16 @@ class Turn(NamedTuple):
         return self.story + "".join(self.history[dropped:]) + self.prompt
 
 
-class AnswerTask(ExampleTask):
+class AnswerTask(Task[AnswerOptions]):
     """Figures of the continuations that a model writes."""
 
+    takes_shots = True
+
     def __init__(self, options: AnswerOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
-        super().__init__(limit)
-        self._options = options
-        self._files = files
-        self._encoder = encoder
-        self._bleu = Bleu() if options.score == "bleu" else None
+        super().__init__(options, files, encoder, limit)
         if options.score == "rouge":
             require_metric_libraries()
-        self.instruction, self.separator = options.instruction, options.separator
+        self._bleu = Bleu() if options.score == "bleu" else None
         self._new_tokens = 1 if options.lead else options.max_tokens
         self.generation = Generation(self._new_tokens, options.until, options.top_k, options.seed)
         self.metrics = [
@@ -105,41 +109,39 @@ class AnswerTask(ExampleTask):
         ]
 
     def solved(self, record: Record) -> str:
-        """See `ExampleTask`."""
+        """See `Task`."""
         turn = next(self._turns_of(record))
-        return f"{(turn.text() + self._options.hint).rstrip()} {turn.golds[0]}"
+        return f"{(turn.text() + self.options.hint).rstrip()} {turn.golds[0]}"
 
     def examples(self) -> Iterator[Example]:
-        """See `ExampleTask`."""
-        records = LAYOUTS[self._options.layout].read(self._files)
-        for turn in (turn for record in records for turn in self._turns_of(record)):
+        """See `Task`."""
+        for turn in (turn for record in self.records(self.files) for turn in self._turns_of(record)):
+            fitted = self._fit_turn(turn)
             measure = functools.partial(self._measure, turn)
-            requests, cut, counts = self._fit_turn(turn)
-            yield Example(turn.place, turn.cluster, turn.golds[0], requests, cut, measure, counts)
+            yield Example(turn.place, turn.cluster, turn.golds[0], fitted.requests, fitted.cut, measure, fitted.counts)
 
-    def _fit_turn(self, turn: Turn) -> tuple[list[Request], int, dict[str, float]]:
+    def _fit_turn(self, turn: Turn) -> Fitted:
         """Leave out shots, then the oldest turns, then a part of the prompt, so that the request fits the context."""
-        if self._options.lead:
-            return [self._encoder.prompt("")], 0, {}
-        for dropped in range(len(turn.history) + 1):
-            text = turn.text(dropped)
-            build = functools.partial(self._prompts, text)
-            requests, cut, shots_dropped = self.fit(build, self._encoder, turn.place, self._new_tokens)
-            if not cut:
-                break
-        if cut and self._options.keep == "start":
-            whole, hint = self.instruction + text, self._options.hint
-            requests = [self._encoder.shortened(whole, hint, self._new_tokens, turn.place)]
-        counts: dict[str, float] = {"shots_dropped": shots_dropped}
-        return requests, cut, counts | ({"turns_dropped": dropped} if turn.story else {})
+        options, turns = self.options, len(turn.history)
+        if options.lead:
+            return Fitted([self.encoder.prompt("")])
+        candidates = (
+            Fitted(
+                [self.encoder.prompt(before + turn.text(dropped) + options.hint)],
+                counts={"shots_dropped": shots} | ({"turns_dropped": dropped} if turn.story else {}),
+            )
+            for dropped in range(turns + 1)
+            for before, shots in self.texts_before()
+        )
+        fitted = self.fit(candidates, turn.place, self._new_tokens)
+        if fitted.cut and options.keep == "start":
+            text = options.instruction + turn.text(turns)
+            return fitted._replace(requests=[self.encoder.shortened(text, options.hint, self._new_tokens, turn.place)])
+        return fitted
 
-    def _prompts(self, prompt: str, before: str) -> list[Request]:
-        return [self._encoder.prompt(before + prompt + self._options.hint)]
-
-    def _measure(self, turn: Turn, outputs: Sequence[Output]) -> tuple[str, Mapping[str, float | bool]]:
+    def _measure(self, turn: Turn, outputs: Sequence[Output]) -> tuple[str, MetricValues]:
         [output] = outputs
-        score = self._options.score
-        if self._options.lead:
+        if self.options.lead:
             answer = self._first_sentences(turn.text())
         else:
             answer = self._answer(output.tokens)
@@ -148,34 +150,35 @@ class AnswerTask(ExampleTask):
             counts = self._bleu.statistics(answer.replace("\n", " "), turn.golds)
             self.counts[f"sacrebleu {self._bleu.signature(len(turn.golds))}"] += 1
             return answer, {f"bleu_{number}": float(count) for number, count in enumerate(counts)}
-        if score == "rouge":
+        if self.options.score == "rouge":
             golds = ["\n".join(_sentences(gold)) for gold in turn.golds]
             scores = rouge_scores("\n".join(_sentences(answer)), golds)
             return answer, {**scores, "rouge_mean": sum(scores.values()) / len(scores)}
-        if score == "coqa":
+        if self.options.score == "coqa":
             matches, f1 = coqa_scores(answer, turn.golds)
             return answer, {"f1": f1, "exact_match": matches}
-        scores = {"f1": answer_f1(answer, turn.golds), "exact_match": exact_match(answer, turn.golds)}
-        return answer, scores | {"confidence": self._confidence(output, answer)}
+        is_match, f1 = squad_scores(answer, turn.golds)
+        return answer, {"f1": f1, "exact_match": is_match, "confidence": self._confidence(output, answer)}
 
     def _answer(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens up to where the answer ends."""
-        text = self._encoder.decode([token for token in tokens if token != self._encoder.end_of_text])
-        return self._first_sentences(answer_text(text, self._options.until))
+        text = self.encoder.decode([token for token in tokens if token != self.encoder.end_of_text]).lstrip()
+        ends = [place for end in self.options.until if (place := text.find(end)) >= 0]
+        return self._first_sentences(text[: min(ends, default=len(text))].strip())
 
     def _first_sentences(self, text: str) -> str:
-        return "\n".join(_sentences(text)[: self._options.sentences]) if self._options.sentences else text
+        return "\n".join(_sentences(text)[: self.options.sentences]) if self.options.sentences else text
 
     def _confidence(self, output: Output, answer: str) -> float:
         """Return the probability of the tokens that were written, or of the first ones that have the whole answer."""
         [log_probs] = output.log_probs
         count = len(log_probs)
-        if answer and not self._options.count_end:  # an empty answer is its end
+        if answer and not self.options.count_end:  # an empty answer is its end
             count = next(size for size in range(count + 1) if self._answer(output.tokens[:size]) == answer)
         return math.exp(math.fsum(log_probs[:count]))
 
     def _turns_of(self, record: Record) -> Iterator[Turn]:
-        options = self._options
+        options = self.options
         if options.layout == "coqa":
             yield from _coqa_turns(record)
             return
@@ -183,18 +186,11 @@ class AnswerTask(ExampleTask):
         golds = [str(one) for one in gold] if isinstance(gold, list) else [str(gold)]
         if not golds:
             raise InputError(f"{record.place}: has no right answer")
-        cluster = str(record.value(options.cluster)) if options.cluster else record.place
-        yield Turn(record.text(options.prompt), golds, cluster, record.place)
+        yield Turn(record.text(options.prompt), golds, options.cluster_of(record), record.place)
 
 
 def _sentences(text: str) -> list[str]:
     return [sentence for line in text.splitlines() for sentence in _SENTENCE_END.split(line) if sentence.strip()]
-
-
-def answer_text(text: str, until: Sequence[str]) -> str:
-    """Return a continuation up to the first text that ends it."""
-    ends = [place for end in until if (place := text.find(end, len(text) - len(text.lstrip()))) >= 0]
-    return text[: min(ends, default=len(text))].strip()
 
 
 def _coqa_turns(record: Record) -> Iterator[Turn]:
@@ -222,3 +218,56 @@ def _turn_texts(record: Record, name: str) -> list[str]:
     if not texts or not all(isinstance(text, str) for text in texts):
         raise InputError(f"{record.place}: {name} is neither a list of texts nor of records with input_text")
     return [str(text) for text in texts]
+
+
+@dataclasses.dataclass(frozen=True)
+class RecitationOptions(DocumentOptions):
+    """How much of a document is shown, and how much of the rest is compared."""
+
+    prompt_tokens: int = option(
+        0, "Tokens of the prompt, with <|endoftext|> first; 0: half of what fits into the context.", minimum=0
+    )
+    max_tokens: int = option(100, "Tokens of the continuation at most.", minimum=1)
+
+
+class RecitationTask(Task[RecitationOptions]):
+    """How far the most likely continuation of a document's beginning is the document's own."""
+
+    metrics = (
+        Metric("common_prefix", "mean", "common_prefix"),
+        Metric("token_accuracy", "mean", "token_accuracy"),
+        Metric("recited", "share", "recited"),
+    )
+
+    def __init__(self, options: RecitationOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
+        super().__init__(options, files, encoder, limit)
+        if options.prompt_tokens >= encoder.context:
+            raise UsageError(
+                f"prompt_tokens = {options.prompt_tokens}: leaves no room in the model's context of {encoder.context}"
+            )
+        self._documents = Documents(options, files)
+        self.generation = Generation(options.max_tokens, ())
+
+    def examples(self) -> Iterator[Example]:
+        """See `Task`; a document that ends within the prompt is counted instead."""
+        documents = iter(self._documents)
+        self.counts = defaultdict(float, self._documents.counts)
+        for text, place in documents:
+            tokens = [self.encoder.end_of_text, *self.encoder.encode(text)][: self.encoder.context]
+            size = self.options.prompt_tokens or len(tokens) // 2
+            rest = tokens[size : size + self.options.max_tokens] if size else []
+            if not rest:
+                self.counts["documents_too_short"] += 1
+                continue
+            measure = functools.partial(self._measure, rest)
+            yield Example(place, place, self.encoder.decode(rest), [Request(tokens[:size], [])], 0, measure)
+
+    def _measure(self, rest: list[int], outputs: Sequence[Output]) -> tuple[str, MetricValues]:
+        tokens = outputs[0].tokens[: len(rest)]
+        is_equal = [token == wanted for token, wanted in zip(tokens, rest, strict=False)]
+        prefix = sum(itertools.takewhile(bool, is_equal))
+        return self.encoder.decode(tokens), {
+            "common_prefix": prefix,
+            "token_accuracy": sum(is_equal) / len(rest),
+            "recited": prefix == len(rest),
+        }

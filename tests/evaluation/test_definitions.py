@@ -14,9 +14,9 @@ from small_model import write_model
 from pipelines.benchmark_sets import hub
 from pipelines.benchmark_sets.registry import Entry, find_entry
 from pipelines.errors import UsageError, WebtextError
-from pipelines.evaluation import protocols
+from pipelines.evaluation import definitions
+from pipelines.evaluation.definitions import parse_tasks, read_task, task_names
 from pipelines.evaluation.detokenizers import DETOKENIZERS
-from pipelines.evaluation.protocols import parse_tasks, read_protocol, task_names
 from pipelines.evaluation.records import read_records
 from webtext_cli.main import main
 
@@ -51,7 +51,7 @@ def test_two_splits_of_a_task_have_results_of_their_own(tmp_path: Path, passages
 def test_splits_and_fields_are_named_as_for_the_overlap_report(passages: Path) -> None:
     names = ("lambada", "lambada/valid", "LAMBADA:dev", "lambada:body", "lambada/extra:body")
     tasks = [task for name in names for task in parse_tasks([f"{name}={passages}"], "paper")]
-    assert [(task.label, task.protocol.values("paper")["text_field"]) for task in tasks] == [
+    assert [(task.label, task.definition.values("paper")["text_field"]) for task in tasks] == [
         ("lambada", "text"),
         ("lambada-valid", "text"),
         ("lambada-dev", "text"),
@@ -60,7 +60,7 @@ def test_splits_and_fields_are_named_as_for_the_overlap_report(passages: Path) -
     ]
     # The paper scored the validation split of CBT.
     cbt = [parse_tasks([f"{name}={passages}"], "paper")[0] for name in ("cbt-cn", "cbt-cn:dev", "cbt-cn/test")]
-    assert [bool(task.protocol.paper) for task in cbt] == [True, True, False]
+    assert [bool(task.definition.paper) for task in cbt] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -80,26 +80,26 @@ def test_a_name_of_another_form_is_refused(passages: Path, value: str, message: 
 
 
 def test_tasks_have_the_data_sets_of_the_overlap_report() -> None:
-    known = {name: find_entry(read_protocol(name).benchmark or "") for name in task_names()}
+    known = {name: find_entry(read_task(name).benchmark or "") for name in task_names()}
     assert {name for name, entry in known.items() if entry is None} == _LOCAL_ONLY
     assert known["lambada"] is not None
     assert known["lambada"].dataset == "EleutherAI/lambada_openai"
     for name, entry in known.items():
         if entry is not None and name != "enwik8":
-            assert read_protocol(name).split in entry.splits
+            assert read_task(name).split in entry.splits
 
 
 def test_a_task_that_is_like_another_has_its_own_figures() -> None:
-    one, other = read_protocol("wikitext-2"), read_protocol("wikitext-103")
+    one, other = read_task("wikitext-2"), read_task("wikitext-103")
     assert (one.kind, one.choices, one.variants) == (other.kind, other.choices, other.variants)
     assert one.paper["perplexity"] != other.paper["perplexity"]
     assert (other.section, other.benchmark, other.known_files) == ("3.1", "wikitext-103", {})
-    text8 = read_protocol("text8")
-    assert (list(text8.paper), text8.aliases, list(text8.variants)) == (["bits_per_character"], (), ["stride-32"])
+    text8 = read_task("text8")
+    assert (list(text8.paper), list(text8.variants)) == (["bits_per_character"], ["stride-32"])
 
 
 def test_every_detokenizer_is_used_by_a_task() -> None:
-    every = [read_protocol(name) for name in task_names()]
+    every = [read_task(name) for name in task_names()]
     used = {one.values(variant).get("detokenizer", "none") for one in every for variant in ("paper", *one.variants)}
     assert used == set(DETOKENIZERS)
 
@@ -131,7 +131,7 @@ def test_the_real_library_gives_the_examples_of_the_file(
         name="lambada-openai", title="", dataset="own/local", splits=("test",), licence="", homepage="", field="body",
         files=str(passages), format="json",
     )  # fmt: skip
-    monkeypatch.setattr(protocols, "find_entry", lambda name: local)
+    monkeypatch.setattr(definitions, "find_entry", lambda name: local)
     model = write_model(tmp_path / "model")
     result, examples = run_task("lambada", model, tmp_path / "out")
     expected, rows = run_task(f"lambada:body={passages}", model, tmp_path / "expected")

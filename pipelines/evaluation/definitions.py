@@ -13,7 +13,7 @@ import msgspec
 from pipelines import storage
 from pipelines.benchmark_sets.benchmarks import find_split, parse_name, role_of_split
 from pipelines.benchmark_sets.hub import HubSplit, hub_files
-from pipelines.benchmark_sets.registry import find_entry
+from pipelines.benchmark_sets.registry import find_entry, loose_name
 from pipelines.engine.config import check_known, read_tables
 from pipelines.engine.manifest import has_manifest
 from pipelines.errors import UsageError
@@ -37,7 +37,7 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True)
-class Protocol:
+class TaskDefinition:
     """A task: how its examples become texts, what is scored, and the figures of the paper.
 
     `kind` names the function that runs it; `choices` are its options, `variants` other values of some of them by whose
@@ -51,7 +51,6 @@ class Protocol:
     kind: str
     choices: Mapping[str, Choice]
     section: str = ""
-    aliases: tuple[str, ...] = ()
     split: str = "test"
     note: str = ""
     variants: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
@@ -72,7 +71,7 @@ class TaskInput(NamedTuple):
     `split` is None if it was not named, which means that of the protocol.
     """
 
-    protocol: Protocol
+    definition: TaskDefinition
     variant: str
     files: tuple[str, ...]
     examples: tuple[str, ...] = ()
@@ -83,7 +82,7 @@ class TaskInput(NamedTuple):
     @property
     def name(self) -> str:
         """The name of the task, followed by a slash and the split if that was named."""
-        return self.protocol.name if self.split is None else f"{self.protocol.name}/{self.split}"
+        return self.definition.name if self.split is None else f"{self.definition.name}/{self.split}"
 
     @property
     def label(self) -> str:
@@ -91,14 +90,6 @@ class TaskInput(NamedTuple):
         variant = "" if self.variant == PAPER else f".{self.variant}"
         shots = f".shots-{self.shots}-seed-{self.seed}" if self.shots else ""
         return self.name.replace("/", "-") + variant + shots
-
-
-class _Source(NamedTuple):
-    """The files of a task, or those of its examples."""
-
-    protocol: Protocol
-    split: str | None
-    files: tuple[str, ...]
 
 
 def parse_tasks(
@@ -111,25 +102,27 @@ def parse_tasks(
 
     Raises UsageError for an unknown task or variant, and InputError for a path without files.
     """
-    if shot_seeds > 1 and not shots:
-        raise UsageError("--shot-seeds: needs --shots, of which it counts the draws")
-    tasks: list[TaskInput] = []
-    by_task = {source.protocol.name: source.files for source in (_parse_source(one, "examples") for one in examples)}
     sources = [_parse_source(value, "data") for value in values]
+    by_task = {source.definition.name: source.files for source in (_parse_source(one, "examples") for one in examples)}
     if len(by_task) < len(examples):
         raise UsageError("--examples: a task is named twice; name its files with commas between")
-    if unknown := by_task.keys() - {source.protocol.name for source in sources}:
+    if unknown := by_task.keys() - {source.definition.name for source in sources}:
         raise UsageError(f"--examples: no --task is named {min(unknown)}")
-    for value, (protocol, split, files) in zip(values, sources, strict=True):
-        variants = [PAPER, *protocol.variants] if variant == "all" else [variant]
-        check_known(variants[-1], [PAPER, *protocol.variants], "variant", f"--variant of {protocol.name}")
-        shown = by_task.get(protocol.name) or (_find_files(protocol.examples) if protocol.examples else ())
-        if set(map(storage.absolute_path, shown)) & set(map(storage.absolute_path, files)):
-            raise UsageError(f"--examples of {protocol.name}: are the task's own; a question would show its own answer")
+    tasks: list[TaskInput] = []
+    for value, source in zip(values, sources, strict=True):
+        task = source.definition
+        known = [PAPER, *task.variants]
+        check_known(PAPER if variant == "all" else variant, known, "variant", f"--variant of {task.name}")
+        shown = by_task.get(task.name) or (_find_files(task.examples) if task.examples else ())
+        if set(map(storage.absolute_path, shown)) & set(map(storage.absolute_path, source.files)):
+            raise UsageError(f"--examples of {task.name}: are the task's own; a question would show its own answer")
         if shots and not shown:
             raise UsageError(f"--shots: name the file of the examples, --examples {value.partition('=')[0]}=PATH")
-        seeds = range(shot_seeds if shots else 1)
-        tasks += [TaskInput(protocol, one, files, shown, shots, seed, split) for one in variants for seed in seeds]
+        tasks += [
+            source._replace(variant=name, examples=shown, shots=shots, seed=seed)
+            for name in (known if variant == "all" else [variant])
+            for seed in range(shot_seeds if shots else 1)
+        ]
     if not tasks:
         raise UsageError("no task; name one with --task NAME=PATH, or list them with --list-tasks")
     labels = [task.label for task in tasks]
@@ -138,37 +131,33 @@ def parse_tasks(
     return tasks
 
 
-def _parse_source(value: str, role: str) -> _Source:
+def _parse_source(value: str, role: str) -> TaskInput:
     """Return what a string of --task (`role` data) or --examples names, in the form of overlap-report's benchmarks."""
     option = "--task" if role == "data" else "--examples"
     left, _, path = value.partition("=")
     if left.endswith(".toml"):
-        protocol, split, field = find_protocol(left), None, None
+        task, split, field = find_task(left), None, None
     elif named := parse_name(left, option):
-        protocol, split, field = find_protocol(named.name), named.split, named.field
+        task, split, field = find_task(named.name), named.split, named.field
     else:
         raise UsageError(f"{option}: {value!r} is not of the form NAME=PATH, NAME/SPLIT=PATH or NAME:FIELD=PATH")
-    if path := path or getattr(protocol, role) or "":
+    if path := path or getattr(task, role) or "":
         files = _find_files(path)
     else:
-        entry = find_entry(protocol.benchmark or "")
+        entry = find_entry(task.benchmark or "")
         if entry is None:
             raise UsageError(f"{option} {value}: name its file, {option} {value}=PATH")
-        known = find_split(entry, split or (protocol.split if role == "data" else "train"), option)
+        known = find_split(entry, split or (task.split if role == "data" else "train"), option)
         files = hub_files(HubSplit(entry, known, f"{option} {value}"))
-        field = field or ("text_field" in protocol.choices and entry.field) or None
+        field = field or ("text_field" in task.choices and entry.field) or None
     if field:
-        protocol = _with_field(protocol, field, option)
-    if split and role_of_split(split) != role_of_split(protocol.split):
-        protocol = dataclasses.replace(protocol, paper={})  # the paper's figures are of another split
-    return _Source(protocol, split, files)
-
-
-def _with_field(protocol: Protocol, field: str, option: str) -> Protocol:
-    if "text_field" not in protocol.choices:
-        raise UsageError(f"{option}: {protocol.name} reads several fields, so {field!r} cannot be named")
-    choice = Choice(field, "chosen", "named with the file")
-    return dataclasses.replace(protocol, choices={**protocol.choices, "text_field": choice})
+        if "text_field" not in task.choices:
+            raise UsageError(f"{option}: {task.name} reads several fields, so {field!r} cannot be named")
+        named_field = Choice(field, "chosen", "named with the file")
+        task = dataclasses.replace(task, choices={**task.choices, "text_field": named_field})
+    if split and role_of_split(split) != role_of_split(task.split):
+        task = dataclasses.replace(task, paper={})  # the paper's figures are of another split
+    return TaskInput(task, PAPER, files, split=split)
 
 
 def _find_files(path: str) -> tuple[str, ...]:
@@ -183,20 +172,26 @@ def task_names() -> tuple[str, ...]:
     return data_names(_FOLDER)
 
 
-def find_protocol(name: str) -> Protocol:
-    """Return the task of a name or alias, or of a user's TOML file; raise UsageError for an unknown one."""
+def find_task(name: str) -> TaskDefinition:
+    """Return the task of a name, of a name of its data set, or of a user's TOML file; raise UsageError for others."""
     if name.endswith(".toml"):
         return _read_own(name)
-    protocols = [read_protocol(known) for known in task_names()]
-    by_name = {_loose(known): protocol for protocol in protocols for known in (protocol.name, *protocol.aliases)}
-    if protocol := by_name.get(_loose(name)):
-        return protocol
-    near = difflib.get_close_matches(_loose(name), by_name, n=1, cutoff=0.5)
+    tasks = [read_task(known) for known in task_names()]
+    by_name: dict[str, TaskDefinition] = {}
+    for task in tasks:
+        entry = find_entry(task.benchmark or "")
+        if entry is not None and entry.name == task.benchmark:
+            for alias in (entry.name, *entry.aliases):
+                by_name.setdefault(loose_name(alias), task)
+    by_name |= {loose_name(task.name): task for task in tasks}
+    if loose_name(name) in by_name:
+        return by_name[loose_name(name)]
+    near = difflib.get_close_matches(loose_name(name), by_name, n=1, cutoff=0.5)
     hint = f"did you mean {by_name[near[0]].name}?" if near else "`webtext evaluate --list-tasks` lists them"
     raise UsageError(f"no task {name!r}; {hint}")
 
 
-def read_protocol(name: str) -> Protocol:
+def read_task(name: str) -> TaskDefinition:
     """Return a task of data/tasks."""
     tables = _read_tables(name)
     # TOML has no null: nan is a figure that the paper only drew.
@@ -204,7 +199,9 @@ def read_protocol(name: str) -> Protocol:
         key: [None if math.isnan(value) else value for value in values]
         for key, values in tables.pop("paper", {}).items()
     }
-    return msgspec.convert({"name": name, "benchmark": name, **tables.pop(_FLAT), **tables, "paper": paper}, Protocol)
+    return msgspec.convert(
+        {"name": name, "benchmark": name, **tables.pop(_FLAT), **tables, "paper": paper}, TaskDefinition
+    )
 
 
 def _read_tables(name: str) -> dict[str, dict[str, Any]]:
@@ -213,11 +210,11 @@ def _read_tables(name: str) -> dict[str, dict[str, Any]]:
     if like := tables[_FLAT].pop("like", None):
         other = _read_tables(like)
         tables |= {key: other.get(key, {}) | tables.get(key, {}) for key in ("choices", "variants")}
-        tables[_FLAT] = other[_FLAT] | {"aliases": []} | tables[_FLAT]
+        tables[_FLAT] = other[_FLAT] | tables[_FLAT]
     return tables
 
 
-def _read_own(path: str) -> Protocol:
+def _read_own(path: str) -> TaskDefinition:
     """Return the task of a user's file: a table [task] with `kind`, `data` and the options of that kind."""
     tables = read_tables(path)
     check_known(next(iter(tables), ""), [_FLAT], "table", path)
@@ -229,14 +226,10 @@ def _read_own(path: str) -> Protocol:
     name = storage.basename(path).removesuffix(".toml")
     data, examples = (_beside(path, fields[key]) for key in ("data", "examples"))
     choices = {key: Choice(value, "chosen", "") for key, value in values.items()}
-    return Protocol(name, str(fields["title"] or name), fields["kind"], choices, data=data, examples=examples)
+    return TaskDefinition(name, str(fields["title"] or name), fields["kind"], choices, data=data, examples=examples)
 
 
 def _beside(task: str, path: str | None) -> str | None:
     """Return a path that is relative to the folder of a task's file."""
     is_absolute = path is None or path.startswith("/") or "://" in path
     return path if path is None or is_absolute else storage.join(storage.parent(task), path)
-
-
-def _loose(name: str) -> str:
-    return name.lower().replace("-", "").replace("_", "")
