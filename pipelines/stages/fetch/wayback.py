@@ -22,7 +22,7 @@ from pipelines.engine.retry import RetryPolicy, is_retryable_status, requested_w
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import WebtextError, exception_chain
 from pipelines.format import plural
-from pipelines.records.text_readers import parse_instant
+from pipelines.records.documents import parse_instant
 from pipelines.stages.fetch.captures import (
     Capture,
     CaptureError,
