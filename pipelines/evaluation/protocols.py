@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from pipelines.engine.config import check_known, read_tables
 from pipelines.engine.manifest import has_manifest
 from pipelines.errors import UsageError
 from pipelines.evaluation.records import SUFFIXES
+from pipelines.format import loose_name, suggest_nearest
 from pipelines.records import inputs
 from pipelines.storage.resources import data_names, data_path
 
@@ -188,11 +188,11 @@ def find_protocol(name: str) -> Protocol:
     if name.endswith(".toml"):
         return _read_own(name)
     protocols = [read_protocol(known) for known in task_names()]
-    by_name = {_loose(known): protocol for protocol in protocols for known in (protocol.name, *protocol.aliases)}
-    if protocol := by_name.get(_loose(name)):
-        return protocol
-    near = difflib.get_close_matches(_loose(name), by_name, n=1, cutoff=0.5)
-    hint = f"did you mean {by_name[near[0]].name}?" if near else "`webtext evaluate --list-tasks` lists them"
+    by_name = {known: protocol for protocol in protocols for known in (protocol.name, *protocol.aliases)}
+    for known, protocol in by_name.items():
+        if loose_name(known) == loose_name(name):
+            return protocol
+    hint = suggest_nearest(name, by_name, "`webtext evaluate --list-tasks` lists them")
     raise UsageError(f"no task {name!r}; {hint}")
 
 
@@ -236,7 +236,3 @@ def _beside(task: str, path: str | None) -> str | None:
     """Return a path that is relative to the folder of a task's file."""
     is_absolute = path is None or path.startswith("/") or "://" in path
     return path if path is None or is_absolute else storage.join(storage.parent(task), path)
-
-
-def _loose(name: str) -> str:
-    return name.lower().replace("-", "").replace("_", "")
