@@ -71,10 +71,9 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve the command of the first argument; suggest the nearest one for a typo."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
+            from pipelines.format import suggest_nearest
 
-            near = difflib.get_close_matches(args[0], list(COMMANDS), n=1)
-            hint = f"did you mean {near[0]}?" if near else "see `webtext --help`"
+            hint = suggest_nearest(args[0], COMMANDS, "see `webtext --help`")
             raise click.UsageError(f"no command {args[0]!r}; {hint}")
         if args and args[0] != "generate":  # whose prompt may be empty
             for flag, value in itertools.pairwise(args):

@@ -31,6 +31,18 @@ _PROBING: dict[str, Any] = {"pre_buffer": False, "buffer_size": 1 << 16}
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
+class ColumnError(InputError):
+    """A file does not have a column of the right type."""
+
+
+class MissingColumnError(ColumnError):
+    """A file has no column of this name."""
+
+    def __init__(self, message: str, column: str = "") -> None:
+        super().__init__(message)
+        self.column = column
+
+
 def shard_name(noun: str, index: int, suffix: str = "parquet") -> str:
     """Return the name of a shard: `links-00003.parquet`."""
     return f"{noun}-{index:05d}.{suffix}"
@@ -284,11 +296,11 @@ def damage_reported(path: str, problem: str = "cannot be read as Parquet") -> It
         raise InputError(f"{path}: {problem} ({first_line})") from error
 
 
-def require_columns(path: str, present: list[str], required: list[str], advice: str = "") -> None:
-    """Raise InputError for a column that a file lacks, naming those that it has."""
+def require_columns(path: str, present: Sequence[str], required: Sequence[str]) -> None:
+    """Raise MissingColumnError for a column that a file lacks, naming those that it has."""
     for name in required:
         if name not in present:
-            raise InputError(f"{path}: has no column {name!r}; it has: {', '.join(present)}{advice}")
+            raise MissingColumnError(f"{path}: has no column {name!r}; it has: {', '.join(present)}", name)
     require_distinct(path, [name for name in present if name in required])
 
 
@@ -302,17 +314,21 @@ def require_distinct(path: str, columns: Sequence[str]) -> None:
 def check_values(path: str, batch: pa.RecordBatch, first_row: int, except_column: str | None = None) -> None:
     """Raise InputError, with the row (from 0) and column, for a text that is not UTF-8, which Parquet can contain."""
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        if field.name == except_column or _is_valid(column):
-            continue
-        row = next(row for row in range(len(column)) if not _is_valid(column.slice(row, 1)))
-        raise InputError(
-            f"{path}: row {first_row + row} has a value in column {field.name!r} that is not UTF-8; repair or remove it"
-        )
+        if field.name != except_column and (rows := invalid_rows(column)):
+            raise InputError(
+                f"{path}: row {first_row + rows[0]} has a value in column {field.name!r} that is not UTF-8; repair or "
+                "remove it"
+            )
 
 
-def _is_valid(column: pa.Array) -> bool:
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
+def invalid_rows(column: pa.Array) -> list[int]:
+    """Return the rows of a column that have a text which is not UTF-8."""
+
+    def is_valid(values: pa.Array) -> bool:
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid:
+            return False
+        return True
+
+    return [] if is_valid(column) else [row for row in range(len(column)) if not is_valid(column.slice(row, 1))]
