@@ -24,7 +24,6 @@ _READ_ROWS = 1024
 # Texts are written in 0.6 times the time of level 3, for an eighth more space (benchmarks/dedup.md).
 _ZSTD_LEVEL = 1
 _MAX_REPEATED_BYTES = 256 << 20
-_LENGTH_BYTES = 4  # the length that Parquet writes before each string
 # To read the first rows of a row group without the rest of their columns, as `pre_buffer` would.
 _PROBING: dict[str, Any] = {"pre_buffer": False, "buffer_size": 1 << 16}
 # What pyarrow raises for a damaged file (UnicodeDecodeError: for the name of a column).
@@ -236,23 +235,6 @@ def column_chunks(
         for index, column in enumerate(paths)
         if any(column == name or column.startswith(f"{name}.") for name in columns)
     ]
-
-
-def estimate_text_bytes(
-    stream: BinaryIO, path: str, metadata: pq.FileMetaData, name: str, *, max_groups: int | None = None
-) -> int:
-    """Estimate the bytes of text in a column from its uncompressed size in the footer.
-
-    With `max_groups`, only about so many row groups are asked, which takes up to 10 ms each.
-    """
-    numbers = range(metadata.num_row_groups)[:: max(1, metadata.num_row_groups // (max_groups or 1 << 31))]
-    sizes = (
-        max(0, chunk.total_uncompressed_size - _LENGTH_BYTES * chunk.num_values)
-        for number in numbers
-        for chunk in column_chunks(stream, path, metadata, number, [name])
-        if chunk.path_in_schema == name
-    )
-    return int(sum(sizes)) * int(metadata.num_row_groups) // max(1, len(numbers))
 
 
 def split_by_bytes(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:

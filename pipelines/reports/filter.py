@@ -15,40 +15,28 @@ from pipelines.reports.render import render
 def render_filter_report(report: Mapping[str, Any]) -> str:
     """Return the page of `report.json`."""
     meanings = {**STATISTICS, **LINE_STATISTICS}
-    shown = [
-        {
-            **rule,
-            "bound": _bound(rule),
-            "meaning": meanings.get(rule["statistic"], "a function of the user"),
-            "chart": _distribution(rule),
-        }
-        for rule in report["rules"]
-    ]
+    rules = []
+    for rule in report["rules"]:
+        bound, bins = float(rule["max"] if rule["min"] is None else rule["min"]), rule["bins"]
+        more = f"; {bins[-1]:,} documents have more" if bins[-1] else ""
+        caption, markers = f"Documents by {rule['statistic']}{more}.", [Mark(f"threshold {bound:g}", bound)]
+        meaning = meanings.get(rule["statistic"], "a function of the user")
+        chart = _distribution(rule["rule"], caption, bins[:-1], 2 * bound or 1, markers)
+        rules.append({**rule, "bound": bound, "meaning": meaning, "chart": chart})
+    qualities = report["qualities"]
     return render(
         "filter.html",
-        rules=shown,
+        rules=rules,
         documents=sum(report["reasons"].values()),
         counts=[("Outcome", report["reasons"]), ("Language of what is kept", report["languages"])],
-        quality=_qualities(report["qualities"]) if any(report["qualities"]) else None,
+        quality=_distribution("quality", "Documents by quality.", qualities, 1) if any(qualities) else None,
         is_web_url=is_web_url,
         document_text=document_text,
     )
 
 
-def _qualities(bins: Sequence[int]) -> Chart:
-    points = [((number + 0.5) / len(bins), count) for number, count in enumerate(bins)]
-    return line_chart("quality", "Documents by quality.", [Series("documents", points)], Axis(), Axis())
-
-
-def _bound(rule: Mapping[str, Any]) -> float:
-    return float(rule["max"] if rule["min"] is None else rule["min"])
-
-
-def _distribution(rule: Mapping[str, Any]) -> Chart:
-    bound, bins = _bound(rule), rule["bins"]
-    width = (2 * bound or 1) / (len(bins) - 1)
-    points = [((number + 0.5) * width, count) for number, count in enumerate(bins[:-1])]
-    more = f"; {bins[-1]:,} documents have more" if bins[-1] else ""
-    caption = f"Documents by {rule['statistic']}{more}."
-    markers = [Mark(f"threshold {bound:g}", bound)]
-    return line_chart(rule["rule"], caption, [Series("documents", points)], Axis(), Axis(), markers=markers)
+def _distribution(title: str, caption: str, bins: Sequence[int], end: float, markers: Sequence[Mark] = ()) -> Chart:
+    """Draw counts in bins of equal width from 0 to `end`."""
+    width = end / len(bins)
+    points = [((number + 0.5) * width, count) for number, count in enumerate(bins)]
+    return line_chart(title, caption, [Series("documents", points)], Axis(), Axis(), markers=markers)

@@ -42,7 +42,7 @@ def read_tokenizer(path: str) -> bytes:
     The path is the folder that train-bpe wrote (checked against its manifest); a folder with a `tokenizer.json`, with
     `encoder.json` and `vocab.bpe` (as OpenAI published GPT-2's), with `vocab.json` and `merges.txt`, or with one
     `*.tiktoken`, looked for in this order; or one of these files, a pair by either of its names. Raises InputError,
-    naming the file and the line or entry, if there is none of these or it contradicts itself.
+    naming the file and the line or entry, if none of these exists or if it contradicts itself.
     """
     if not storage.exists(path) and not storage.is_folder(path):
         raise InputError(

@@ -105,7 +105,7 @@ def test_errors_name_the_task(executor: Executor) -> None:
         list(executor.map(_refuse, range(8), None, lambda _: None, str))
     with pytest.raises(TaskError, match=r"^3: ZeroDivisionError"):
         list(executor.map(_crash, range(8), None, lambda _: None, str))
-    with pytest.raises(TaskError, match=r"^3: its worker died in 4 attempts .* re-run the same command"):
+    with pytest.raises(TaskError, match=r"^3: its worker process died in 4 attempts .* re-run the same command"):
         list(executor.map(_die, range(8), None, lambda _: None, str))
 
 

@@ -197,7 +197,7 @@ def _count_pairs(words: _Words) -> _PairCounts:
 
 
 def _enlarged(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
-    """Return a copy of an array with room for so many entries."""
+    """Return a copy of an array with room for `room` entries."""
     larger = np.empty(room, array.dtype)
     larger[: len(array)] = array
     return larger

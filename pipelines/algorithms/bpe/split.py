@@ -29,7 +29,7 @@ from pipelines.algorithms.kernels.byte_scan import (
 from pipelines.algorithms.kernels.compilation import helper
 
 # The split of GPT-2's own code. A word is letters, digits, or other characters that are not white space, each with one
-# space before it if there is one; or white space, which leaves its last character to the word behind it.
+# space before it if there is one; or white space, whose last character belongs to the next word.
 GPT2_SPLIT = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 
 # Maximum number of words that `next_words` appends per step: one per byte, and one after a contraction.

@@ -1,8 +1,8 @@
-"""Which characters GPT-2's split takes for letters, for numbers and for white space, as code points in hexadecimal.
+"""The letters, numbers and white space of GPT-2's split, as code points in hexadecimal.
 
-They are those of the `tokenizers` library 0.23, on which the split of a text to train on is to agree with the split of
-a text to encode. Libraries follow Unicode at their own pace: `regex`, tiktoken and gigatoken know other letters at its
-rim. A test asks the library that is installed for every code point.
+They are those of the `tokenizers` library 0.23, so that texts are split for training as for encoding. Libraries follow
+Unicode at their own pace: `regex`, tiktoken and gigatoken know other letters in its newest blocks. A test asks the
+installed library about every code point.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def split_classes() -> npt.NDArray[np.uint8]:
     """Return the class of each code point, shape (0x110000,)."""
     classes = np.full(0x110000, OTHER, np.uint8)
     for kind, ranges in ((LETTER, _LETTERS), (NUMBER, _NUMBERS), (SPACE, _SPACES)):
-        for each in ranges.split():
-            first, _, last = each.partition("-")
+        for code_points in ranges.split():
+            first, _, last = code_points.partition("-")
             classes[int(first, 16) : int(last or first, 16) + 1] = kind
     return classes

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import re
+import tomllib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import registered_domain
@@ -18,7 +21,6 @@ from pipelines.records import inputs
 from pipelines.records.data_card import DATA_CARD, write_data_card
 from pipelines.records.document_filter import DropReason, filter_shard, urls_of
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
-from pipelines.stages.remove_wikipedia.mirror_text import MirrorSigns, read_mirror_signs
 from pipelines.storage.resources import data_path
 
 if TYPE_CHECKING:
@@ -29,6 +31,30 @@ STAGE = Stage("remove-wikipedia", 3, (DATA_CARD,))
 # A copy in the Internet Archive counts as the page that it is a copy of.
 _ARCHIVED = re.compile(r"https?://web\.archive\.org/web/[^/]+/(?:https?:/{1,2})?(.+)", re.IGNORECASE)
 _SISTER = "sister"
+
+
+class MirrorSigns(NamedTuple):
+    """Signs that a text is a copy of a Wikipedia article: notices and links that such copies keep.
+
+    Names, patterns, minimum occurrences and weights of signs; from `min_weight` on, a text is a copy.
+    """
+
+    signs: tuple[tuple[str, re.Pattern[str], int, int], ...]
+    min_weight: int
+
+    def drop_reasons(self, texts: pa.StringArray) -> list[DropReason | None]:
+        """Return the reason to drop each text that is a copy; a text without the word Wikipedia is not."""
+        reasons: list[DropReason | None] = [None] * len(texts)
+        for row in pc.indices_nonzero(pc.match_substring(texts, "ikipedia")).to_pylist():
+            text = texts[row].as_py()
+            present = {
+                name: weight
+                for name, pattern, occurrences, weight in self.signs
+                if sum(1 for _ in itertools.islice(pattern.finditer(text), occurrences)) == occurrences
+            }
+            if sum(present.values()) >= self.min_weight:
+                reasons[row] = DropReason("wikipedia_mirror_text", ", ".join(present))
+        return reasons
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +118,16 @@ def remove_wikipedia(
                     f"{paths}: no document has a url, so Wikipedia cannot be recognized; name its text with --reference"
                 )
         return run.finish()
+
+
+def read_mirror_signs(path: str) -> MirrorSigns:
+    """Read the signs of a TOML file."""
+    table = tomllib.loads(storage.read_bytes(path).decode())
+    signs = (
+        (sign["name"], re.compile(sign["pattern"], re.IGNORECASE), sign.get("count", 1), sign.get("weight", 1))
+        for sign in table["sign"]
+    )
+    return MirrorSigns(tuple(signs), table["min_weight"])
 
 
 def _open_reference(reference: Sequence[str], index: str | None) -> ReferenceSource | None:

@@ -343,8 +343,10 @@ def measure(path: str) -> tuple[int, int]:
     with shards.open_stream(path) as stream:
         file = shards.open_parquet(stream, path)
         shards.require_columns(path, file.schema_arrow.names, ["word", "count"])
-        rows = int(file.metadata.num_rows)
-        return rows, max(rows, shards.estimate_text_bytes(stream, path, file.metadata, "word"))
+        rows, groups = file.metadata.num_rows, range(file.metadata.num_row_groups)
+        chunks = [shards.column_chunks(stream, path, file.metadata, group, ["word"])[0] for group in groups]
+        # Parquet stores the length of each text in four bytes, which do not count.
+        return rows, max(rows, sum(chunk.total_uncompressed_size - 4 * chunk.num_values for chunk in chunks))
 
 
 def _read_batches(path: str, limits: Limits) -> Iterator[pa.RecordBatch]:

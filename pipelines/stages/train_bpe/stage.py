@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -116,15 +115,8 @@ def _train(
         run.once("files", lambda: _write_files(run.output, merges, texts))
     with timer.section("report"):
         run.once("report", lambda: _write_report(config, run.output, words, merges, sample=sample, reference=reference))
-    timing = {**timer.figures(), "engine": config.engine, "ended": ended, "options": _changed_options(config)}
+    timing = {**timer.figures(), "engine": config.engine, "ended": ended}
     storage.write_json(storage.join(run.output, _TIMING), timing)
-
-
-def _changed_options(config: TrainBpeConfig) -> str:
-    """Return the options that differ from their defaults."""
-    values = [(field.name, getattr(config, field.name), field.default) for field in dataclasses.fields(config)]
-    changed = [f"--{name.replace('_', '-')} {value}" for name, value, default in values if value != default]
-    return " ".join(changed) or "none"
 
 
 def _write_files(output: str, merges: Merges, texts: Sequence[str]) -> TaskResult:

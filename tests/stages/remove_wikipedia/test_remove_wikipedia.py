@@ -17,8 +17,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.records.schemas import DOCUMENT_SCHEMA
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
-from pipelines.stages.remove_wikipedia.mirror_text import read_mirror_signs
-from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
+from pipelines.stages.remove_wikipedia.stage import read_mirror_signs, remove_wikipedia
 from pipelines.storage.resources import data_path
 from webtext_cli.commands.remove_wikipedia import command
 
