@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.algorithms.web.text_repair import replace_surrogates
 from pipelines.errors import InputError
-from pipelines.records.text_readers import replace_surrogates
 
 _JOIN = "+"
 _NESTED = "."
@@ -36,7 +36,7 @@ class TextField:
         if not isinstance(record, dict):
             raise NoTextError
         names = [self.name] if self.name in record else self.name.split(_JOIN)
-        return replace_surrogates("\n".join(_join_texts(_find_value(record, name)) for name in names))  # type: ignore[no-any-return]
+        return replace_surrogates("\n".join(_join_texts(_find_value(record, name)) for name in names))
 
     def columns_in(self, schema: pa.Schema) -> list[str] | None:
         """Return the columns of a table that contain the text, or None if it has no such text."""

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from pipelines import storage
 from pipelines.errors import InputError, UsageError
-from pipelines.records import shards
-from pipelines.records.csv_rows import table_rows
-from pipelines.records.table_readers import arrow_batches
-from pipelines.storage.bounded import MAX_LINE_BYTES, numbered_lines
-from pipelines.storage.compression import open_decompressed, strip_compression
+from pipelines.records import reader
+from pipelines.records.reader import BadRecord, file_format, parse_json, parse_line, require_records
+from pipelines.storage.compression import open_decompressed
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".txt", ".tokens", ".raw", "")
 _READ_BYTES = 1 << 20
-_MAX_ROW_LINES = 10_000
 # A page in place of a download that failed, or data that no decompression is known for.
 _FOREIGN = re.compile(rb"\s*<(!doctype html|html)\b|[^\n]*\0", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{([\w.-]+)\}")
@@ -77,17 +72,15 @@ def read_records(paths: Sequence[str], columns: Sequence[str] = ()) -> Iterator[
     `columns` may lack a header. Raises InputError, with the place, for what cannot be read.
     """
     for path, name in zip(paths, storage.names_below_common_folder(paths), strict=True):
-        reader = _reader(strip_compression(name))
-        for number, fields in _table(path, columns) if reader is _table else reader(path):
-            place = f"{name}:{number}"
-            if not isinstance(fields, Mapping):
-                raise InputError(f"{place}: is not a record, but {json.dumps(fields, default=str)[:60]}")
-            yield Record(fields, place)
+        for number, value in _text_lines(path) if is_text(path) else _values(path, columns):
+            if not isinstance(value, Mapping):
+                raise InputError(f"{name}:{number}: is not a record, but {json.dumps(value, default=str)[:60]}")
+            yield Record(value, f"{name}:{number}")
 
 
 def is_text(path: str) -> bool:
     """Return whether a file is plain text, and has lines instead of records."""
-    return _reader(strip_compression(storage.basename(path))) is _text_lines
+    return file_format(storage.basename(path)) == "text"
 
 
 def read_lines(path: str, tail_bytes: int = 0) -> Iterator[tuple[int, str]]:
@@ -95,36 +88,38 @@ def read_lines(path: str, tail_bytes: int = 0) -> Iterator[tuple[int, str]]:
 
     Such a tail begins with its first whole character.
     """
-    with open_decompressed(path) as stream:
-        lines = _tail_lines(stream, tail_bytes) if tail_bytes else numbered_lines(stream, keep_blank=True)
-        for number, line in lines:
-            if not tail_bytes and len(line) >= MAX_LINE_BYTES:
-                raise InputError(f"{path}:{number}: the line has {MAX_LINE_BYTES:,} bytes or more; split it")
-            if number == 1 and _FOREIGN.match(line):
-                raise InputError(f"{path}: is a web page or binary data, not text (begins with {line[:20]!r})")
-            try:
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise InputError(f"{path}:{number}: is not UTF-8 ({error.reason})") from error
+    lines = _tail_lines(path, tail_bytes) if tail_bytes else reader.read_records(path, "text", keep_blank=True)
+    yield from require_records(path, _checked_start(path, lines))
 
 
-def _tail_lines(stream: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
+def _checked_start(path: str, lines: Iterator[reader.Record]) -> Iterator[reader.Record]:
+    for record in lines:
+        if record[0] == 1 and _FOREIGN.match(record[2]):
+            raise InputError(f"{path}: is a web page or binary data, not text (begins with {record[2][:20]!r})")
+        yield record
+
+
+def _tail_lines(path: str, size: int) -> Iterator[reader.Record]:
     tail = b""
-    while block := stream.read(max(size, _READ_BYTES)):
-        tail = (tail + block)[-size:]
-    return enumerate(re.sub(rb"^[\x80-\xbf]+", b"", tail).splitlines(True), 1)
+    with open_decompressed(path) as stream:
+        while block := stream.read(max(size, _READ_BYTES)):
+            tail = (tail + block)[-size:]
+    for number, line in enumerate(re.sub(rb"^[\x80-\xbf]+", b"", tail).splitlines(True), 1):
+        yield number, parse_line(line), line
 
 
-def _reader(name: str) -> Any:
-    readers = {
-        (".jsonl", ".ndjson"): _json_lines,
-        (".json",): _json,
-        (".csv", ".tsv"): _table,
-        (".parquet",): lambda path: enumerate(shards.read_rows(path), 1),
-        (".arrow",): _arrow,
-    }
-    texts = (reader for suffixes, reader in readers.items() if name.lower().endswith(suffixes))
-    return next(texts, _text_lines)
+def _values(path: str, columns: Sequence[str]) -> Iterator[tuple[int, Any]]:
+    if file_format(path) == "json":
+        with open_decompressed(path) as stream:
+            value = parse_json(stream.read())
+        if isinstance(value, BadRecord):
+            raise InputError(f"{path}: is not valid JSON ({value.detail})")
+        records = value.get("data") if isinstance(value, dict) else value
+        if not isinstance(records, list):
+            raise InputError(f"{path}: is neither a list of records nor an object with such a list in 'data'")
+        yield from enumerate(records, 1)
+    else:
+        yield from require_records(path, reader.read_records(path, default_header=columns))
 
 
 def _text_lines(path: str) -> Iterator[tuple[int, dict[str, str]]]:
@@ -140,51 +135,6 @@ def _structured(line: str) -> str | None:
     """Return what a file is that begins with this line, if it is not text."""
     if line.startswith("<?xml"):
         return "XML"
-    with contextlib.suppress(ValueError, RecursionError):
-        if isinstance(json.loads(line), dict | list):
-            return "JSON (.jsonl)"
+    if isinstance(parse_json(line.encode()), dict | list):
+        return "JSON (.jsonl)"
     return "JSON (.json)" if line in ("{", "[", "[{") else None
-
-
-def _json_lines(path: str) -> Iterator[tuple[int, Any]]:
-    for number, line in read_lines(path):
-        if line.strip():
-            try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise InputError(f"{path}:{number}: is not valid JSON ({error})") from error
-
-
-def _json(path: str) -> Iterator[tuple[int, Any]]:
-    with open_decompressed(path) as stream:
-        try:
-            value = json.load(stream)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}: is not valid JSON ({error})") from error
-    records = value.get("data") if isinstance(value, dict) else value
-    if not isinstance(records, list):
-        raise InputError(f"{path}: is neither a list of records nor an object with such a list in 'data'")
-    yield from enumerate(records, 1)
-
-
-def _table(path: str, columns: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, str]]]:
-    header: list[str] | None = None
-    with open_decompressed(path) as stream:
-        for lines, cells in table_rows(path, numbered_lines(stream, keep_blank=True), _MAX_ROW_LINES):
-            number = lines[0][0]
-            if isinstance(cells, csv.Error):
-                raise InputError(f"{path}:{number}: cannot be read as CSV ({cells})")
-            if header is None:
-                # Names of the columns are recognized in upper case, too.
-                header = [cell.lower() if cell.lower() in columns else cell for cell in cells]
-                if len(cells) != len(columns) or not set(columns).isdisjoint(header):
-                    continue
-                header = list(columns)
-            if cells:
-                if len(cells) != len(header):
-                    raise InputError(f"{path}:{number}: has {len(cells)} cells, the header {len(header)}")
-                yield number, dict(zip(header, cells, strict=True))
-
-
-def _arrow(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    return enumerate((row for batch in arrow_batches(path, None) for row in batch.to_pylist()), 1)

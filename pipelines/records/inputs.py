@@ -1,47 +1,52 @@
 """Inputs of stages: the folder of a finished stage, or documents from elsewhere.
 
 These are tables (Parquet, Arrow), records (JSON, JSONL, CSV) and texts (.txt, .md, WET), by name, folder or glob. Their
-formats are read by `table_readers` and `text_readers`.
+records are read by `reader`, and become documents in `documents`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from pipelines import storage
-from pipelines.engine.journal import is_unfinished
-from pipelines.engine.manifest import FileEntry, Manifest, has_manifest, read_manifest, require_files
+from pipelines.engine.journal import JOURNAL, is_unfinished
+from pipelines.engine.manifest import MANIFEST_FILE, FileEntry, Manifest, has_manifest, read_manifest, require_files
 from pipelines.engine.run_record import without_logs
 from pipelines.engine.stage import RunOptions
-from pipelines.errors import InputError
+from pipelines.errors import InputError, UsageError, translate_format_errors
+from pipelines.format import plural
 from pipelines.records import shards
-from pipelines.records.drops import Drops
-from pipelines.records.folder_files import files_in_folder
-from pipelines.records.table_readers import (
-    TABLE_SUFFIXES,
-    arrow_batches,
+from pipelines.records.data_card import DATA_CARD
+from pipelines.records.documents import (
+    JSONL_SCHEMA,
+    ReadOptions,
     conform,
-    document_fields,
-    open_arrow,
-    parquet_batches,
-    read_table,
+    record_batches,
+    table_document_schema,
+    table_documents,
     union_schema,
 )
-from pipelines.records.text_readers import JSONL_SCHEMA, ROW_READERS, ReadOptions, read_rows
+from pipelines.records.drops import Drops
+from pipelines.records.reader import FORMATS, TABLES, file_format, table_batches, table_schema
 from pipelines.storage.compression import strip_compression
 
 # Small files are grouped and large Parquet files split, so that a task is neither tiny nor the whole input.
 _GROUP_BYTES = 64 << 20
 _PARQUET_PART_BYTES = 256 << 20
-TEXT_SUFFIXES = (*TABLE_SUFFIXES, *ROW_READERS)
+TEXT_SUFFIXES = (*FORMATS, ".wet")
+
+# One document per file: what is next to them does not describe tables.
+_PLAIN_SUFFIXES = (".txt", ".md")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +165,7 @@ def expand_paths(
     files: list[str] = []
     for path in expand_globs(paths, notes):
         if storage.is_folder(path):
-            files.extend(files_in_folder(path, tuple(suffixes), notes))
+            files.extend(_files_in_folder(path, tuple(suffixes), notes))
         elif not storage.exists(path):
             raise InputError(f"{path}: no such file or folder")
         elif not storage.is_file(path):
@@ -172,6 +177,62 @@ def expand_paths(
             files.append(path)
     # A file that is named twice, also by two spellings of its path, is read once.
     return list({storage.absolute_path(file): file for file in reversed(files)}.values())[::-1]
+
+
+def _files_in_folder(folder: str, suffixes: tuple[str, ...], notes: list[str] | None) -> list[str]:
+    """Return the files of these types below a folder; `notes` receives a line if there are others.
+
+    Raises InputError if there are none, and UsageError if a stage wrote some of the files.
+    """
+    files = without_logs(storage.walk_files(folder), notes)
+    _check_no_stage_inside(folder, files)
+    described = _files_of_data_sets(files)
+    files = [file for file in files if described.get(storage.parent(file), {file}) >= {file}]
+    matches = [file for file in files if strip_compression(file).endswith(suffixes)]
+    if any(not strip_compression(file).endswith(_PLAIN_SUFFIXES) for file in matches):
+        # Next to tables, it describes them.
+        matches = [file for file in matches if storage.basename(file) != DATA_CARD]
+    if not matches:
+        patterns = ", ".join("*" + suffix for suffix in suffixes)
+        raise InputError(f"{folder}: contains no {patterns} files (compressed or not)")
+    others = Counter(_type_of(file) for file in {*files} - {*matches})
+    if others and notes is not None:
+        types = ", ".join(f"{name} {count:,}" for name, count in sorted(others.items()))
+        notes.append(f"{folder}: {plural(others.total(), 'file')} of other types not read: {types}")
+    return matches
+
+
+def _type_of(file: str) -> str:
+    name = storage.basename(file)
+    _, dot, suffix = strip_compression(name).rpartition(".")
+    return name if name == DATA_CARD else f".{suffix}" if dot else "no suffix"
+
+
+def _check_no_stage_inside(folder: str, files: Sequence[str]) -> None:
+    """Raise UsageError if files below a folder were written by a stage: what it dropped would be read, too."""
+    for file in files:
+        path, is_journal, _ = file.partition(f"/{JOURNAL}/")
+        if is_journal:
+            raise UsageError(f"{path}: is an unfinished output of webtext; finish it and name it, or leave it out")
+        if storage.basename(file) == MANIFEST_FILE and storage.parent(file) != folder.rstrip("/"):
+            path = storage.parent(file)
+            with contextlib.suppress(InputError):  # a manifest of another program
+                stage = read_manifest(path).identity.stage
+                raise UsageError(f"{path}: is the output of webtext {stage}; name it, not {folder}, or leave it out")
+
+
+def _files_of_data_sets(files: Sequence[str]) -> dict[str, set[str]]:
+    """Return the files to read of each folder that `datasets.save_to_disk` wrote, which can contain a cache as well."""
+    listed: dict[str, set[str]] = {}
+    for file in files:
+        folder = storage.parent(file)
+        if storage.basename(file) == "dataset_dict.json":
+            listed.setdefault(folder, set())
+        elif storage.basename(file) == "state.json" and storage.join(folder, "dataset_info.json") in files:
+            with translate_format_errors(file, "the state of a data set of datasets.save_to_disk"):
+                names = [part["filename"] for part in storage.read_json(file)["_data_files"]]
+            listed[folder] = {storage.join(folder, str(name)) for name in names}
+    return listed
 
 
 def expand_globs(paths: Sequence[str], notes: list[str] | None = None) -> list[str]:
@@ -276,9 +337,9 @@ def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | Non
     is counted in `drops`. All batches of a shard have the same schema. Raises InputError if no record of a file has
     the text field.
     """
-    for is_table, files in itertools.groupby(shard.files, lambda file: _is_table(file.path)):
+    for is_table, files in itertools.groupby(shard.files, lambda file: file_format(file.path) in TABLES):
         if not is_table:
-            batches = read_rows(((file.path, file.name) for file in files), drops, shard.options)
+            batches = record_batches(((file.path, file.name) for file in files), drops, shard.options)
             yield from _foreign_documents(batches, shard, drops)
             continue
         for file in files:
@@ -301,12 +362,15 @@ def _foreign_documents(
 def _read_table(
     file: InputFile, options: ReadOptions, drops: Drops, batch_bytes: int | None
 ) -> Iterator[pa.RecordBatch]:
-    if _is_parquet(file.path):
-        is_verified = file.stage is not None
-        with parquet_batches(file.path, file.row_groups, batch_bytes, is_verified) as (row, batches):
-            yield from read_table(batches, file.path, file.name, row, options, drops)
-    else:
-        yield from read_table(arrow_batches(file.path, batch_bytes), file.path, file.name, 0, options, drops)
+    row = 0
+    if file.row_groups:
+        with shards.open_stream(file.path) as stream:
+            metadata = shards.open_parquet(stream, file.path).metadata
+            row = sum(metadata.row_group(group).num_rows for group in range(file.row_groups[0]))
+    batches = table_batches(
+        file.path, row_groups=file.row_groups, batch_bytes=batch_bytes, is_verified=file.stage is not None
+    )
+    yield from table_documents(batches, file.path, file.name, row, options, drops)
 
 
 def document_schema(shard: DocumentShard) -> pa.Schema:
@@ -328,14 +392,14 @@ class _Description(NamedTuple):
 
 def _describe(path: str, options: ReadOptions) -> _Description:
     size = storage.size_bytes(path)
-    if not _is_table(path):
+    form = file_format(path)
+    if form not in TABLES:
         return _Description(size, JSONL_SCHEMA)
-    if not _is_parquet(path):
-        with open_arrow(path) as (schema, _):
-            return _Description(size, document_fields(schema, options, path))
+    if form == "arrow":
+        return _Description(size, table_document_schema(table_schema(path), options, path))
     with shards.open_stream(path) as stream:
         parquet = shards.open_parquet(stream, path)
-        schema = document_fields(parquet.schema_arrow, options, path)
+        schema = table_document_schema(parquet.schema_arrow, options, path)
         return _Description(size, schema, parquet.metadata.num_row_groups)
 
 
@@ -346,14 +410,6 @@ def _stage_documents(folder: str) -> DocumentInput:
         raise InputError(f"{folder}: is the output of {manifest.identity.stage}, which contains no documents")
     document_shards = tuple(DocumentShard(index, (file,)) for index, file in enumerate(files))
     return DocumentInput(document_shards, manifest.fingerprint(), manifest.records_out)
-
-
-def _is_parquet(path: str) -> bool:
-    return strip_compression(path).endswith(".parquet")
-
-
-def _is_table(path: str) -> bool:
-    return strip_compression(path).endswith(TABLE_SUFFIXES)
 
 
 def _group_files(

@@ -31,6 +31,18 @@ _PROBING: dict[str, Any] = {"pre_buffer": False, "buffer_size": 1 << 16}
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
+class ColumnError(InputError):
+    """A file does not have a column of the right type."""
+
+
+class MissingColumnError(ColumnError):
+    """A file has no column of this name."""
+
+    def __init__(self, message: str, column: str = "") -> None:
+        super().__init__(message)
+        self.column = column
+
+
 def shard_name(noun: str, index: int, suffix: str = "parquet") -> str:
     """Return the name of a shard: `links-00003.parquet`."""
     return f"{noun}-{index:05d}.{suffix}"
@@ -284,11 +296,11 @@ def damage_reported(path: str, problem: str = "cannot be read as Parquet") -> It
         raise InputError(f"{path}: {problem} ({first_line})") from error
 
 
-def require_columns(path: str, present: list[str], required: list[str], advice: str = "") -> None:
-    """Raise InputError for a column that a file lacks, naming those that it has."""
+def require_columns(path: str, present: Sequence[str], required: Sequence[str]) -> None:
+    """Raise MissingColumnError for a column that a file lacks, naming those that it has."""
     for name in required:
         if name not in present:
-            raise InputError(f"{path}: has no column {name!r}; it has: {', '.join(present)}{advice}")
+            raise MissingColumnError(f"{path}: has no column {name!r}; it has: {', '.join(present)}", name)
     require_distinct(path, [name for name in present if name in required])
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pipelines import progress, storage
-from pipelines.errors import InputError
-from pipelines.records import shards
-from pipelines.records.csv_rows import NumberedLines, TableRow, table_rows
+from pipelines import storage
+from pipelines.algorithms.web.text_repair import replace_surrogates
+from pipelines.errors import DamagedFileError, InputError
+from pipelines.records.documents import pop_field
+from pipelines.records.reader import BadRecord, Record, file_format, parse_json, read_records, table_schema
+from pipelines.records.shards import ColumnError, MissingColumnError
 from pipelines.records.text_columns import is_text
-from pipelines.records.text_readers import SURROGATE, pop_field, replace_surrogates
-from pipelines.storage.bounded import numbered_lines
-from pipelines.storage.compression import open_decompressed, strip_compression
+from pipelines.storage.compression import strip_compression
 
 DEFAULT_COLUMN = "url"
 TOO_LONG = "too_long"
@@ -25,18 +23,16 @@ TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")
 JSON_SUFFIXES = (".json", ".ndjson", ".jsonl")
 URL_LIST_SUFFIXES = (PLAIN_SUFFIX, *TABLE_SUFFIXES, *JSON_SUFFIXES)
 
-_SHOWN_BYTES = 200
 _ABSENT = object()
 
 # A JSON object with all of these fields is a submission of a Reddit dump, whose scores a list of URLs would ignore.
 _SUBMISSION_FIELDS = {"score", "created_utc", "subreddit", "is_self"}
 
-# Corrupt data may contain no newline at all; no URL is near this size.
-_MAX_LINE_BYTES = 32 << 20
+_SHOWN_BYTES = 200
 # Servers refuse URLs of a quarter of this.
 _MAX_URL_BYTES = 32 << 10
-# A CSV row of more lines than this contains an unclosed quote.
-_MAX_LINES_PER_ROW = 1000
+# Corrupt data may contain no newline at all; no URL is near this size.
+_MAX_LINE_BYTES = 32 << 20
 
 
 class BadRow(NamedTuple):
@@ -59,14 +55,6 @@ class UrlListError(InputError):
         return type(self), (self.path, self.problem)
 
 
-class ColumnError(InputError):
-    """Refuse a list of URLs that does not have the column or field."""
-
-
-class MissingColumnError(ColumnError):
-    """Refuse a list of URLs that has no such column or field."""
-
-
 def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = False) -> Iterator[str | BadRow | None]:
     """Yield each URL of a list, None if it is missing, and a BadRow if it cannot be read.
 
@@ -75,41 +63,81 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
     (anything else). `report_bytes` reports progress in bytes of the file. Raises ColumnError if there is no such
     column, UrlListError if the file is empty or not of its format, DamagedFileError if it is truncated or corrupt.
     """
-    name = strip_compression(path)
-    if name.endswith(".parquet"):
-        yield from _parquet_urls(path, column, report_bytes)
-        return
-    with open_decompressed(path, report_bytes=report_bytes) as stream:
-        lines = numbered_lines(stream, _MAX_LINE_BYTES)
-        if name.endswith((".csv", ".tsv")):
-            yield from _table_urls(path, column, table_rows(path, lines, _MAX_LINES_PER_ROW))
-        else:
-            yield from _line_urls(path, None if name.endswith(PLAIN_SUFFIX) else column, lines)
+    is_table = strip_compression(path).endswith(TABLE_SUFFIXES)
+    form = file_format(path) if is_table else "text"
+    records = _list_records(path, form, [column] if is_table else [], report_bytes)
+    if is_table:
+        yield from (_url_of_row(number, value, content, column) for number, value, content in records)
+    else:
+        is_plain = strip_compression(path).endswith(PLAIN_SUFFIX)
+        yield from _urls_of_lines(path, None if is_plain else column, records)
 
 
-def _empty_list(path: str) -> UrlListError:
-    return UrlListError(path, "contains no lines at all; is the download complete?")
+def _list_records(path: str, form: str, columns: list[str], report_bytes: bool) -> Iterator[Record]:
+    """Yield the records of a list; raise UrlListError where it cannot be read on."""
+    is_empty = True
+    try:
+        if form == "parquet":
+            _check_column_type(path, columns[0])
+        for record in read_records(path, form, columns=columns, max_bytes=_MAX_LINE_BYTES, report_bytes=report_bytes):
+            is_empty = is_empty and record[2].lstrip().startswith(b"#")
+            yield record
+    except (ColumnError, DamagedFileError):
+        raise
+    except InputError as error:
+        raise UrlListError(path, str(error).removeprefix(f"{path}: ")) from error
+    # A table may have no rows.
+    if is_empty and (form == "text" or not storage.size_bytes(path)):
+        raise UrlListError(path, "contains no lines at all; is the download complete?")
 
 
-def _line_urls(path: str, field: str | None, lines: Iterable[tuple[int, bytes]]) -> Iterator[str | BadRow | None]:
+def _check_column_type(path: str, column: str) -> None:
+    schema = table_schema(path)
+    if column in schema.names:
+        kind = schema.field(column).type
+        if not (is_text(kind) or pa.types.is_null(kind)):
+            raise ColumnError(f"{path}: column {column!r} is {kind}, not text")
+
+
+def _url_of_row(number: int, value: Any, content: bytes, column: str) -> str | BadRow | None:
+    """Return the URL of a row of a table, of which other cells may be missing or not be UTF-8."""
+    if isinstance(value, BadRecord):
+        if value.fields is None:
+            return _long_url(number, content) if value.reason == "too_large" else BadRow(number, value.reason, content)
+        value = value.fields
+    if column not in value:
+        return BadRow(number, "short_row", content)
+    url: str = (value[column] or "").strip() if content else value[column]
+    if url and len(url) > _MAX_URL_BYTES:
+        return _long_url(number, content or url.encode())
+    if content and ("\n" in url or "\r" in url):
+        return BadRow(number, "several_lines", content)
+    return BadRow(number, "not_utf8", content) if url and replace_surrogates(url) != url else url or None
+
+
+def _urls_of_lines(path: str, field: str | None, records: Iterator[Record]) -> Iterator[str | BadRow | None]:
     """Yield the URLs of lines; with a field, a line that begins with `{` is a JSON object that has it."""
-    count = 0
+    is_first = True
     first_fields: list[str] | None = None
     has_field = False
-    for number, line in lines:
-        start = line.lstrip()[:1]
+    for number, line, content in records:
+        start = content.lstrip()[:1]
         if start == b"#":
             continue
-        count += 1
-        if count == 1 and field is not None:
-            _check_not_table(path, line, field)
-        if field is None or start != b"{":
-            yield _decode(number, line)
+        if is_first and field is not None:
+            _check_not_table(path, content, field)
+        is_first = False
+        if isinstance(line, BadRecord):
+            is_long = line.reason == "too_large" or len(content.strip()) > _MAX_URL_BYTES
+            yield _long_url(number, content.lstrip()) if is_long else BadRow(number, line.reason, content)
             continue
-        try:
-            record = json.loads(line.decode())
-        except (ValueError, RecursionError):
-            yield BadRow(number, "not_json", line)
+        if field is None or start != b"{":
+            url = line.strip()
+            yield _long_url(number, content.lstrip()) if len(url.encode()) > _MAX_URL_BYTES else url or None
+            continue
+        record = parse_json(content)
+        if isinstance(record, BadRecord):
+            yield BadRow(number, "not_json", content)
             continue
         if not first_fields:
             first_fields = list(record)
@@ -117,16 +145,10 @@ def _line_urls(path: str, field: str | None, lines: Iterable[tuple[int, bytes]])
                 raise InputError(f"{path}: is a dump of submissions, not a list of URLs; omit --source urls")
         value = pop_field(record, field, _ABSENT)
         has_field = has_field or value is not _ABSENT
-        if value is _ABSENT:
-            yield BadRow(number, "no_field", line)
-        elif not isinstance(value, str | None):
-            yield BadRow(number, "not_text", line)
-        elif value and len(value) > _MAX_URL_BYTES:
-            yield _long_url(number, line)
-        else:  # JSON can spell half of a surrogate pair ("\\ud83d"), which UTF-8 cannot encode
-            yield (value if value is None or value.isascii() else replace_surrogates(value)) or None
-    if not count:
-        raise _empty_list(path)
+        if not isinstance(value, str | None):
+            yield BadRow(number, "no_field" if value is _ABSENT else "not_text", content)
+        else:
+            yield _long_url(number, content) if value and len(value) > _MAX_URL_BYTES else value or None
     if first_fields is not None and not has_field:
         names = ", ".join(first_fields) or "none"
         raise MissingColumnError(f"{path}: no line has a field {field!r}; the first has: {names}")
@@ -142,88 +164,5 @@ def _check_not_table(path: str, line: bytes, field: str) -> None:
             )
 
 
-def _table_urls(path: str, column: str, rows: Iterable[TableRow]) -> Iterator[str | BadRow | None]:
-    index: int | None = None
-    for lines, cells in rows:
-        if index is None:
-            if isinstance(cells, csv.Error):
-                raise UrlListError(path, f"its first row cannot be read as CSV ({cells})")
-            index = _column_index(path, cells, column)
-        elif isinstance(cells, csv.Error):
-            yield _bad_row(lines[:1], "bad_csv")
-        elif index >= len(cells):
-            yield _bad_row(lines, "short_row")
-        else:
-            url = cells[index].strip()
-            if len(url) > _MAX_URL_BYTES:
-                yield _long_url(*lines[0])
-            elif "\n" in url or "\r" in url:
-                yield _bad_row(lines, "several_lines")
-            elif not url.isascii() and SURROGATE.search(url):
-                yield _bad_row(lines, "not_utf8")
-            else:
-                yield url or None
-    if index is None:
-        raise _empty_list(path)
-
-
-def _bad_row(lines: NumberedLines, reason: str) -> BadRow:
-    return BadRow(lines[0][0], reason, b"".join(line for _, line in lines))
-
-
-def _parquet_urls(path: str, column: str, report_bytes: bool) -> Iterator[str | BadRow | None]:
-    size_bytes = storage.size_bytes(path)
-    done = 0
-    try:
-        with shards.open_stream(path) as stream:
-            table = shards.open_parquet(stream, path)
-            names, rows = table.schema_arrow.names, table.metadata.num_rows
-        _column_index(path, names, column)
-        for batch in shards.read_batches(path, [column]):
-            values = batch.column(column)
-            if not (is_text(values.type) or pa.types.is_null(values.type)):
-                raise ColumnError(f"{path}: column {column!r} is {values.type}, not text")
-            yield from _decode_values(values, done + 1)
-            previous, done = done, done + batch.num_rows
-            if report_bytes:
-                progress.advance(size_bytes * done // rows - size_bytes * previous // rows)
-    except ColumnError:
-        raise
-    except InputError as error:
-        raise UrlListError(path, str(error).removeprefix(f"{path}: ")) from error
-
-
-def _decode_values(values: pa.Array, first_row: int) -> Iterator[str | BadRow | None]:
-    """Yield the texts of a batch; Parquet does not check that its strings are UTF-8."""
-    try:
-        texts = values.to_pylist()
-    except UnicodeDecodeError:
-        plain = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-        texts = plain.cast(pa.large_binary()).to_pylist()
-    for row, text in enumerate(texts, first_row):
-        if isinstance(text, bytes):
-            yield _decode(row, text)
-        elif text and len(text) > _MAX_URL_BYTES:
-            yield _long_url(row, text.encode())
-        else:
-            yield text or None
-
-
-def _column_index(path: str, names: list[str], column: str) -> int:
-    names = [name.strip() for name in names]
-    if column not in names:
-        raise MissingColumnError(f"{path}: has no column {column!r}; it has: {replace_surrogates(', '.join(names))}")
-    return names.index(column)
-
-
 def _long_url(number: int, content: bytes) -> BadRow:
     return BadRow(number, TOO_LONG, content[:_SHOWN_BYTES])
-
-
-def _decode(number: int, content: bytes) -> str | BadRow | None:
-    if len(content) > _MAX_URL_BYTES and len(content.strip()) > _MAX_URL_BYTES:
-        return _long_url(number, content.lstrip())
-    try:
-        return content.decode().strip() or None
-    except UnicodeDecodeError:
-        return BadRow(number, "not_utf8", content)

@@ -16,11 +16,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from pipelines import storage
 from pipelines.algorithms.bpe.byte_level import byte_characters, encode_piece, token_bytes
+from pipelines.algorithms.web.text_repair import replace_surrogates
 from pipelines.engine.journal import is_unfinished
 from pipelines.engine.manifest import has_manifest
 from pipelines.errors import InputError
 from pipelines.records import inputs
-from pipelines.records.text_readers import replace_surrogates
 
 END_OF_TEXT = "<|endoftext|>"
 TOKENIZER = "tokenizer.json"

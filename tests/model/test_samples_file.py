@@ -40,8 +40,8 @@ def test_prompts_are_a_field_of_each_record(tmp_path: Path) -> None:
     ("name", "data", "message"),
     [
         ("p.txt", b"\n \n", r"p.txt: has no prompts; write one per line"),
-        ("p.txt", b"one\ncaf\xe9\n", r"p.txt:2: not UTF-8"),
-        ("p.jsonl", b'{"text": "a"}\n{"text"\n', r"p.jsonl:2: invalid JSON"),
+        ("p.txt", b"one\ncaf\xe9\n", r"p.txt:2: is not UTF-8"),
+        ("p.jsonl", b'{"text": "a"}\n{"text"\n', r"p.jsonl:2: is not valid JSON"),
         ("p.jsonl", b'{"text": "a"}\n\n{"words": "a"}\n', r"p.jsonl:3: has no prompt; .*a string prompt or text"),
         ("p.ndjson", b'["a"]\n', r"p.ndjson:1: has no prompt"),
     ],

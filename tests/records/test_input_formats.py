@@ -16,7 +16,7 @@ from compressed_files import write_compressed
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.engine.manifest import Identity, Manifest, write_manifest
 from pipelines.errors import InputError, UsageError
-from pipelines.records import inputs, json_arrays
+from pipelines.records import inputs, reader
 from pipelines.records.drops import Drops
 
 
@@ -76,11 +76,13 @@ def test_a_quote_in_tsv_is_a_character(tmp_path: Path) -> None:
     assert ([row["text"] for row in rows], drops) == (["one", "two"], {"too_large": 1})
 
 
-def test_bad_rows_of_csv_are_counted_and_cost_one_line(tmp_path: Path) -> None:
+def test_bad_rows_of_csv_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_bytes(b'id,text\n1,one\n2,two,three\n3,"x" y\n\n4,caf\xe9\n5,\n6,six\n7,"never closed\n8,eight\n')
+    path.write_bytes(
+        b'id,text\n1,one\n2,two,three\n3,"x" y\n\n4,caf\xe9\n5,\n6,six\n7,"late\n8,eight" x\n9,nine\n'
+    )
     rows, drops = _read(path)
-    assert [row["id"] for row in rows] == ["1", "6", "8"]
+    assert [row["id"] for row in rows] == ["1", "6", "9"]
     assert drops == {"bad_csv": 3, "not_utf8": 1, "missing_text": 1}
 
 
@@ -94,8 +96,11 @@ def test_csv_without_the_column_or_with_an_endless_row_is_refused(tmp_path: Path
     with pytest.raises(InputError, match=r"a\.csv: has 2 columns 'text'"):
         _read(path)
     path.write_text('text\none\n"' + "x\n" * (1 << 20))
-    with pytest.raises(InputError, match=r"a\.csv: the row that begins in line 3 .* --max-document-mb"):
+    with pytest.raises(InputError, match=r"a\.csv: the row that begins in line 3 .*; close its quotes"):
         _read(path, max_document_mb=1)
+    path.write_text('text\none\n"two\nthree\n')
+    with pytest.raises(InputError, match=r"a\.csv: the row that begins in line 3 .*; close its quotes"):
+        _read(path)
     path.write_text("text\none\n" + "x" * (1 << 20) + "\ntwo\n")
     rows, drops = _read(path, max_document_mb=1)
     assert ([row["text"] for row in rows], drops) == (["one", "two"], {"too_large": 1})
@@ -113,7 +118,7 @@ _ELEMENTS = [
 
 @pytest.mark.parametrize("block_bytes", [1, 3, 1 << 20])
 def test_an_array_of_json_is_read_like_jsonl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int) -> None:
-    monkeypatch.setattr(json_arrays, "_READ_BYTES", block_bytes)
+    monkeypatch.setattr(reader, "_READ_BYTES", block_bytes)
     (tmp_path / "b.jsonl").write_text("".join(json.dumps(element) + "\n" for element in _ELEMENTS))
     expected, drops = _read(tmp_path / "b.jsonl")
     assert drops == {"missing_text": 1, "bad_json": 1}
@@ -126,7 +131,7 @@ def test_an_array_of_json_is_read_like_jsonl(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("block_bytes", range(1, 30))
 def test_content_after_an_array_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int) -> None:
-    monkeypatch.setattr(json_arrays, "_READ_BYTES", block_bytes)
+    monkeypatch.setattr(reader, "_READ_BYTES", block_bytes)
     (tmp_path / "a.json").write_text('[{"text": "one"}]\n \n{"text": "two"}\n')
     with pytest.raises(InputError, match="has content after its JSON array"):
         _read(tmp_path / "a.json")

@@ -14,6 +14,15 @@ _INVISIBLE = re.compile(
     "\ud800-\udfff\ufeff\ufff9-\ufffc\ufffe\uffff]"
 )
 
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def replace_surrogates(text: str) -> str:
+    """Return a text with U+FFFD for each unpaired surrogate, which JSON can express and UTF-8 cannot."""
+    if text.isascii() or not _SURROGATES.search(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
 
 def repair_text(text: str) -> str:
     """Return a text without invisible characters and surrogates; lines with controls of Latin-1 are decoded again."""

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit, urlunsplit
 import ada_url
 import tldextract
 
+from pipelines.algorithms.web.text_repair import replace_surrogates
+
 # The version of the rules below. Raise it with every change that gives some URL another canonical form, a new release
 # of ada-url among them if it does so: links of before and after must not be compared with each other.
 CANONICAL_RULES = 3
@@ -55,7 +57,6 @@ _EDGES = (
     "".join(map(chr, [*range(0x21), *range(0x2000, 0x2010), *range(0x2028, 0x2030), *range(0x205F, 0x2070)]))
     + "\x7f\x85\xa0\u1680\u3000\ufeff"
 )
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
 _AMPERSANDS = re.compile(r"&(?:(?:amp|AMP|#0{0,5}38|#[xX]0{0,4}26);)+")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 
@@ -153,8 +154,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _without_invisible(text: str) -> str:
-    text = _CONTROLS.sub("", text.strip(_EDGES))
-    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
+    return replace_surrogates(_CONTROLS.sub("", text.strip(_EDGES)))
 
 
 def _unescaped(text: str) -> str:

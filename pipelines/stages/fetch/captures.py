@@ -18,7 +18,7 @@ from pipelines.algorithms.web.urls import canonical_url
 from pipelines.errors import InputError
 from pipelines.records import shards
 from pipelines.records.archives import MAX_HEADER_BYTES, RECORD_DAMAGE, BoundedArchiveIterator, is_arc
-from pipelines.records.text_readers import parse_instant
+from pipelines.records.documents import parse_instant
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import BodyDecoder, BodyError, Response, content_coding, decode_prefix
 from pipelines.stages.fetch.known import FetchContext

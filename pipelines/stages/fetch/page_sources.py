@@ -28,8 +28,9 @@ from pipelines.format import plural
 from pipelines.records import inputs
 from pipelines.records.archives import has_members, read_archive
 from pipelines.records.buckets import read_bucket, write_buckets
-from pipelines.records.text_readers import parse_instant
-from pipelines.records.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES, BadRow, MissingColumnError, read_urls
+from pipelines.records.documents import parse_instant
+from pipelines.records.shards import MissingColumnError
+from pipelines.records.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES, BadRow, read_urls
 from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import classify_links

@@ -23,7 +23,7 @@ from pipelines.engine.retry import RetryPolicy, is_retryable_status
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import WebtextError
 from pipelines.format import plural
-from pipelines.records.text_readers import parse_instant
+from pipelines.records.documents import parse_instant
 from pipelines.stages.fetch.captures import (
     Capture,
     CaptureError,

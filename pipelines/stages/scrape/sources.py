@@ -29,13 +29,13 @@ from pipelines.engine.run_record import without_logs
 from pipelines.errors import DamagedFileError, InputError, UsageError
 from pipelines.records import shards
 from pipelines.records.buckets import write_buckets
+from pipelines.records.shards import ColumnError
 from pipelines.records.url_lists import (
     DEFAULT_COLUMN,
     JSON_SUFFIXES,
     PLAIN_SUFFIX,
     URL_LIST_SUFFIXES,
     BadRow,
-    ColumnError,
     UrlListError,
     read_urls,
 )

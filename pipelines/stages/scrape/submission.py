@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
-from pipelines.records.text_readers import replace_surrogates
+from pipelines.algorithms.web.text_repair import replace_surrogates
 
 REJECT_SCHEMA = pa.schema(
     [
@@ -174,7 +174,7 @@ def _text(value: Any) -> str:
     """Return a string that can be encoded as UTF-8, empty if the value is not a string."""
     if not isinstance(value, str):
         return ""
-    return value if value.isascii() else str(replace_surrogates(value))
+    return replace_surrogates(value)
 
 
 def _whole_number(value: Any) -> int | None:

@@ -50,7 +50,7 @@ def test_a_truncated_list_is_noted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "urls", "damage"),
     [
-        ("a.csv", b'"url\n' + b"x\n" * 9, 0, "its first row cannot be read as CSV ("),
+        ("a.csv", b'"url\n' + b"x\n" * 9, 0, "the row that begins in line 1 cannot be read as CSV ("),
         ("b.csv", b"url\n" + b"a\n" * 5 + b"\xff\n" * 20, 5, "20 of its 25 lines cannot be read (more than 1%); is it"),
         ("d.txt", b"http://a.com/\xff\n" * 10, 0, "10 of its 10 lines cannot be read (more than 1%); is it a list of"),
         ("e.txt", b"\n\n# only a comment\n", 0, "contains no lines at all; is the download complete?"),
@@ -116,7 +116,7 @@ def test_lists_in_every_format_give_the_same_links(tmp_path: Path) -> None:
 
 
 def test_rejects_are_counted_and_listed(tmp_path: Path) -> None:
-    path = write_compressed(tmp_path, "list.csv", b'url\nhttp://a.com/\n"http://b.com/\nhttp://\xff.com/\n')
+    path = write_compressed(tmp_path, "list.csv", b'url\nhttp://a.com/\n"http://b.com/"x\nhttp://\xff.com/\n')
     summary = _scrape([path], tmp_path / "out")
     assert (summary.records_in, summary.records_out, summary.dropped) == (3, 1, {"bad_line": 2})
     rows = pq.read_table(tmp_path / "out" / "rejects-00000.parquet").to_pylist()

@@ -1,0 +1,364 @@
+"""The one reader of records: files of every format, compressed or not, as numbered records.
+
+A record that cannot be read is a `BadRecord`, which the caller counts; `require_records` raises an error instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from pipelines import progress, storage
+from pipelines.algorithms.web.text_repair import replace_surrogates
+from pipelines.errors import InputError
+from pipelines.records import shards
+from pipelines.storage import bounded
+from pipelines.storage.bounded import BYTE_ORDER_MARK, numbered_lines
+from pipelines.storage.compression import open_decompressed, strip_compression
+
+FORMATS = {
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".txt": "text",
+    ".md": "text",
+}
+TABLES = ("parquet", "arrow")
+LINE_SUFFIXES = (".jsonl", ".ndjson")
+
+_BATCH_BYTES = 16 << 20
+_READ_BYTES = 1 << 20
+_IPC_FILE_MAGIC = b"ARROW1"
+_FEATHER_1_MAGIC = b"FEA1"
+
+_STRUCTURE = re.compile(rb'["\[\]{},]')
+# The rest of a string; possessive, so that a string that ends in the next block does not cost memory.
+_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+
+_PROBLEMS = {
+    "bad_json": "is not valid JSON",
+    "bad_csv": "cannot be read as CSV",
+    "not_utf8": "is not UTF-8",
+    "too_large": "is too long",
+}
+
+
+class BadRecord(NamedTuple):
+    """What stands for a record that cannot be read: the reason in snake_case, its details, and the fields it has."""
+
+    reason: str
+    detail: str
+    fields: dict[str, Any] | None = None
+
+
+# The number of a record from 1, its value, and the bytes that it was read from (of a table none). The number is that
+# of the line where it begins, the element of an array, or the row of a table. A plain tuple, since a named one is slow.
+Record = tuple[int, Any, bytes]
+
+
+def file_format(path: str) -> str:
+    """Return the format of a file by its name, `text` for one without a known suffix."""
+    name = strip_compression(path)
+    return next((form for suffix, form in FORMATS.items() if name.endswith(suffix)), "text")
+
+
+def read_records(
+    path: str,
+    form: str | None = None,
+    *,
+    columns: Sequence[str] = (),
+    default_header: Sequence[str] = (),
+    max_bytes: int | None = None,
+    keep_blank: bool = False,
+    report_bytes: bool = False,
+) -> Iterator[Record]:
+    """Yield the records of a file: JSON values, rows as dictionaries, those of CSV with texts, or lines of a text.
+
+    `form` is that of `file_format` by default. A table must have `columns`; of Parquet, only these are read. A CSV file
+    with as many columns as `default_header` may lack a header, and have these names in upper case. A record of
+    `max_bytes` or more (None: see `bounded`) is a BadRecord. A line of a text includes its end; blank ones are only
+    kept with `keep_blank`. `report_bytes` reports progress in bytes of the file.
+
+    Raises InputError if a table cannot be read or lacks a column, or if an array or a row of CSV does not end.
+    """
+    form = form or file_format(path)
+    if form in TABLES:
+        yield from table_records(table_batches(path, columns or None))
+        if report_bytes:
+            progress.advance(storage.size_bytes(path))
+        return
+    max_bytes = max_bytes or bounded.MAX_LINE_BYTES
+    with open_decompressed(path, report_bytes=report_bytes) as stream:
+        if form in ("csv", "tsv"):
+            yield from _csv_records(path, _csv_rows(path, stream, form == "tsv", max_bytes), columns, default_header)
+            return
+        parts = numbered_lines(stream, max_bytes, keep_blank=keep_blank)
+        if form == "json":  # many such files are JSONL
+            start = stream.peek(1)  # type: ignore[attr-defined]
+            if start.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"["):
+                parts = _split_array(path, stream, max_bytes)
+        parse = parse_line if form == "text" else parse_json
+        too_large = BadRecord("too_large", f"a line of {max_bytes} bytes or more")
+        for number, content in parts:
+            yield number, parse(content) if len(content) < max_bytes else too_large, content
+
+
+def require_records(path: str, records: Iterable[Record]) -> Iterator[tuple[int, Any]]:
+    """Yield the numbers and values of records; raise InputError, with the number, for one that cannot be read."""
+    for number, value, _ in records:
+        if isinstance(value, BadRecord):
+            raise InputError(f"{path}:{number}: {_PROBLEMS[value.reason]} ({value.detail})")
+        yield number, value
+
+
+def decode_json(data: bytes) -> Any:
+    """Return a JSON value, with U+FFFD for unpaired surrogates; raise ValueError or RecursionError if it is invalid.
+
+    `msgspec` takes a third of the time; `json` also accepts NaN, surrogates and other encodings than UTF-8.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        return _without_surrogates(json.loads(data))
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {replace_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value
+
+
+def parse_json(content: bytes) -> Any:
+    """Return a JSON value, or a BadRecord if it is invalid."""
+    try:
+        return decode_json(content)
+    except (ValueError, RecursionError) as error:
+        return BadRecord("bad_json", str(error))
+
+
+def parse_line(content: bytes) -> str | BadRecord:
+    """Return a text, or a BadRecord if it is not UTF-8."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        return BadRecord("not_utf8", str(error))
+
+
+def _split_array(path: str, stream: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the elements of an array as bytes, with their numbers from 1; a longer one is cut to `max_bytes`.
+
+    Only strings and brackets are recognized, so an element need not be valid JSON. Raises InputError if the array does
+    not end, or if anything but white space follows it.
+    """
+    number = depth = 0
+    in_string = False
+    element = bytearray()
+    block = b""
+    while data := stream.read(_READ_BYTES):
+        block += data
+        start = position = 0
+        while position < len(block):
+            match = (_STRING if in_string else _STRUCTURE).search(block, position)
+            if in_string and match is not None:
+                position = match.end()
+                if block[position : position + 1] != b'"':
+                    break  # it continues in the next block; at most an escape character is left
+                position, in_string = position + 1, False
+                continue
+            if match is None:
+                position = len(block)
+                break
+            position, character = match.end(), match[0]
+            in_string = character == b'"'
+            depth += (character in b"[{") - (character in b"]}")
+            if depth == 1 and not number:
+                number, start = 1, position
+            elif depth == 0 or (depth == 1 and character == b","):
+                element += block[start : position - 1][: max_bytes - len(element)]
+                if element.strip():
+                    yield number, bytes(element)
+                number, start = number + 1, position
+                element.clear()
+            if depth == 0:
+                rest = block[position:]
+                while not rest.strip():
+                    if not (rest := stream.read(_READ_BYTES)):
+                        return
+                raise InputError(f"{path}: has content after its JSON array; write one array, or one record per line")
+        element += block[start:position][: max_bytes - len(element)]
+        block = block[position:]
+    raise InputError(f"{path}: its JSON array does not end; check that the copy is complete")
+
+
+def _csv_records(
+    path: str,
+    rows: Iterator[tuple[int, list[str] | BadRecord, bytes]],
+    columns: Sequence[str],
+    default_header: Sequence[str],
+) -> Iterator[Record]:
+    header: list[str] | None = None
+    for number, cells, content in rows:
+        if isinstance(cells, BadRecord):
+            if header is None:
+                raise InputError(f"{path}: its first row cannot be read as CSV ({cells.detail})")
+            yield number, cells, content
+            continue
+        if header is None:
+            names = [replace_surrogates(cell.strip()) for cell in cells]
+            header = [name.lower() if name.lower() in default_header else name for name in names]
+            if len(header) != len(default_header) or not set(default_header).isdisjoint(header):
+                shards.require_columns(path, header, columns)
+                continue
+            header = list(default_header)
+        fields = dict(zip(header, cells, strict=False))
+        if len(cells) == len(header):
+            yield number, fields, content
+        elif cells:
+            yield number, BadRecord("bad_csv", f"{len(cells)} cells, the header has {len(header)}", fields), content
+
+
+def _csv_rows(
+    path: str, stream: BinaryIO, is_tsv: bool, max_bytes: int
+) -> Iterator[tuple[int, list[str] | BadRecord, bytes]]:
+    """Yield the rows of CSV, or of TSV, which has no quotes; surrogates stand for bytes that are not UTF-8.
+
+    Raises InputError if the quote of a row of several lines is not closed before the limit or the end of the file.
+    """
+    csv.field_size_limit(1 << 31)  # of this process; rows are limited here
+    lines: list[bytes] = []
+    size = 0
+
+    def decode(numbered: tuple[int, bytes]) -> str:
+        nonlocal size
+        lines.append(numbered[1])
+        size += len(numbered[1])
+        if size >= max_bytes:
+            raise csv.Error(f"a row of {max_bytes} bytes or more")
+        return numbered[1].decode("utf-8", "surrogateescape")
+
+    feed = map(decode, numbered_lines(stream, max_bytes, keep_blank=True))
+    # Strict, so that an unclosed quote is an error.
+    rows = map(_split_tsv, feed) if is_tsv else csv.reader(feed, strict=True)
+    number = 1
+    while True:
+        lines.clear()
+        size = 0
+        try:
+            cells: list[str] | BadRecord | None = next(rows, None)
+        except csv.Error as error:
+            is_long = size >= max_bytes
+            if len(lines) > 1 and (is_long or str(error) == "unexpected end of data"):
+                problem = f"the row that begins in line {number} cannot be read as CSV ({error})"
+                raise InputError(f"{path}: {problem}; close its quotes, or allow longer records") from error
+            cells = BadRecord("too_large" if is_long else "bad_csv", str(error))
+        if cells is None:
+            return
+        yield number, cells, b"".join(lines)
+        number += len(lines)
+
+
+def _split_tsv(line: str) -> list[str]:
+    line = line.rstrip("\r\n")
+    return line.split("\t") if line else []
+
+
+def table_schema(path: str) -> pa.Schema:
+    """Return the columns of a Parquet or Arrow file."""
+    if file_format(path) == "arrow":
+        with _open_arrow(path) as (schema, _):
+            return schema
+    with shards.open_stream(path) as stream:
+        return shards.open_parquet(stream, path).schema_arrow
+
+
+def table_batches(
+    path: str,
+    columns: Sequence[str] | None = None,
+    *,
+    row_groups: Sequence[int] | None = None,
+    batch_bytes: int | None = None,
+    is_verified: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet or Arrow file in batches of about 16 MiB, or `batch_bytes`; a row is never split.
+
+    Of Parquet, only `columns` and `row_groups` are read; `is_verified` if webtext wrote it.
+    """
+    batch_bytes = batch_bytes or _BATCH_BYTES
+    # Single large rows, and texts that repeat, make a batch larger than the footer lets expect.
+    if file_format(path) == "arrow":
+        with _open_arrow(path) as (_, batches):
+            for batch in batches:
+                for column in batch.columns:
+                    _check_offsets(column)
+                yield from shards.split_by_bytes(batch, 4 * batch_bytes)
+        return
+    names = None if columns is None else list(columns)
+    groups = None if row_groups is None else list(row_groups)
+    with shards.open_stream(path) as stream:
+        rows = shards.rows_per_batch(stream, path, groups, batch_bytes, columns=names, is_verified=is_verified)
+        for batch in shards.stream_batches(stream, path, names, groups, rows):
+            yield from shards.split_by_bytes(batch, 4 * batch_bytes)
+
+
+def table_records(batches: Iterable[pa.RecordBatch]) -> Iterator[Record]:
+    """Yield the rows of a table; one with a text that is not UTF-8, which Parquet can contain, is a BadRecord."""
+    number = 0
+    for batch in batches:
+        try:
+            rows = batch.to_pylist()
+        except UnicodeDecodeError:
+            rows = [_row(batch.slice(row, 1)) for row in range(batch.num_rows)]
+        for number, row in enumerate(rows, number + 1):  # noqa: B020
+            yield (number, *row) if isinstance(row, tuple) else (number, row, b"")
+
+
+def _row(batch: pa.RecordBatch) -> tuple[Any, bytes]:
+    try:
+        return batch.to_pylist()[0], b""
+    except UnicodeDecodeError as error:
+        return BadRecord("not_utf8", str(error)), error.object
+
+
+@contextlib.contextmanager
+def _open_arrow(path: str) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    """Yield the schema and the batches of an Arrow IPC file or stream; raise InputError if it is neither, or damaged.
+
+    The file is memory-mapped, so that an uncompressed batch is never in memory as a whole.
+    """
+    with (
+        shards.damage_reported(path, "cannot be read as Arrow"),
+        pa.memory_map(storage.mapped_path(path)) as source,
+    ):
+        start = source.read(len(_IPC_FILE_MAGIC))
+        source.seek(0)
+        if start.startswith(_FEATHER_1_MAGIC):
+            raise InputError(f"{path}: is a file of Feather version 1; write it again with version 2, or as Parquet")
+        if start == _IPC_FILE_MAGIC:
+            file = pa.ipc.open_file(source)
+            yield file.schema, (file.get_batch(number) for number in range(file.num_record_batches))
+        else:
+            reader = pa.ipc.open_stream(source)
+            yield reader.schema, iter(reader)
+
+
+def _check_offsets(column: pa.Array) -> None:
+    """Raise ArrowInvalid for a damaged column, which pyarrow would read beyond its end; any bytes are texts here."""
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = column.view(pa.binary() if pa.types.is_string(column.type) else pa.large_binary())
+    column.validate(full=True)
