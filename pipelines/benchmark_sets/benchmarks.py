@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from pipelines import storage
-from pipelines.benchmark_sets.example_files import (
-    DEFAULT_LIMITS,
+from pipelines.benchmark_sets.examples import (
+    MAX_EXAMPLE_BYTES,
     SUFFIXES,
-    ExampleReader,
-    ReadLimits,
-    Texts,
-    file_kind,
+    Example,
+    TextField,
+    check_size,
+    example_format,
+    file_examples,
+    table_examples,
 )
 from pipelines.benchmark_sets.hub import HubSplit, hub_batches, hub_fingerprint, hub_schema
 from pipelines.benchmark_sets.registry import (
@@ -27,10 +29,11 @@ from pipelines.benchmark_sets.registry import (
     loose_name,
     nearest_names,
 )
-from pipelines.benchmark_sets.text_fields import TextField
 from pipelines.errors import UsageError
 from pipelines.records import inputs
 
+_BATCH_EXAMPLES = 8192
+_BATCH_BYTES = 16 << 20
 _FORM = "NAME=PATH, NAME:FIELD=PATH, NAME/SPLIT=PATH or NAME:train=PATH"
 _ROLES = {"train": "train", "test": "test", "valid": "valid", "validation": "valid", "dev": "valid"}
 _LIST = "`webtext overlap-report --list-benchmarks` lists the known ones"
@@ -69,7 +72,7 @@ class Benchmark:
     @property
     def is_plain_text(self) -> bool:
         """Whether the first file is plain text, of which lines are the examples by default."""
-        return self.hub is None and file_kind(self.files[0]) == "txt"
+        return self.hub is None and example_format(self.files[0]) == "text"
 
 
 class BenchmarkName(NamedTuple):
@@ -86,13 +89,6 @@ class ExampleBatch(NamedTuple):
     first: int
     texts: pa.StringArray
     places: list[str]
-
-
-class BenchmarkPart(NamedTuple):
-    """A file of a benchmark, or its data set: the beginning of its places, and the examples."""
-
-    place: str
-    texts: Iterator[Texts]
 
 
 def parse_benchmarks(values: Sequence[str], known: Mapping[str, Entry] | None = None) -> list[Benchmark]:
@@ -170,27 +166,51 @@ def separate_train_splits(benchmarks: Sequence[Benchmark]) -> tuple[list[Benchma
 
 
 def read_example_batches(
-    benchmark: Benchmark, example: str, limits: ReadLimits = DEFAULT_LIMITS
+    benchmark: Benchmark,
+    example: str,
+    *,
+    batch_examples: int = _BATCH_EXAMPLES,
+    batch_bytes: int = _BATCH_BYTES,
+    max_bytes: int = MAX_EXAMPLE_BYTES,
 ) -> Iterator[ExampleBatch]:
     """Yield the examples of a benchmark in the order of its files, by default at most 8,192 or about 16 MB at a time.
 
-    A record that is null is an empty text; see `ExampleReader` for `example` and the errors.
+    An example is never split; that of a record that is null is an empty text. See `file_examples` for `example`.
     """
     first = 0
-    for part in benchmark_parts(benchmark, example, limits):
-        for texts, numbers in part.texts:
-            yield ExampleBatch(first, texts, [f"{part.place}:{number}" for number in numbers.tolist()])
-            first += len(texts)
+    for where, examples in benchmark_parts(benchmark, example, max_bytes):
+        for batch in _batches(examples, batch_examples, batch_bytes):
+            for _, text in batch:
+                if len(text) > max_bytes // 4:
+                    check_size(where, len(text.encode()), max_bytes)
+            places = [f"{storage.basename(where) if benchmark.files else where}:{number}" for number, _ in batch]
+            yield ExampleBatch(first, pa.array([text for _, text in batch], pa.string()), places)
+            first += len(batch)
 
 
-def benchmark_parts(benchmark: Benchmark, example: str, limits: ReadLimits = DEFAULT_LIMITS) -> Iterator[BenchmarkPart]:
+def _batches(examples: Iterator[list[Example]], batch_examples: int, batch_bytes: int) -> Iterator[list[Example]]:
+    batch: list[Example] = []
+    size = 0
+    for example in itertools.chain.from_iterable(examples):
+        if batch and (len(batch) == batch_examples or size + len(example[1]) > batch_bytes):
+            yield batch
+            batch, size = [], 0
+        batch.append(example)
+        size += len(example[1])
+    if batch:
+        yield batch
+
+
+def benchmark_parts(
+    benchmark: Benchmark, example: str, max_bytes: int = MAX_EXAMPLE_BYTES
+) -> Iterator[tuple[str, Iterator[list[Example]]]]:
     """Yield the files of a benchmark, or its data set on the hub, with their examples."""
     field, hub = TextField(benchmark.field, benchmark.label), benchmark.hub
-    if hub is not None:
-        reader = ExampleReader(hub.name, field, example, limits)
-        yield BenchmarkPart(hub.name, reader.read_table(hub_schema(hub), functools.partial(hub_batches, hub)))
     for path in benchmark.files:
-        yield BenchmarkPart(storage.basename(path), ExampleReader(path, field, example, limits).read_file())
+        yield path, file_examples(path, field, example, max_bytes)
+    if hub is not None:
+        batches = hub_batches(hub, field.columns_in(hub_schema(hub)) or None)
+        yield hub.name, table_examples(hub.name, batches, field, example, max_bytes)
 
 
 def _parse(value: str, known: Mapping[str, Entry]) -> Benchmark:
@@ -208,7 +228,7 @@ def _parse(value: str, known: Mapping[str, Entry]) -> Benchmark:
         benchmark = Benchmark(name=entry.name, split=known_split, field=field or entry.field, files=(), hub=hub)
     else:
         files = inputs.expand_paths([path], SUFFIXES, check_types=False)
-        if field is not None and all(file_kind(file) == "txt" for file in files):
+        if field is not None and all(example_format(file) == "text" for file in files):
             raise UsageError(
                 f"--benchmark: {value!r} names the field {field!r}, but plain text has no fields; write a split other "
                 f"than {', '.join(_ROLES)} as {name}/{field}=PATH"

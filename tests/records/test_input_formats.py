@@ -78,9 +78,7 @@ def test_a_quote_in_tsv_is_a_character(tmp_path: Path) -> None:
 
 def test_bad_rows_of_csv_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_bytes(
-        b'id,text\n1,one\n2,two,three\n3,"x" y\n\n4,caf\xe9\n5,\n6,six\n7,"late\n8,eight" x\n9,nine\n'
-    )
+    path.write_bytes(b'id,text\n1,one\n2,two,three\n3,"x" y\n\n4,caf\xe9\n5,\n6,six\n7,"late\n8,eight" x\n9,nine\n')
     rows, drops = _read(path)
     assert [row["id"] for row in rows] == ["1", "6", "9"]
     assert drops == {"bad_csv": 3, "not_utf8": 1, "missing_text": 1}

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from pipelines.benchmark_sets.example_files import ExampleReader, read_json_lines
-from pipelines.benchmark_sets.text_fields import TextField
+from pipelines.benchmark_sets.benchmarks import parse_benchmarks, read_example_batches
 from pipelines.errors import InputError
 from pipelines.records import inputs, shards
 from pipelines.records.drops import Drops
@@ -30,8 +29,6 @@ _BOMB_MIB = 400
 @pytest.fixture(autouse=True)
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded, "MAX_LINE_BYTES", 2 * _MIB)
-    for module in ("records.text_readers", "benchmark_sets.example_files"):
-        monkeypatch.setattr(f"pipelines.{module}.MAX_LINE_BYTES", 2 * _MIB)
     monkeypatch.setattr("pipelines.storage.bounded.numbered_lines.__defaults__", (2 * _MIB,))
 
 
@@ -155,9 +152,7 @@ def test_a_long_json_url_is_a_bad_row(tmp_path: Path) -> None:
 
 
 def test_examples_of_a_benchmark_are_bounded(tmp_path: Path) -> None:
-    lines = _bomb(tmp_path, "x.jsonl.zst")
-    with pytest.raises(InputError, match=r"x.jsonl.zst:1: the line has 2,097,152 bytes or more"):
-        list(read_json_lines(str(lines)))
-    plain = ExampleReader(str(_bomb(tmp_path, "y.txt.zst")), TextField("text", "text"), "line")
-    with pytest.raises(InputError, match=r"y.txt.zst: has a line of more than 2,097,152 bytes"):
-        list(plain.read_file())
+    for name in ("x.jsonl.zst", "y.txt.zst"):
+        [benchmark] = parse_benchmarks([f"a={_bomb(tmp_path, name)}"])
+        with pytest.raises(InputError, match=rf"{name}:1: is too long \(a line of 2097152 bytes or more\)"):
+            list(read_example_batches(benchmark, "auto"))

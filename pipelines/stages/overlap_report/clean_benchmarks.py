@@ -14,11 +14,12 @@ import pyarrow as pa
 from pipelines import storage
 from pipelines.algorithms.ngrams.overlap_counts import Flags, Numbers
 from pipelines.benchmark_sets.benchmarks import Benchmark, benchmark_parts
-from pipelines.benchmark_sets.example_files import file_kind, parquet_batches, parquet_schema
+from pipelines.benchmark_sets.examples import example_format
 from pipelines.benchmark_sets.hub import hub_batches, hub_schema
 from pipelines.engine.manifest import FileEntry
 from pipelines.errors import InputError
 from pipelines.records import shards
+from pipelines.records.reader import table_batches, table_schema
 from pipelines.storage.compression import open_decompressed, strip_compression
 
 CLEAN = "clean"
@@ -87,10 +88,10 @@ def write_clean_benchmark(
     for path, name, examples in zip(paths, names, examples_by_file, strict=True):
         if example == "document" and examples.overlapping.any():
             results.append(CleanBenchmark((), 0, _count_records(benchmark, path)))
-        elif path is None or file_kind(path) == "parquet":
+        elif path is None or example_format(path) == "parquet":
             schema, rows = _read_table(benchmark, path)
             results.append(_write_rows(rows, schema, examples=examples, output=output, name=name))
-        elif file_kind(path) == "jsonl":
+        elif example_format(path) == "jsonl":
             results.append(_write_json_lines(path, examples, output, name))
         else:
             results.append(_write_plain(path, examples, example=example, output=output, name=name))
@@ -104,8 +105,8 @@ def write_clean_benchmark(
 def _split_by_file(benchmark: Benchmark, example: str, overlapping: Flags) -> list[_FileExamples]:
     files = []
     first = 0
-    for part in benchmark_parts(benchmark, example):
-        numbers = np.concatenate([np.empty(0, np.int64), *(numbers for _, numbers in part.texts)])
+    for _, examples in benchmark_parts(benchmark, example):
+        numbers = np.fromiter((number for chunk in examples for number, _ in chunk), np.int64)
         files.append(_FileExamples(numbers, overlapping[first : first + len(numbers)]))
         first += len(numbers)
     if first != len(overlapping):
@@ -118,16 +119,16 @@ def _split_by_file(benchmark: Benchmark, example: str, overlapping: Flags) -> li
 
 def _read_table(benchmark: Benchmark, path: str | None) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     if path is not None:
-        return parquet_schema(path), parquet_batches(path)
+        return table_schema(path), table_batches(path)
     assert benchmark.hub is not None
     return hub_schema(benchmark.hub), hub_batches(benchmark.hub)
 
 
 def _count_records(benchmark: Benchmark, path: str | None) -> int:
     """Return the rows or lines of a file; a text is one record."""
-    if path is None or file_kind(path) == "parquet":
+    if path is None or example_format(path) == "parquet":
         return sum(batch.num_rows for batch in _read_table(benchmark, path)[1])
-    if file_kind(path) == "txt":
+    if example_format(path) == "text":
         return 1
     with open_decompressed(path) as stream:
         return sum(bool(line.strip()) for line in stream)

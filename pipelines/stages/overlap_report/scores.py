@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.csv as pacsv
 
-from pipelines import storage
 from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts
 from pipelines.benchmark_sets.benchmarks import Benchmark
-from pipelines.benchmark_sets.example_files import LINE_SUFFIXES, read_json_lines
 from pipelines.benchmark_sets.registry import loose_name
 from pipelines.errors import InputError, UsageError
-from pipelines.records import shards
-from pipelines.storage.compression import open_decompressed, strip_compression
+from pipelines.records.reader import file_format, read_records, require_records
+from pipelines.storage.compression import strip_compression
 
 Metrics = dict[str, npt.NDArray[np.float64]]
 
 _NUMBER = "example"
-_SUFFIXES = ".jsonl, .ndjson, .parquet, .csv"
+_SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet", ".arrow", ".csv", ".tsv")
 # The mean of a negative log-likelihood, in natural logarithms, is the logarithm of a perplexity.
 _LOG_LIKELIHOODS = ("nll", "loss")
 
@@ -157,51 +153,47 @@ def _check_complete(path: str, label: str, example_numbers: npt.NDArray[np.int64
 
 def _read_columns(path: str) -> Metrics:
     """Return the fields of numbers and truth values of a file in order of appearance, NaN for null."""
-    name = strip_compression(storage.basename(path))
-    if name.endswith(LINE_SUFFIXES):
-        return _jsonl_columns(path)
-    if name.endswith(".parquet"):
-        return _arrow_columns(shards.read_batches(path))
-    if name.endswith(".csv"):
-        with open_decompressed(path) as stream:
-            try:
-                return _arrow_columns(pacsv.open_csv(stream))
-            except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-                raise InputError(f"{path}: cannot be read as CSV ({str(error).splitlines()[0]})") from error
-    raise InputError(f"{path}: unknown file type; scores are {_SUFFIXES} (text also compressed)")
-
-
-def _arrow_columns(batches: Iterable[pa.RecordBatch]) -> Metrics:
-    parts: dict[str, list[npt.NDArray[np.float64]]] = {}
-    for batch in batches:
-        for field, column in zip(batch.schema, batch.columns, strict=True):
-            kind = field.type
-            if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-                scores = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-                parts.setdefault(field.name, []).append(scores)
-    return {name: np.concatenate(arrays) for name, arrays in parts.items()}
-
-
-def _jsonl_columns(path: str) -> Metrics:
+    if not strip_compression(path).endswith(_SUFFIXES):
+        raise InputError(f"{path}: unknown file type; scores are {', '.join(_SUFFIXES)} (text also compressed)")
+    is_csv = file_format(path) in ("csv", "tsv")
     columns: dict[str, array[float]] = {}
     not_numbers: dict[str, int] = {}
     names: dict[str, None] = {}
     records = 0
-    # Integers may have more digits than a float takes.
-    for line_number, record, _ in read_json_lines(path, parse_int=float):
+    for number, record in require_records(path, read_records(path)):
         if not isinstance(record, dict):
-            raise InputError(f'{path}:{line_number}: is not a JSON object such as {{"accuracy": 1}}')
+            raise InputError(f'{path}:{number}: is not a JSON object such as {{"accuracy": 1}}')
         for name, value in record.items():
             names.setdefault(name)
-            if isinstance(value, int | float):
+            score = _parse_cell(value) if is_csv else value
+            if isinstance(score, int | float):
                 scores = columns.setdefault(name, array("d"))
                 scores.extend([math.nan] * (records - len(scores)))
-                scores.append(value)
-            elif value is not None:
-                not_numbers.setdefault(name, line_number)
+                scores.append(_as_float(score))
+            elif score is not None:
+                not_numbers.setdefault(name, number)
         records += 1
-    for name, scores in columns.items():
-        if name in not_numbers:
+    for name, scores in list(columns.items()):
+        if name in not_numbers and is_csv:  # a column of texts, of which some are numbers
+            del columns[name]
+        elif name in not_numbers:
             raise InputError(f"{path}:{not_numbers[name]}: {name!r} is not a number, but it is in other records")
         scores.extend([math.nan] * (records - len(scores)))
     return {name: np.array(columns[name], np.float64) for name in names if name in columns}
+
+
+def _parse_cell(cell: str) -> float | str | None:
+    """Return the number or truth value of a cell of CSV, None for an empty one, or the text that it is."""
+    if cell.lower() in ("true", "false"):
+        return float(cell.lower() == "true")
+    try:
+        return float(cell) if cell else None
+    except ValueError:
+        return cell
+
+
+def _as_float(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # an integer with more digits than a float can have
+        return math.inf

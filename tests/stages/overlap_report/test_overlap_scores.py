@@ -63,8 +63,10 @@ def test_every_file_format_in_order_or_numbered(tmp_path: Path, benchmarks: list
         plain = [{**record, "f1": float(record["f1"])} for record in records]
         pq.write_table(pa.Table.from_pylist(plain), tmp_path / f"{stem}.parquet")
         rows = [",".join("" if value is None else str(value) for value in record.values()) for record in records]
-        (tmp_path / f"{stem}.csv").write_text("\n".join([",".join(records[0]), *rows]) + "\n")
-        for suffix in ("jsonl", "jsonl.gz", "parquet", "csv"):
+        text = "\n".join([",".join(records[0]), *rows]) + "\n"
+        (tmp_path / f"{stem}.csv").write_text(text)
+        (tmp_path / f"{stem}.tsv").write_text(text.replace(",", "\t"))
+        for suffix in ("jsonl", "jsonl.gz", "parquet", "csv", "tsv"):
             _check(_read([f"b={tmp_path / f'{stem}.{suffix}'}"], benchmarks)["b"])
 
 
@@ -122,11 +124,11 @@ def test_a_wrong_file_is_refused(tmp_path: Path, benchmarks: list[Benchmark], te
 
 def test_other_kinds_that_cannot_be_read_are_refused(tmp_path: Path, benchmarks: list[Benchmark]) -> None:
     (tmp_path / "s.csv").write_text("acc\n1\n2,3\n")
-    with pytest.raises(InputError, match=r"s\.csv: cannot be read as CSV \("):
+    with pytest.raises(InputError, match=r"s\.csv:3: cannot be read as CSV \("):
         _read([f"b={tmp_path / 's.csv'}"], benchmarks)
-    (tmp_path / "s.tsv").write_text("acc\n1\n")
-    with pytest.raises(InputError, match=r"s\.tsv: unknown file type; scores are \.jsonl"):
-        _read([f"b={tmp_path / 's.tsv'}"], benchmarks)
+    (tmp_path / "s.txt").write_text("acc\n1\n")
+    with pytest.raises(InputError, match=r"s\.txt: unknown file type; scores are \.jsonl"):
+        _read([f"b={tmp_path / 's.txt'}"], benchmarks)
 
 
 def test_means_on_clean_and_overlapping_examples() -> None:
