@@ -6,9 +6,10 @@ import dataclasses
 import datetime as dt
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
+_SEPARATORS = str.maketrans("", "", "-_. ")
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -76,6 +77,20 @@ def format_rounded(number: float) -> str:
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """Format a count with its noun: `1 file`, `2 files`, `3 entries` (with `nouns` given)."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def loose_name(name: str) -> str:
+    """Return a name in lower case without hyphens, underscores, dots and spaces."""
+    return name.lower().translate(_SEPARATORS)
+
+
+def suggest_nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return "did you mean NAME?" with the known name that is most similar to a mistyped one, else `otherwise`."""
+    import difflib  # here, since `webtext --help` does not need it
+
+    names = {loose_name(candidate): candidate for candidate in known}
+    near = difflib.get_close_matches(loose_name(name), names, n=1, cutoff=0.5)
+    return f"did you mean {names[near[0]]}?" if near else otherwise
 
 
 def escape_unprintable(text: str, keep: Collection[str] = ()) -> str:

@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from pipelines.format import suggest_nearest
+
 # Command -> short help, repeated from the command so that `webtext --help` imports no command; a test compares them.
 COMMANDS = {
     "scrape": "Collect the links that Reddit users gave at least 3 karma.",
@@ -71,10 +73,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve the command of the first argument; suggest the nearest one for a typo."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(args[0], list(COMMANDS), n=1)
-            hint = f"did you mean {near[0]}?" if near else "see `webtext --help`"
+            hint = suggest_nearest(args[0], COMMANDS, "see `webtext --help`")
             raise click.UsageError(f"no command {args[0]!r}; {hint}")
         if args and args[0] != "generate":  # whose prompt may be empty
             for flag, value in itertools.pairwise(args):

@@ -26,10 +26,9 @@ from pipelines.benchmark_sets.registry import (
     PaperFigures,
     find_entry,
     known_benchmarks,
-    loose_name,
-    nearest_names,
 )
 from pipelines.errors import UsageError
+from pipelines.format import loose_name, suggest_nearest
 from pipelines.records import inputs
 
 _BATCH_EXAMPLES = 8192
@@ -222,7 +221,8 @@ def _parse(value: str, known: Mapping[str, Entry]) -> Benchmark:
     entry = find_entry(name, known)
     if not equals:
         if entry is None:
-            raise _form_error(value, nearest_names(name, known))
+            names = [alias for known_entry in known.values() for alias in (known_entry.name, *known_entry.aliases)]
+            raise _form_error(value, suggest_nearest(name, names, ""))
         known_split = find_split(entry, split)
         hub = HubSplit(entry, known_split)
         benchmark = Benchmark(name=entry.name, split=known_split, field=field or entry.field, files=(), hub=hub)
@@ -240,8 +240,6 @@ def _parse(value: str, known: Mapping[str, Entry]) -> Benchmark:
     return dataclasses.replace(benchmark, paper=entry.paper)
 
 
-def _form_error(value: str, similar: Sequence[str] = ()) -> UsageError:
-    hint = f" (similar: {', '.join(similar)})" if similar else ""
-    return UsageError(
-        f"--benchmark: {value!r} is neither of the form {_FORM} nor the name of a known benchmark{hint}; {_LIST}"
-    )
+def _form_error(value: str, hint: str = "") -> UsageError:
+    problem = f"is neither of the form {_FORM} nor the name of a known benchmark"
+    return UsageError(f"--benchmark: {value!r} {problem}{hint and f' ({hint})'}; {_LIST}")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from pipelines.engine.config import read_tables
+from pipelines.format import loose_name
 from pipelines.storage.resources import data_path
-
-_MAX_SIMILAR = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,19 +64,6 @@ def find_entry(name: str, known: Mapping[str, Entry] | None = None) -> Entry | N
         if loose_name(name) in map(loose_name, (entry.name, *entry.aliases)):
             return entry
     return None
-
-
-def nearest_names(name: str, known: Mapping[str, Entry] | None = None) -> list[str]:
-    """Return the names of the known benchmarks that are most similar to a name, at most three."""
-    entries = (known_benchmarks() if known is None else known).values()
-    names = {loose_name(alias): entry.name for entry in entries for alias in (entry.name, *entry.aliases)}
-    matches = difflib.get_close_matches(loose_name(name), names, n=2 * _MAX_SIMILAR, cutoff=0.5)
-    return list(dict.fromkeys(names[match] for match in matches))[:_MAX_SIMILAR]
-
-
-def loose_name(name: str) -> str:
-    """Return a name in lower case without hyphens, underscores, dots and spaces."""
-    return re.sub(r"[-_. ]", "", name.lower())
 
 
 def _entry(name: str, table: Mapping[str, Any]) -> Entry:

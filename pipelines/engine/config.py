@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import difflib
 import math
 import re
 import tomllib
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 
 from pipelines import storage
 from pipelines.errors import UsageError
+from pipelines.format import suggest_nearest
 
 CONFIG_FILE = "webtext.toml"
 # tomllib takes quadratic time for the parts of a key (minutes for 100 KB), and memory for each of its parents.
@@ -110,8 +110,7 @@ def check_known(name: str, known: Sequence[str], what: str, where: str) -> None:
     if name in known:
         return
     abbreviated = [key for key in known if name == "".join(word[:1] for word in key.split("_"))]
-    near = abbreviated or difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+    hint = suggest_nearest((abbreviated or [name])[0], known, f"known: {', '.join(known)}")
     raise UsageError(f"{where}: unknown {what} {name!r}; {hint}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,11 +12,12 @@ import msgspec
 from pipelines import storage
 from pipelines.benchmark_sets.benchmarks import find_split, parse_name, role_of_split
 from pipelines.benchmark_sets.hub import HubSplit, hub_files
-from pipelines.benchmark_sets.registry import find_entry, loose_name
+from pipelines.benchmark_sets.registry import find_entry
 from pipelines.engine.config import check_known, read_tables
 from pipelines.engine.manifest import has_manifest
 from pipelines.errors import UsageError
 from pipelines.evaluation.records import SUFFIXES
+from pipelines.format import loose_name, suggest_nearest
 from pipelines.records import inputs
 from pipelines.storage.resources import data_names, data_path
 
@@ -186,8 +186,7 @@ def find_task(name: str) -> TaskDefinition:
     by_name |= {loose_name(task.name): task for task in tasks}
     if loose_name(name) in by_name:
         return by_name[loose_name(name)]
-    near = difflib.get_close_matches(loose_name(name), by_name, n=1, cutoff=0.5)
-    hint = f"did you mean {by_name[near[0]].name}?" if near else "`webtext evaluate --list-tasks` lists them"
+    hint = suggest_nearest(name, [*by_name, *(task.name for task in tasks)], "`webtext evaluate --list-tasks` lists them")
     raise UsageError(f"no task {name!r}; {hint}")
 
 

@@ -16,6 +16,7 @@ from pipelines.engine.run import TaskResult
 from pipelines.records import inputs, shards
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import DROPPED_SCHEMA
+from pipelines.records.text_columns import is_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,9 +98,9 @@ def group_names(batch: pa.RecordBatch, field: str) -> list[str | None]:
     names: list[str | None] = [None] * batch.num_rows
     if field in batch.schema.names:
         names = [None if value is None else str(value) for value in batch.column(field).to_pylist()]
-    if "metadata" not in batch.schema.names or not _is_text(batch.schema.field("metadata").type):
+    if "metadata" not in batch.schema.names or not is_text(batch.schema.field("metadata").type):
         return names
-    metadata = batch.column("metadata")
+    metadata = batch.column("metadata").cast(pa.string())
     # Parse only rows that contain the quoted name, as `read_documents` writes it: most inputs do not have the field.
     rows = np.flatnonzero(pc.fill_null(pc.match_substring(metadata, json.dumps(field, ensure_ascii=False)), False))
     for row, value in zip(rows.tolist(), metadata.take(pa.array(rows)).to_pylist(), strict=True):
@@ -107,10 +108,6 @@ def group_names(batch: pa.RecordBatch, field: str) -> list[str | None]:
             name = json_fields(value).get(field)
             names[row] = None if name is None else str(name)
     return names
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def json_fields(metadata: Any) -> dict[str, Any]:

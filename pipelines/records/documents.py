@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -350,14 +351,10 @@ def union_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
     That is text if there is no other.
     """
-    distinct: list[pa.Schema] = []
-    for schema in schemas:
-        if not any(schema.equals(other) for other in distinct):
-            distinct.append(schema)
-    if len(distinct) == 1:
-        return distinct[0]
+    if all(schema.equals(schemas[0]) for schema in schemas):
+        return schemas[0]
     types: dict[str, pa.DataType] = {}
-    for field in (field for schema in distinct for field in schema):
+    for field in itertools.chain.from_iterable(schemas):
         types[field.name] = _common_type(types.get(field.name, field.type), field.type)
     return pa.schema([pa.field(name, kind, nullable=name not in ("id", "text")) for name, kind in types.items()])
 

@@ -103,7 +103,7 @@ def read_records(
     max_bytes = max_bytes or bounded.MAX_LINE_BYTES
     with open_decompressed(path, report_bytes=report_bytes) as stream:
         if form in ("csv", "tsv"):
-            yield from _csv_records(path, _csv_rows(path, stream, form == "tsv", max_bytes), columns, default_header)
+            yield from _csv_records(path, stream, form == "tsv", max_bytes, columns, default_header)
             return
         parts = numbered_lines(stream, max_bytes, keep_blank=keep_blank)
         if form == "json":  # many such files are JSONL
@@ -230,38 +230,12 @@ def _split_array(path: str, stream: BinaryIO, max_bytes: int) -> Iterator[tuple[
 
 
 def _csv_records(
-    path: str,
-    rows: Iterator[tuple[int, list[str] | BadRecord, bytes]],
-    columns: Sequence[str],
-    default_header: Sequence[str],
+    path: str, stream: BinaryIO, is_tsv: bool, max_bytes: int, columns: Sequence[str], default_header: Sequence[str]
 ) -> Iterator[Record]:
-    header: list[str] | None = None
-    for number, cells, content in rows:
-        if isinstance(cells, BadRecord):
-            if header is None:
-                raise InputError(f"{path}: its first row cannot be read as CSV ({cells.detail})")
-            yield number, cells, content
-            continue
-        if header is None:
-            names = [replace_surrogates(cell.strip()) for cell in cells]
-            header = [name.lower() if name.lower() in default_header else name for name in names]
-            if len(header) != len(default_header) or not set(default_header).isdisjoint(header):
-                shards.require_columns(path, header, columns)
-                continue
-            header = list(default_header)
-        fields = dict(zip(header, cells, strict=False))
-        if len(cells) == len(header):
-            yield number, fields, content
-        elif cells:
-            yield number, BadRecord("bad_csv", f"{len(cells)} cells, the header has {len(header)}", fields), content
-
-
-def _csv_rows(
-    path: str, stream: BinaryIO, is_tsv: bool, max_bytes: int
-) -> Iterator[tuple[int, list[str] | BadRecord, bytes]]:
     """Yield the rows of CSV, or of TSV, which has no quotes; surrogates stand for bytes that are not UTF-8.
 
-    Raises InputError if the quote of a row of several lines is not closed before the limit or the end of the file.
+    Raises InputError if the first row cannot be read, or if the quote of a row of several lines is not closed before
+    the limit or the end of the file.
     """
     csv.field_size_limit(1 << 31)  # of this process; rows are limited here
     lines: list[bytes] = []
@@ -278,22 +252,37 @@ def _csv_rows(
     feed = map(decode, numbered_lines(stream, max_bytes, keep_blank=True))
     # Strict, so that an unclosed quote is an error.
     rows = map(_split_tsv, feed) if is_tsv else csv.reader(feed, strict=True)
+    header: list[str] = []
     number = 1
     while True:
+        number += len(lines)
         lines.clear()
         size = 0
         try:
-            cells: list[str] | BadRecord | None = next(rows, None)
+            cells = next(rows, None)
         except csv.Error as error:
             is_long = size >= max_bytes
-            if len(lines) > 1 and (is_long or str(error) == "unexpected end of data"):
+            is_unclosed = len(lines) > 1 and (is_long or str(error) == "unexpected end of data")
+            if is_unclosed or not header:
                 problem = f"the row that begins in line {number} cannot be read as CSV ({error})"
                 raise InputError(f"{path}: {problem}; close its quotes, or allow longer records") from error
-            cells = BadRecord("too_large" if is_long else "bad_csv", str(error))
+            yield number, BadRecord("too_large" if is_long else "bad_csv", str(error)), b"".join(lines)
+            continue
         if cells is None:
             return
-        yield number, cells, b"".join(lines)
-        number += len(lines)
+        if not header:
+            names = [replace_surrogates(cell.strip()) for cell in cells]
+            header = [name.lower() if name.lower() in default_header else name for name in names]
+            if len(header) != len(default_header) or not set(default_header).isdisjoint(header):
+                shards.require_columns(path, header, columns)
+                continue
+            header = list(default_header)
+        fields = dict(zip(header, cells, strict=False))
+        if len(cells) == len(header):
+            yield number, fields, b"".join(lines)
+        elif cells:
+            problem = f"{len(cells)} cells, the header has {len(header)}"
+            yield number, BadRecord("bad_csv", problem, fields), b"".join(lines)
 
 
 def _split_tsv(line: str) -> list[str]:

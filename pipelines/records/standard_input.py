@@ -6,6 +6,8 @@ import re
 import sys
 from typing import BinaryIO
 
+import zstandard
+
 from pipelines import storage
 from pipelines.errors import InputError
 from pipelines.storage.bounded import BYTE_ORDER_MARK
@@ -16,10 +18,11 @@ _READ_BYTES = 1 << 20
 _JSON_ARRAY = re.compile(rb"\[\s*[{\]]")
 
 
-def spool_standard_input(folder: str, stream: BinaryIO | None = None) -> str:
-    """Copy standard input into a folder and return the path: `stdin.jsonl`, `stdin.json` or `stdin.txt` by its start.
+def spool_standard_input(folder: str, name: str | None = None, stream: BinaryIO | None = None) -> str:
+    """Copy standard input into a folder and return the path; a file whose name ends in `.zst` is compressed.
 
-    Raises InputError if it is empty or compressed.
+    The name is by default `stdin.jsonl`, `stdin.json` or `stdin.txt`, by what standard input begins with. Raises
+    InputError if it is empty or compressed.
     """
     stream = stream or sys.stdin.buffer
     block = stream.read(_READ_BYTES)
@@ -30,9 +33,11 @@ def spool_standard_input(folder: str, stream: BinaryIO | None = None) -> str:
     if not start:
         raise InputError("standard input: is empty")
     suffix = "jsonl" if start.startswith(b"{") else "json" if _JSON_ARRAY.match(start) else "txt"
-    path = storage.join(folder, f"stdin.{suffix}")
+    path = storage.join(folder, name or f"stdin.{suffix}")
+    compressor = zstandard.ZstdCompressor(level=1).compressobj() if path.endswith(".zst") else None
     with storage.atomic_write(path, durable=False) as output:
         while block:
-            output.write(block)
+            output.write(compressor.compress(block) if compressor else block)
             block = stream.read(_READ_BYTES)
+        output.write(compressor.flush() if compressor else b"")
     return path

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
-
-import pyarrow as pa
+from typing import NamedTuple
 
 from pipelines import storage
 from pipelines.algorithms.web.text_repair import replace_surrogates
 from pipelines.errors import DamagedFileError, InputError
 from pipelines.records.documents import pop_field
-from pipelines.records.reader import BadRecord, Record, file_format, parse_json, read_records, table_schema
+from pipelines.records.reader import BadRecord, Record, file_format, parse_json, read_records
 from pipelines.records.shards import ColumnError, MissingColumnError
-from pipelines.records.text_columns import is_text
 from pipelines.storage.compression import strip_compression
 
 DEFAULT_COLUMN = "url"
@@ -67,7 +64,7 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
     form = file_format(path) if is_table else "text"
     records = _list_records(path, form, [column] if is_table else [], report_bytes)
     if is_table:
-        yield from (_url_of_row(number, value, content, column) for number, value, content in records)
+        yield from (_url_of_row(path, column, record) for record in records)
     else:
         is_plain = strip_compression(path).endswith(PLAIN_SUFFIX)
         yield from _urls_of_lines(path, None if is_plain else column, records)
@@ -77,8 +74,6 @@ def _list_records(path: str, form: str, columns: list[str], report_bytes: bool) 
     """Yield the records of a list; raise UrlListError where it cannot be read on."""
     is_empty = True
     try:
-        if form == "parquet":
-            _check_column_type(path, columns[0])
         for record in read_records(path, form, columns=columns, max_bytes=_MAX_LINE_BYTES, report_bytes=report_bytes):
             is_empty = is_empty and record[2].lstrip().startswith(b"#")
             yield record
@@ -91,28 +86,25 @@ def _list_records(path: str, form: str, columns: list[str], report_bytes: bool) 
         raise UrlListError(path, "contains no lines at all; is the download complete?")
 
 
-def _check_column_type(path: str, column: str) -> None:
-    schema = table_schema(path)
-    if column in schema.names:
-        kind = schema.field(column).type
-        if not (is_text(kind) or pa.types.is_null(kind)):
-            raise ColumnError(f"{path}: column {column!r} is {kind}, not text")
-
-
-def _url_of_row(number: int, value: Any, content: bytes, column: str) -> str | BadRow | None:
+def _url_of_row(path: str, column: str, record: Record) -> str | BadRow | None:
     """Return the URL of a row of a table, of which other cells may be missing or not be UTF-8."""
+    number, value, content = record
     if isinstance(value, BadRecord):
         if value.fields is None:
             return _long_url(number, content) if value.reason == "too_large" else BadRow(number, value.reason, content)
         value = value.fields
     if column not in value:
         return BadRow(number, "short_row", content)
-    url: str = (value[column] or "").strip() if content else value[column]
-    if url and len(url) > _MAX_URL_BYTES:
-        return _long_url(number, content or url.encode())
-    if content and ("\n" in url or "\r" in url):
-        return BadRow(number, "several_lines", content)
-    return BadRow(number, "not_utf8", content) if url and replace_surrogates(url) != url else url or None
+    url = value[column]
+    if not isinstance(url, str | None):
+        raise ColumnError(f"{path}: column {column!r} is not text (row {number} has {str(url)[:60]!r})")
+    if content and url is not None:  # of CSV
+        url = url.strip()
+        if "\n" in url or "\r" in url:
+            return BadRow(number, "several_lines", content)
+        if replace_surrogates(url) != url:
+            return BadRow(number, "not_utf8", content)
+    return _long_url(number, content or url.encode()) if url and len(url) > _MAX_URL_BYTES else url or None
 
 
 def _urls_of_lines(path: str, field: str | None, records: Iterator[Record]) -> Iterator[str | BadRow | None]:

@@ -12,14 +12,15 @@ import numpy.typing as npt
 
 from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts
 from pipelines.benchmark_sets.benchmarks import Benchmark
-from pipelines.benchmark_sets.registry import loose_name
 from pipelines.errors import InputError, UsageError
+from pipelines.format import loose_name
 from pipelines.records.reader import file_format, read_records, require_records
 from pipelines.storage.compression import strip_compression
 
 Metrics = dict[str, npt.NDArray[np.float64]]
 
 _NUMBER = "example"
+_MISSING = ("", "na", "n/a", "nan", "null", "none")
 _SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet", ".arrow", ".csv", ".tsv")
 # The mean of a negative log-likelihood, in natural logarithms, is the logarithm of a perplexity.
 _LOG_LIKELIHOODS = ("nll", "loss")
@@ -157,37 +158,38 @@ def _read_columns(path: str) -> Metrics:
         raise InputError(f"{path}: unknown file type; scores are {', '.join(_SUFFIXES)} (text also compressed)")
     is_csv = file_format(path) in ("csv", "tsv")
     columns: dict[str, array[float]] = {}
-    not_numbers: dict[str, int] = {}
-    names: dict[str, None] = {}
+    numbers: set[str] = set()
+    texts: dict[str, int] = {}
     records = 0
-    for number, record in require_records(path, read_records(path)):
+    for place, record in require_records(path, read_records(path)):
         if not isinstance(record, dict):
-            raise InputError(f'{path}:{number}: is not a JSON object such as {{"accuracy": 1}}')
+            raise InputError(f'{path}:{place}: is not a JSON object such as {{"accuracy": 1}}')
         for name, value in record.items():
-            names.setdefault(name)
             score = _parse_cell(value) if is_csv else value
             if isinstance(score, int | float):
-                scores = columns.setdefault(name, array("d"))
-                scores.extend([math.nan] * (records - len(scores)))
-                scores.append(_as_float(score))
+                numbers.add(name)
             elif score is not None:
-                not_numbers.setdefault(name, number)
+                texts.setdefault(name, place)
+            scores = columns.setdefault(name, array("d"))
+            scores.extend([math.nan] * (records - len(scores)))
+            scores.append(_as_float(score) if isinstance(score, int | float) else math.nan)
         records += 1
-    for name, scores in list(columns.items()):
-        if name in not_numbers and is_csv:  # a column of texts, of which some are numbers
-            del columns[name]
-        elif name in not_numbers:
-            raise InputError(f"{path}:{not_numbers[name]}: {name!r} is not a number, but it is in other records")
-        scores.extend([math.nan] * (records - len(scores)))
-    return {name: np.array(columns[name], np.float64) for name in names if name in columns}
+    # In CSV, numbers among texts are texts.
+    mixed = [] if is_csv else sorted(numbers & texts.keys(), key=texts.__getitem__)
+    if mixed:
+        raise InputError(f"{path}:{texts[mixed[0]]}: {mixed[0]!r} is not a number, but it is in other records")
+    metrics = {name: scores for name, scores in columns.items() if name in numbers and name not in texts}
+    return {name: np.array([*scores, *[math.nan] * (records - len(scores))]) for name, scores in metrics.items()}
 
 
 def _parse_cell(cell: str) -> float | str | None:
-    """Return the number or truth value of a cell of CSV, None for an empty one, or the text that it is."""
+    """Return the number or truth value of a cell of CSV, None for a missing one, or the text that it is."""
+    if cell.lower() in _MISSING:
+        return None
     if cell.lower() in ("true", "false"):
         return float(cell.lower() == "true")
     try:
-        return float(cell) if cell else None
+        return float(cell)
     except ValueError:
         return cell
 

@@ -11,11 +11,9 @@ import dataclasses
 import hashlib
 import itertools
 import operator
-import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import BinaryIO
 
 import pyarrow as pa
 import zstandard
@@ -30,6 +28,7 @@ from pipelines.errors import DamagedFileError, InputError, UsageError
 from pipelines.records import shards
 from pipelines.records.buckets import write_buckets
 from pipelines.records.shards import ColumnError
+from pipelines.records.standard_input import STANDARD_INPUT, spool_standard_input
 from pipelines.records.url_lists import (
     DEFAULT_COLUMN,
     JSON_SUFFIXES,
@@ -44,7 +43,7 @@ from pipelines.stages.scrape.decision import FilterResult, SubmissionFilter
 from pipelines.stages.scrape.merge import SUBMISSION_SCHEMA, batch_buckets, submission_batch
 from pipelines.stages.scrape.reports import FileStats, month_span
 from pipelines.stages.scrape.submission import REJECT_SCHEMA, Rejects, Submission, read_submissions
-from pipelines.storage.compression import COMPRESSION_MAGIC, SUFFIXES, open_decompressed, strip_compression
+from pipelines.storage.compression import SUFFIXES, open_decompressed, strip_compression
 
 _SPOOL_FILE = "stdin.ndjson.zst"
 _CHUNK_BYTES = 1 << 20
@@ -118,14 +117,13 @@ def open_sources(config: ScrapeConfig, dumps: Sequence[str], output: str) -> Ite
         )
     with contextlib.ExitStack() as stack:
         paths = list(dumps)
-        if "-" in paths:
+        if STANDARD_INPUT in paths:
             folder = output.rstrip("/") + "-stdin"
-            spool = storage.join(folder, _SPOOL_FILE)
             stack.enter_context(folder_lock(folder))
             storage.remove_temporaries(folder)
             stack.callback(storage.remove, folder)
-            _spool(sys.stdin.buffer, spool)
-            paths = [spool if path == "-" else path for path in paths]
+            spool = spool_standard_input(folder, _SPOOL_FILE)
+            paths = [spool if path == STANDARD_INPUT else path for path in paths]
         files = find_files(paths, config.source)
         column = config.url_column
         if column != DEFAULT_COLUMN and all(strip_compression(file.path).endswith(PLAIN_SUFFIX) for file in files):
@@ -134,22 +132,6 @@ def open_sources(config: ScrapeConfig, dumps: Sequence[str], output: str) -> Ite
                 "CSV, TSV, Parquet or JSON lines a name with that suffix"
             )
         yield files
-
-
-def _spool(stream: BinaryIO, path: str) -> None:
-    """Write a stream to a compressed file; raise InputError if it is empty or already compressed."""
-    chunk = stream.read(_CHUNK_BYTES)
-    if not chunk:
-        raise InputError("standard input is empty; pipe submissions into it, one JSON object per line")
-    for magic, (name, _) in COMPRESSION_MAGIC.items():
-        if chunk.startswith(magic):
-            raise InputError(f"standard input is compressed with {name}; decompress it first, or pass the file instead")
-    compressor = zstandard.ZstdCompressor(level=1).compressobj()
-    with storage.atomic_write(path) as writer:
-        while chunk:
-            writer.write(compressor.compress(chunk))
-            chunk = stream.read(_CHUNK_BYTES)
-        writer.write(compressor.flush())
 
 
 def find_files(paths: Sequence[str], source: str) -> list[SourceFile]:

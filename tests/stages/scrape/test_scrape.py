@@ -333,7 +333,7 @@ def test_standard_input_is_a_dump_with_a_fingerprint(tmp_path: Path, monkeypatch
 
 def test_standard_input_that_is_empty_or_compressed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _pipe(monkeypatch, b"")
-    with pytest.raises(InputError, match="standard input is empty"):
+    with pytest.raises(InputError, match="standard input: is empty"):
         _scrape(["-"], tmp_path / "out")
     for pack, kind in (
         (zstandard.compress, "zstd"),
@@ -342,7 +342,7 @@ def test_standard_input_that_is_empty_or_compressed_is_refused(tmp_path: Path, m
         (gzip.compress, "gzip"),
     ):
         _pipe(monkeypatch, pack(_ndjson([_record("a")])))
-        with pytest.raises(InputError, match=f"standard input is compressed with {kind}"):
+        with pytest.raises(InputError, match=f"standard input: contains {kind} data"):
             _scrape(["-"], tmp_path / "out")
     with folder_lock(str(tmp_path / "out-stdin")), pytest.raises(LockedError):
         _scrape(["-"], tmp_path / "out")

@@ -62,7 +62,7 @@ def test_standard_input_of_a_real_pipe(tmp_path: Path) -> None:
     run = subprocess.run(command, input=b"", capture_output=True, check=False)
     assert (run.returncode, run.stderr) == (
         1,
-        b"error: standard input is empty; pipe submissions into it, one JSON object per line\n",
+        b"error: standard input: is empty\n",
     )
 
 
