@@ -14,8 +14,6 @@ from typing import Any
 
 import click
 
-from pipelines.format import suggest_nearest
-
 # Command -> short help, repeated from the command so that `webtext --help` imports no command; a test compares them.
 COMMANDS = {
     "scrape": "Collect the links that Reddit users gave at least 3 karma.",
@@ -73,6 +71,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve the command of the first argument; suggest the nearest one for a typo."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from pipelines.format import suggest_nearest
+
             hint = suggest_nearest(args[0], COMMANDS, "see `webtext --help`")
             raise click.UsageError(f"no command {args[0]!r}; {hint}")
         if args and args[0] != "generate":  # whose prompt may be empty

@@ -18,10 +18,10 @@ from pipelines.algorithms.web.text_repair import replace_surrogates
 from pipelines.errors import InputError
 from pipelines.records import shards
 from pipelines.records.drops import Drops
-from pipelines.records.reader import BadRecord, file_format, parse_json, read_records
+from pipelines.records.reader import BadRecord, file_format, parse_json, parse_line, read_records
 from pipelines.records.schemas import DOCUMENT_SCHEMA
 from pipelines.records.text_columns import drop_invalid_text, is_text
-from pipelines.storage.bounded import MAX_LINE_BYTES, max_text_bytes, read_at_most
+from pipelines.storage.bounded import BYTE_ORDER_MARK, MAX_LINE_BYTES, max_text_bytes, read_at_most
 from pipelines.storage.compression import open_decompressed, strip_compression
 
 _BATCH_ROWS = 1024
@@ -210,15 +210,11 @@ def _text_file_row(path: str, name: str, drops: Drops, options: ReadOptions) -> 
 
 
 def _text_row(data: bytes | bytearray, id: str, drops: Drops) -> Row | None:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        drops.add("not_utf8", id, detail=str(error))
-        return None
-    if not text:
-        drops.add("empty_text", id)
-        return None
-    return {"id": id, "text": text}
+    text = parse_line(data.removeprefix(BYTE_ORDER_MARK))
+    if isinstance(text, str) and text:
+        return {"id": id, "text": text}
+    drops.add("empty_text", id) if isinstance(text, str) else drops.add(text.reason, id, detail=text.detail)
+    return None
 
 
 def _wet_rows(path: str, name: str, drops: Drops, options: ReadOptions) -> Iterator[tuple[Row, int]]:

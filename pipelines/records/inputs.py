@@ -262,7 +262,7 @@ def size_on_disk(files: Sequence[InputFile]) -> int:
 
 
 def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) -> str:
-    """Return a hash of foreign files: their `names` (None: without folders) and contents, in order.
+    """Return a hash of files: their `names` (None: without folders) and contents, in order.
 
     The order matters because shards are numbered by it.
     """
@@ -340,16 +340,16 @@ def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | Non
     for is_table, files in itertools.groupby(shard.files, lambda file: file_format(file.path) in TABLES):
         if not is_table:
             batches = record_batches(((file.path, file.name) for file in files), drops, shard.options)
-            yield from _foreign_documents(batches, shard, drops)
+            yield from _unified(batches, shard, drops)
             continue
         for file in files:
             file.verify()
             batches = _read_table(file, shard.options, drops, batch_bytes)
             # The documents in a folder of a stage were checked when they came in.
-            yield from batches if file.stage is not None else _foreign_documents(batches, shard, drops, file.path)
+            yield from batches if file.stage is not None else _unified(batches, shard, drops, file.path)
 
 
-def _foreign_documents(
+def _unified(
     batches: Iterator[pa.RecordBatch], shard: DocumentShard, drops: Drops, path: str = ""
 ) -> Iterator[pa.RecordBatch]:
     """Yield documents in the schema of all files of the input."""

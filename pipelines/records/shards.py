@@ -314,17 +314,21 @@ def require_distinct(path: str, columns: Sequence[str]) -> None:
 def check_values(path: str, batch: pa.RecordBatch, first_row: int, except_column: str | None = None) -> None:
     """Raise InputError, with the row (from 0) and column, for a text that is not UTF-8, which Parquet can contain."""
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        if field.name == except_column or _is_valid(column):
-            continue
-        row = next(row for row in range(len(column)) if not _is_valid(column.slice(row, 1)))
-        raise InputError(
-            f"{path}: row {first_row + row} has a value in column {field.name!r} that is not UTF-8; repair or remove it"
-        )
+        if field.name != except_column and (rows := invalid_rows(column)):
+            raise InputError(
+                f"{path}: row {first_row + rows[0]} has a value in column {field.name!r} that is not UTF-8; repair or "
+                "remove it"
+            )
 
 
-def _is_valid(column: pa.Array) -> bool:
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
+def invalid_rows(column: pa.Array) -> list[int]:
+    """Return the rows of a column that have a text which is not UTF-8."""
+
+    def is_valid(values: pa.Array) -> bool:
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid:
+            return False
+        return True
+
+    return [] if is_valid(column) else [row for row in range(len(column)) if not is_valid(column.slice(row, 1))]

@@ -1,4 +1,4 @@
-"""Columns of text: validation of texts in foreign Parquet files, and access to their bytes as arrays."""
+"""Columns of text: validation of texts in Parquet files, and access to their bytes as arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines.records import shards
 from pipelines.records.drops import Drops
+from pipelines.records.reader import BadRecord, parse_line
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -54,21 +56,11 @@ def drop_invalid_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
         for id in batch.filter(texts.is_null()).column("id").to_pylist():
             drops.add("missing_text", id)
         batch = batch.filter(texts.is_valid())
-    raw = batch.column("text").cast(pa.binary())
-    try:
-        raw.cast(pa.string())
+    rows = shards.invalid_rows(batch.column("text"))
+    if not rows:
         return batch
-    except pa.ArrowInvalid:
-        problems = [_problem(text) for text in raw.to_pylist()]
-    for id, problem in zip(batch.column("id").to_pylist(), problems, strict=True):
-        if problem is not None:
-            drops.add("not_utf8", id, detail=problem)
-    return batch.filter(pa.array([problem is None for problem in problems], pa.bool_()))
-
-
-def _problem(text: bytes) -> str | None:
-    try:
-        text.decode()
-    except UnicodeDecodeError as error:
-        return str(error)
-    return None
+    bad = batch.take(pa.array(rows))
+    for id, text in zip(bad.column("id").to_pylist(), bad.column("text").cast(pa.binary()), strict=True):
+        if isinstance(problem := parse_line(text.as_py()), BadRecord):
+            drops.add(problem.reason, id, detail=problem.detail)
+    return batch.filter(pa.array(np.isin(np.arange(batch.num_rows), rows, invert=True)))
