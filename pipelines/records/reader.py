@@ -50,6 +50,7 @@ _STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _PROBLEMS = {
     "bad_json": "is not valid JSON",
     "bad_csv": "cannot be read as CSV",
+    "bad_value": "has a value that cannot be read",
     "not_utf8": "is not UTF-8",
     "too_large": "is too long",
 }
@@ -328,12 +329,12 @@ def table_batches(
 
 
 def table_records(batches: Iterable[pa.RecordBatch], first: int = 1) -> Iterator[Record]:
-    """Yield the rows of a table; one with a text that is not UTF-8, which Parquet can contain, is a BadRecord."""
+    """Yield the rows of a table; one with a text that is not UTF-8, or a time beyond all years, is a BadRecord."""
     number = first - 1
     for batch in batches:
         try:
             rows = batch.to_pylist()
-        except UnicodeDecodeError:
+        except (ValueError, OverflowError):
             rows = [_row(batch.slice(row, 1)) for row in range(batch.num_rows)]
         for number, row in enumerate(rows, number + 1):  # noqa: B020
             yield (number, *row) if isinstance(row, tuple) else (number, row, b"")
@@ -344,6 +345,8 @@ def _row(batch: pa.RecordBatch) -> tuple[Any, bytes]:
         return batch.to_pylist()[0], b""
     except UnicodeDecodeError as error:
         return BadRecord("not_utf8", str(error)), error.object
+    except (ValueError, OverflowError) as error:
+        return BadRecord("bad_value", str(error)), b""
 
 
 @contextlib.contextmanager
