@@ -238,21 +238,14 @@ def column_chunks(
     ]
 
 
-def estimate_text_bytes(
-    stream: BinaryIO, path: str, metadata: pq.FileMetaData, name: str, *, max_groups: int | None = None
-) -> int:
-    """Estimate the bytes of text in a column from its uncompressed size in the footer.
-
-    With `max_groups`, only about so many row groups are asked, which takes up to 10 ms each.
-    """
-    numbers = range(metadata.num_row_groups)[:: max(1, metadata.num_row_groups // (max_groups or 1 << 31))]
-    sizes = (
+def estimate_text_bytes(stream: BinaryIO, path: str, metadata: pq.FileMetaData, name: str) -> int:
+    """Estimate the bytes of text in a column from its uncompressed size in the footer."""
+    return sum(
         max(0, chunk.total_uncompressed_size - _LENGTH_BYTES * chunk.num_values)
-        for number in numbers
+        for number in range(metadata.num_row_groups)
         for chunk in column_chunks(stream, path, metadata, number, [name])
         if chunk.path_in_schema == name
     )
-    return int(sum(sizes)) * int(metadata.num_row_groups) // max(1, len(numbers))
 
 
 def split_by_bytes(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -280,10 +273,10 @@ def open_stream(path: str) -> BinaryIO:
     return storage.open_read(path, start=-1)
 
 
-def open_parquet(stream: Any, path: str, *, for_probes: bool = False) -> pq.ParquetFile:
-    """Open a stream as Parquet; raise InputError if it is not. `for_probes`: to read few rows of row groups."""
+def open_parquet(stream: Any, path: str) -> pq.ParquetFile:
+    """Open a stream as Parquet; raise InputError if it is not."""
     with damage_reported(path, "is not a Parquet file"):
-        return pq.ParquetFile(stream, **_PROBING if for_probes else {})
+        return pq.ParquetFile(stream)
 
 
 @contextlib.contextmanager
