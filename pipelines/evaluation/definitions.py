@@ -186,7 +186,8 @@ def find_task(name: str) -> TaskDefinition:
     by_name |= {loose_name(task.name): task for task in tasks}
     if loose_name(name) in by_name:
         return by_name[loose_name(name)]
-    hint = suggest_nearest(name, [*by_name, *(task.name for task in tasks)], "`webtext evaluate --list-tasks` lists them")
+    names = [*by_name, *(task.name for task in tasks)]
+    hint = suggest_nearest(name, names, "`webtext evaluate --list-tasks` lists them")
     raise UsageError(f"no task {name!r}; {hint}")
 
 
