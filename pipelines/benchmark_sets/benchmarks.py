@@ -168,7 +168,6 @@ def read_example_batches(
     benchmark: Benchmark,
     example: str,
     *,
-    batch_examples: int = _BATCH_EXAMPLES,
     batch_bytes: int = _BATCH_BYTES,
     max_bytes: int = MAX_EXAMPLE_BYTES,
 ) -> Iterator[ExampleBatch]:
@@ -178,7 +177,7 @@ def read_example_batches(
     """
     first = 0
     for where, examples in benchmark_parts(benchmark, example, max_bytes):
-        for batch in _batches(examples, batch_examples, batch_bytes):
+        for batch in _batches(examples, batch_bytes):
             for _, text in batch:
                 if len(text) > max_bytes // 4:
                     check_size(where, len(text.encode()), max_bytes)
@@ -187,11 +186,11 @@ def read_example_batches(
             first += len(batch)
 
 
-def _batches(examples: Iterator[list[Example]], batch_examples: int, batch_bytes: int) -> Iterator[list[Example]]:
+def _batches(examples: Iterator[list[Example]], batch_bytes: int) -> Iterator[list[Example]]:
     batch: list[Example] = []
     size = 0
     for example in itertools.chain.from_iterable(examples):
-        if batch and (len(batch) == batch_examples or size + len(example[1]) > batch_bytes):
+        if batch and (len(batch) == _BATCH_EXAMPLES or size + len(example[1]) > batch_bytes):
             yield batch
             batch, size = [], 0
         batch.append(example)

@@ -262,10 +262,10 @@ def open_stream(path: str) -> BinaryIO:
     return storage.open_read(path, start=-1)
 
 
-def open_parquet(stream: Any, path: str, *, for_probes: bool = False) -> pq.ParquetFile:
-    """Open a stream as Parquet; raise InputError if it is not. `for_probes`: to read few rows of row groups."""
+def open_parquet(stream: Any, path: str) -> pq.ParquetFile:
+    """Open a stream as Parquet; raise InputError if it is not."""
     with damage_reported(path, "is not a Parquet file"):
-        return pq.ParquetFile(stream, **_PROBING if for_probes else {})
+        return pq.ParquetFile(stream)
 
 
 @contextlib.contextmanager

@@ -46,7 +46,6 @@ from pipelines.stages.scrape.submission import REJECT_SCHEMA, Rejects, Submissio
 from pipelines.storage.compression import SUFFIXES, open_decompressed, strip_compression
 
 _SPOOL_FILE = "stdin.ndjson.zst"
-_CHUNK_BYTES = 1 << 20
 # A task's name is part of a file's name, which may have 255 bytes.
 _SHOWN_CHARACTERS = 40
 # Waiting rows fragment the memory of decoded lines: with 4,096 of them, reading takes 1.1 to 1.2 times as long.
