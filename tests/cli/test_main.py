@@ -20,7 +20,7 @@ import click
 import pytest
 
 from pipelines.engine import executor
-from pipelines.engine.config import make_config
+from pipelines.engine.config import make_config, spec_of
 from pipelines.errors import TaskError
 from pipelines.pipeline import PIPELINE, StageSpec
 from pipelines.template import config_template
@@ -164,8 +164,17 @@ def test_init_writes_a_file_that_build_accepts_and_never_overwrites_it(
     assert main(["init", "my-corpus"]) == 0
     assert "wrote my-corpus/webtext.toml" in capsys.readouterr().out
     text = (tmp_path / "my-corpus" / "webtext.toml").read_text()
-    # With every option uncommented the file still holds only known keys and valid defaults.
-    live = re.sub(r"^# (?=\w+ = )", "", text, flags=re.MULTILINE)
+    # With every option uncommented, apart from those that need another one, the file still holds only known keys and
+    # valid defaults.
+    conditional = {
+        field.name
+        for stage in PIPELINE
+        for field in dataclasses.fields(stage.config_type())
+        if spec_of(field).only_with
+    }
+    live = re.sub(
+        r"^# (?=(\w+) = )", lambda match: match[0] if match[1] in conditional else "", text, flags=re.MULTILINE
+    )
     assert live.count("\n# ") < text.count("\n# ")
     (tmp_path / "my-corpus" / "webtext.toml").write_text(live)
     assert main(["build", "--corpus", "my-corpus", "--to", "scrape"]) == 1
@@ -204,8 +213,16 @@ def test_every_option_of_a_new_toml_is_valid_once_it_is_uncommented(stage: Stage
     config_type = stage.config_type()
     fields = {field.name: field.default for field in dataclasses.fields(config_type)}
     assert list(values) == [*stage.path_keys, *fields]
+    specs = {field.name: spec_of(field) for field in dataclasses.fields(config_type)}
     for name, default in fields.items():
-        config = make_config(config_type, {name: values[name]}, {}, "webtext.toml")
+        chosen = {name: values[name]}
+        condition = specs[name].only_with
+        while condition:
+            other, _, choices = condition.partition("=")
+            choice = choices.partition("|")[0] or values[other] or specs[other].choices[0]
+            chosen[other] = [choice] if isinstance(fields[other], tuple) else choice
+            condition = specs[other].only_with
+        config = make_config(config_type, chosen, {}, "webtext.toml")
         assert getattr(config, name) is not None
         assert default is None or getattr(config, name) == default
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.algorithms.ngrams import hashing
 from pipelines.engine.manifest import (
     FileEntry,
     Identity,
@@ -26,7 +27,7 @@ from pipelines.errors import DamagedShardError, InputError, WebtextError
 from pipelines.records import inputs
 from pipelines.records.drops import Drops
 from pipelines.records.inputs import StageFolder
-from pipelines.records.ngram_filter import open_filter_folder
+from pipelines.records.ngram_filter import Header, WordRules, open_filter_folder, write_header
 from pipelines.records.shards import read_rows, write_file
 from pipelines.tokenizers.token_description import read_token_description
 
@@ -99,15 +100,12 @@ _TOKENS = {
     "tokenizer_sha256": "0" * 64,
     "splits": {"train": [{"name": "train-00000.bin", "tokens": 5, "documents_file": "train-00000-documents.parquet"}]},
 }
-_INDEX = {
-    "format": "pybloom-live",
-    "n": 8,
-    "corpus": "abc",
-    "corpora": ["abc"],
-    "items": 5,
-    "error_rate": 0.1,
-    "letters": "ascii",
-}
+_INDEX = {"format": "blocked", "corpora": ["abc"]}
+_RULES: WordRules = {"apostrophes": "split", "letters": "ascii", "lines": "cross", "unicode": "15.0"}
+_HEADER = Header(
+    n=8, normalisation=_RULES, ngram_hash=hashing.NAME, seed=0, error_rate=0.1, sketch_items=1, blocks=1, k=1, items=0,
+    fill=0.0, error_bound=0.1, documents=1, corpus="abc", bits_sha256="0" * 64,
+)  # fmt: skip
 
 
 def _open_manifest(folder: Path, value: Any) -> None:
@@ -121,7 +119,8 @@ def _open_manifest(folder: Path, value: Any) -> None:
 
 
 def _write_stage(folder: Path, stage: str, files: dict[str, Any]) -> None:
-    entries = tuple(write_file(str(folder), name, json.dumps(value).encode()) for name, value in files.items())
+    contents = {name: v if isinstance(v, bytes) else json.dumps(v).encode() for name, v in files.items()}
+    entries = tuple(write_file(str(folder), name, content) for name, content in contents.items())
     write_manifest(str(folder), Manifest(Identity(stage, 1, {}, {}), (ShardEntry("s", "x", files=entries),)))
 
 
@@ -131,10 +130,8 @@ def _open_tokens(folder: Path, value: Any) -> None:
 
 
 def _open_index(folder: Path, value: Any) -> None:
-    _write_stage(folder, "overlap-index", {"index.json": value, "index.bloom": 0})
-    opened = open_filter_folder(str(folder))
-    assert isinstance(opened.n + len(opened.corpora), int)
-    assert opened.normalization
+    _write_stage(folder, "overlap-index", {"index.json": value, "index.bloom": write_header(_HEADER) + bytes(512)})
+    assert isinstance(len(open_filter_folder(str(folder)).corpora), int)
 
 
 _WRONG = [None, True, -1, 2**70, 1.5, "x", "../x", [], [1], {}, {"x": 1}, [[]], "y" * 100_000]
@@ -184,7 +181,7 @@ def test_wrong_values_in_json_are_an_error_of_one_line(
             assert str(tmp_path) in message
             assert "\n" not in message
             assert len(message) < 2100
-    assert refused > 100
+    assert refused > min(100, len(cases) // 2)
 
 
 @pytest.mark.parametrize(
