@@ -65,7 +65,9 @@ def load_tokenizer(data: bytes, source: str) -> Tokenizer:
     """
     try:
         tokenizer = Tokenizer.from_buffer(data)
-    except Exception as error:  # tokenizers raises nothing narrower
+    except BaseException as error:  # tokenizers raises nothing narrower; its panics are not even an Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise InputError(f"{source}: is not a tokenizer of the tokenizers library ({error})") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()

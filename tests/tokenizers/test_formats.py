@@ -20,6 +20,7 @@ from pipelines.errors import InputError
 from pipelines.tokenizers.formats import (
     end_of_text_id,
     load_document_tokenizer,
+    load_tokenizer,
     read_tokenizer,
     tokenizer_json,
     vocabulary_size,
@@ -319,3 +320,15 @@ def test_any_damage_is_read_or_refused(
         assert name in str(refusal) or "vocab.json" in str(refusal)  # noqa: PT017 - either outcome is right
     else:
         assert all(id < vocabulary_size(tokenizer) for id in tokenizer.encode("the = the\n").ids)
+
+
+def test_a_file_on_which_the_library_panics_is_an_error_that_names_it() -> None:
+    # A prefix that is longer than the tokens of a merge: the library slices beyond their end.
+    model = {
+        "type": "BPE",
+        "vocab": {"a": 0, "b": 1, "ab": 2},
+        "merges": [["a", "b"]],
+        "continuing_subword_prefix": "x" * 9,
+    }
+    with pytest.raises(InputError, match=r"^t\.json: is not a tokenizer"):
+        load_tokenizer(json.dumps({"version": "1.0", "added_tokens": [], "model": model}).encode(), "t.json")
