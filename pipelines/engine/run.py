@@ -101,6 +101,11 @@ class StageRun:
         return not self._resumed and self.earlier is None
 
     @property
+    def may_lose(self) -> bool:
+        """Whether the result may lack what the earlier one contains."""
+        return not self._decision.refusal
+
+    @property
     def workers(self) -> int:
         """How many tasks run at the same time."""
         return self._options.executor.workers
@@ -225,15 +230,6 @@ class StageRun:
         """Discard what was begun, and return the error to raise if the inputs lack what the earlier result contains."""
         self.discard()
         return ChangedRunError(refusal or self._decision.refusal)
-
-    def forget_earlier(self) -> None:
-        """Build the result as a whole, since the inputs lack what the earlier one contains.
-
-        Raises ChangedRunError if that may not be replaced.
-        """
-        if self._decision.refusal:
-            raise self.refuse_addition()
-        self.earlier = None
 
     def declare_outputs(self, names: Sequence[str]) -> None:
         """Record which files will be written into folders of the stage, so that they are its own even after a kill."""

@@ -119,8 +119,10 @@ def rows(folder: Path, noun: str) -> list[dict[str, object]]:
     return [row for path in sorted(folder.glob(f"{noun}-*.parquet")) for row in pq.read_table(path).to_pylist()]
 
 
-def run(pages, output: Path, links: Path | None = None, workers: int = 1, **settings):
-    options = RunOptions(make_executor(workers))
+def run(
+    pages, output: Path, links: Path | None = None, workers: int = 1, follow_inputs: tuple[str, ...] = (), **settings
+):
+    options = RunOptions(make_executor(workers), follow_inputs=follow_inputs)
     inputs = [str(path) for path in pages] if isinstance(pages, list) else str(pages)
     return extract(
         ExtractConfig(**settings), pages=inputs, links=links and str(links), output=str(output), options=options

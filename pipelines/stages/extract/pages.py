@@ -1,6 +1,6 @@
 """The pages of what one task reads: a shard of `webtext fetch`, a WARC from elsewhere, or HTML files.
 
-A page that cannot be read carries the problem instead of its bytes; one that an earlier result knows, its document.
+A page that cannot be read has the problem instead of its bytes; one that is in an earlier result has its text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import dataclasses
 import datetime as dt
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -18,20 +18,21 @@ from warcio.exceptions import ArchiveLoadFailed
 
 from pipelines import storage
 from pipelines.algorithms.web.charset import HTML_TYPES, PLAIN_TYPES, media_type
+from pipelines.algorithms.web.metadata import Metadata
 from pipelines.algorithms.web.urls import id_of_url
-from pipelines.engine.manifest import require_files
+from pipelines.engine.manifest import check_file
 from pipelines.errors import InputError
 from pipelines.records import shards
 from pipelines.records.archives import RECORD_DAMAGE, BoundedArchiveIterator, damaged_archive, read_archive
-from pipelines.records.inputs import InputFile, StageFolder, open_stage
+from pipelines.records.inputs import InputFile, open_stage
 from pipelines.stages.extract.child import MAX_PAGE_BYTES, PageText, RawPage, too_large
 from pipelines.storage.compression import open_decompressed
 
 _PAGE_COLUMNS = ["url", "final_url", "outcome", "fetched_at", "warc_file", "warc_offset"]
 _LINK_COLUMNS = ["url", "domain", "score", "submission_ids", "subreddits", "title", "created_utc"]
-# A document's fields that come from its link. Its title may, too: if the link has changed, the page is extracted again.
 _OF_LINK = ("score", "submission_ids", "subreddits", "created_utc")
-_NO_CONTENT = PageText()
+# The `extractor` of plain text, which is kept as it is.
+PLAIN = "plain"
 _ENCODING_HEADERS = ("Content-Encoding", "Transfer-Encoding")
 # Crawlers archive the robots.txt of a host next to its pages.
 _ROBOTS_URL = re.compile(r"https?://[^/?#]+/robots\.txt([?#].*)?", re.IGNORECASE | re.DOTALL)
@@ -100,70 +101,40 @@ def _read_links_by_url(source: FetchedShard) -> dict[str, Row]:
     return links
 
 
-class EarlierShard:
-    """The documents and drops of a shard; `take` them in the order of the pages."""
-
-    def __init__(
-        self, folder: StageFolder, index: int, columns: Sequence[str] | None = None, *, verify: bool = True
-    ) -> None:
-        self.report_path = storage.join(folder.path, shards.shard_name("report", index, "json"))
-        paths = [folder.file(shards.shard_name(noun, index)) for noun in ("documents", "dropped")]
-        if verify:
-            require_files(folder.path, [file.entry for file in paths if file.entry], "extract")
-        self._rows = [_Ahead(shards.read_rows(paths[0].path, [*columns] if columns else None))]
-        self._rows.append(_Ahead(shards.read_rows(paths[1].path)))
-
-    @property
-    def has_documents(self) -> bool:
-        """Whether documents are left to take."""
-        return self._rows[0].row is not None
-
-    def take(self, url: str) -> Row | None:
-        """Return the document, or the drop, of the next page if it has this URL."""
-        return next((rows.take() for rows in self._rows if rows.row and rows.row["url"] == url), None)
-
-    @property
-    def is_exhausted(self) -> bool:
-        """Whether all have been taken."""
-        return not any(rows.row for rows in self._rows)
+def contain_documents(folder: str, sources: Sequence[Source]) -> bool:
+    """Return whether the pages contain those of all documents of an earlier result, unchanged and in its shards."""
+    files = open_stage(folder, ["extract"]).files("documents-", ".parquet")
+    return len(files) == len(sources) and all(
+        isinstance(source, FetchedShard) and _requests(file.path) <= _requests(source.pages.path)
+        for file, source in zip(files, sources, strict=True)
+    )
 
 
-class _Ahead:
-    """An iterator that shows its next row."""
-
-    def __init__(self, rows: Iterator[Row]) -> None:
-        self._rows = rows
-        self.row = next(rows, None)
-
-    def take(self) -> Row | None:
-        row, self.row = self.row, next(self._rows, None)
-        return row
-
-
-def contain_earlier(folder: str, sources: Sequence[Source]) -> bool:
-    """Return whether the shards of a fetch contain all pages of an earlier result, as they were and in its order."""
-    fetched = [source for source in sources if isinstance(source, FetchedShard)]
-    earlier = open_stage(folder, ["extract"])
-    if not len(sources) == len(fetched) == len(earlier.files("documents-", ".parquet")):
-        return False
-    try:
-        return all(_contains(source, earlier, index) for index, source in enumerate(fetched))
-    except InputError:  # a file is damaged
-        return False
+def known_documents(folder: str, index: int, source: Source) -> Iterator[Row]:
+    """Yield the documents of a shard of an earlier result whose pages are in a shard of pages, unchanged."""
+    files = open_stage(folder, ["extract"]).files(shards.shard_name("documents", index))
+    if not files or not isinstance(source, FetchedShard) or (files[0].entry and check_file(folder, files[0].entry)):
+        return  # a damaged file is not used
+    requests = _requests(source.pages.path)
+    for row in shards.read_rows(files[0].path):
+        if (row["url"], row["fetched_at"]) in requests:
+            yield row
 
 
-def _contains(source: FetchedShard, earlier: StageFolder, index: int) -> bool:
-    known = EarlierShard(earlier, index, ["url", "fetched_at"], verify=False)
-    for page in shards.read_rows(source.pages.path, ["url", "outcome", "fetched_at"]):
-        row = known.take(page["url"]) if page["outcome"] == "ok" else None
-        if row and page["fetched_at"] != row.get("fetched_at", page["fetched_at"]):
-            return False
-    return known.is_exhausted
+def _requests(path: str) -> set[tuple[str, dt.datetime]]:
+    """Return the URL and time of each page of a file: a page that was fetched again has another time."""
+    return {(row["url"], row["fetched_at"]) for row in shards.read_rows(path, ["url", "fetched_at"])}
 
 
-def is_current(row: Row, link: Mapping[str, Any] | None) -> bool:
-    """Return whether a document or drop does not depend on what has changed in the link of its page."""
-    return "text" not in row or all(row[name] == (link or {}).get(name) for name in _OF_LINK)
+def _known_text(document: Row, link: Mapping[str, Any] | None) -> PageText | None:
+    """Return what an earlier run extracted from a page; None if its link, which may give the title, has changed."""
+    if any(document[name] != (link or {}).get(name) for name in _OF_LINK):
+        return None
+    return PageText(
+        metadata=Metadata(**{name: document[name] for name in ("author", "published", "site_name", "declared_type")}),
+        plain=document["extractor"] == PLAIN,
+        **{name: document[name] for name in ("title", "text", "language", "page_type", "confidence")},
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -178,30 +149,24 @@ class SourcePage:
     fetched_at: dt.datetime | None = None
     warc_file: str | None = None
     warc_offset: int | None = None
-    # The document or drop of an earlier result. If the page has other `content` than none, its document is replaced.
-    earlier: Row | None = None
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the document or drop of an earlier result is kept."""
-        return self.earlier is not None and self.content is _NO_CONTENT
 
 
-def read_pages(source: Source, only: str | None = None, earlier: EarlierShard | None = None) -> Iterator[SourcePage]:
+def read_pages(source: Source, only: str | None = None, known: Iterable[Row] = ()) -> Iterator[SourcePage]:
     """Yield the pages of a source in order; of a fetch, `only` the one with this URL if that is given.
 
-    The content of pages that an `earlier` result knows is not read.
+    The texts of `known` documents, which are in the order of the pages, are not extracted again.
     """
     if isinstance(source, FetchedShard):
-        yield from _read_fetched(source, only, earlier)
+        yield from _read_fetched(source, only, iter(known))
     elif isinstance(source, InputFile):
         yield from _read_warc(source)
     else:
         yield from (SourcePage(id, None, _read_html(path)) for path, id in source)
 
 
-def _read_fetched(source: FetchedShard, only: str | None, earlier: EarlierShard | None) -> Iterator[SourcePage]:
+def _read_fetched(source: FetchedShard, only: str | None, known: Iterator[Row]) -> Iterator[SourcePage]:
     source.pages.verify()
+    document = next(known, None)
     warcs = {storage.basename(file.path): file for file in source.warcs}
     with contextlib.ExitStack() as open_files:
         streams: dict[str, BinaryIO] = {}
@@ -211,16 +176,16 @@ def _read_fetched(source: FetchedShard, only: str | None, earlier: EarlierShard 
             name = row["warc_file"]
             if name not in warcs:
                 raise InputError(f"{source.pages.path}: names {name}, which the manifest of {source.folder} lacks")
-            known = earlier.take(row["url"]) if earlier else None
-            is_known = known is not None and is_current(known, link)
-            if name not in streams and not is_known:
+            content: RawPage | PageText | None = None
+            if document and document["url"] == row["url"]:
+                content, document = _known_text(document, link), next(known, None)
+            if name not in streams and content is None:
                 warcs[name].verify()
                 streams[name] = open_files.enter_context(storage.open_read(warcs[name].path))
             yield SourcePage(
                 id=id_of_url(row["url"]),
                 url=row["url"],
-                content=_NO_CONTENT if is_known else _record(streams[name], row),
-                earlier=known,
+                content=content or _record(streams[name], row),
                 link=link,
                 final_url=row["final_url"],
                 fetched_at=row["fetched_at"],

@@ -26,15 +26,19 @@ _CANDIDATES_PER_SAMPLE = 10
 class PageTally:
     """What one task contributes: pages by type and outcome, by confidence, and the samples with the lowest hashes."""
 
-    def __init__(self, records: int | None, earlier: str | None = None) -> None:
-        """Start with the tally in the file `earlier`, of fewer pages, or with none."""
+    def __init__(self, records: int | None) -> None:
         self._below = min(1.0, _CANDIDATES_PER_SAMPLE * SAMPLES / records) if records else 1.0
-        self._tally = read_tallies([earlier]) if earlier else Tally()
+        self._tally = Tally()
         self._samples = self._tally.sample("pages", SAMPLES)
+
+    def is_candidate(self, id: str) -> bool:
+        """Return whether the report may show the page with this id."""
+        order = _hash(id)
+        return order < self._below and self._samples.accepts(order)
 
     def mark(self, page: SourcePage) -> RawPage | PageText:
         """Return the content of a page, marked if its blocks are wanted."""
-        if isinstance(page.content, PageText) or not self._is_candidate(_hash(page.id)):
+        if isinstance(page.content, PageText) or not self.is_candidate(page.id):
             return page.content
         return dataclasses.replace(page.content, with_blocks=True)
 
@@ -43,8 +47,7 @@ class PageTally:
         self._tally.counter("outcomes")[f"{text.page_type or ''} {reason or ''}"] += 1
         if text.confidence is not None:
             self._tally.counter("confidences")[str(max(0, math.ceil(text.confidence * CONFIDENCE_BINS) - 1))] += 1
-        order = _hash(page.id)
-        if text.blocks is None or not self._is_candidate(order):
+        if text.blocks is None or not self.is_candidate(page.id):
             return
         shown, total = text.blocks
         sample = {
@@ -58,14 +61,11 @@ class PageTally:
             "blocks": shown,
             "total_blocks": total,
         }
-        self._samples.add(order, sample)
+        self._samples.add(_hash(page.id), sample)
 
     def write(self, output: str, index: int) -> FileEntry:
         """Write the tally of a task, which `write_report` reads."""
         return self._tally.write(output, _name(index))
-
-    def _is_candidate(self, order: float) -> bool:
-        return order < self._below and self._samples.accepts(order)
 
 
 def write_report(output: str, extractor: str, tasks: int) -> TaskResult:

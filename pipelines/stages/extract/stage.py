@@ -26,12 +26,12 @@ from pipelines.stages.extract.child import Limits, PageReader, PageText
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.extractors import extractor_of, extractor_version
 from pipelines.stages.extract.pages import (
-    EarlierShard,
+    PLAIN,
     FetchedShard,
-    Row,
     Source,
     SourcePage,
-    contain_earlier,
+    contain_documents,
+    known_documents,
     read_pages,
 )
 from pipelines.stages.extract.report import PAGE, PageTally, write_report
@@ -48,8 +48,6 @@ _HTML_BYTES_PER_TASK = (16 << 20, 64 << 20)
 _BYTES_PER_FILE = 64 << 10
 # A child takes up to a second to start, so a process keeps it from one task to the next.
 _reader_of_process = functools.cache(PageReader)
-# The `extractor` of plain text, which is kept as it is.
-_PLAIN = "plain"
 
 
 def extract(
@@ -68,8 +66,8 @@ def extract(
     # Another version of the parser finds other text, so it is part of the identity of the result.
     fingerprints["extractor"] = extractor_version(config.extractor)
     with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
-        if run.earlier and not contain_earlier(run.earlier, sources):
-            run.forget_earlier()
+        if run.earlier and not run.may_lose and not contain_documents(run.earlier, sources):
+            raise run.refuse_addition()
         if not run.finished:
             for note in notes:
                 run.note(note)
@@ -188,27 +186,22 @@ class _Context:
 def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
     (index, source), config, output = item, context.config, context.output
     reader = _page_reader(config)
-    earlier = EarlierShard(inputs.open_stage(context.earlier, [STAGE.name]), index) if context.earlier else None
-    if earlier and not earlier.has_documents:
-        earlier = None  # Only documents have the time of the request, by which pages that were fetched again are known.
+    tally = PageTally(context.records)
+    earlier = known_documents(context.earlier, index, source) if context.earlier else iter(())
+    # The report shows the blocks of the candidates, which documents do not have.
+    known = (document for document in earlier if not tally.is_candidate(document["id"]))
     with (
         shards.write_shard(output, shards.shard_name("documents", index), DOCUMENT_SCHEMA) as kept,
         shards.write_shard(output, shards.shard_name("dropped", index), DROPPED_SCHEMA) as dropped,
     ):
         drops = Drops(dropped.writer)
-        tally = PageTally(context.records, earlier.report_path if earlier else None)
         without_link = 0
-        for page, extracted in reader.extract((page, tally.mark(page)) for page in read_pages(source, earlier=earlier)):
+        for page, extracted in reader.extract((page, tally.mark(page)) for page in read_pages(source, known=known)):
             drops.check_ids([page.id])
             without_link += page.link is None
-            if page.earlier and page.is_known:
-                _keep_earlier(page, page.earlier, kept.writer, drops)
-                progress.advance()
-                continue
             words = count_words(extracted.text)
             reason, detail = drop_reason(extracted, words, config)
-            if page.earlier is None:
-                tally.add(page, extracted, words, reason)
+            tally.add(page, extracted, words, reason)
             if reason is None:
                 kept.writer.write(_document(page, extracted, words, config.extractor))
             else:
@@ -217,14 +210,6 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
     has_links = isinstance(source, FetchedShard) and bool(source.links)
     counts = {"without_link": without_link} if has_links else {}
     return drops.task_result(kept.writer.records, (kept.entry, dropped.entry, tally.write(output, index)), counts)
-
-
-def _keep_earlier(page: SourcePage, row: Row, kept: shards.ShardWriter, drops: Drops) -> None:
-    """Write the document or drop of an earlier result again; only where the page is stored can have changed."""
-    if "reason" in row:
-        drops.add(row["reason"], row["id"], row["url"], row["detail"])
-    else:
-        kept.write({**row, "warc_file": page.warc_file, "warc_offset": page.warc_offset})
 
 
 def drop_reason(text: PageText, words: int, config: ExtractConfig) -> tuple[str | None, str | None]:
@@ -263,7 +248,7 @@ def _document(page: SourcePage, text: PageText, words: int, extractor: str) -> d
         "subreddits": link.get("subreddits"),
         "created_utc": link.get("created_utc"),
         "fetched_at": page.fetched_at,
-        "extractor": _PLAIN if text.plain else extractor,
+        "extractor": PLAIN if text.plain else extractor,
         "words": words,
         "warc_file": page.warc_file,
         "warc_offset": page.warc_offset,

@@ -15,6 +15,7 @@ from pipelines.errors import ChangedRunError
 from pipelines.records import shards
 from pipelines.records.schemas import LINK_SCHEMA, PAGE_SCHEMA
 from pipelines.stages.extract import pages as pages_module
+from pipelines.stages.extract import report
 from pipelines.stages.extract.extractors import EXTRACTORS
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -23,6 +24,8 @@ pytestmark = pytest.mark.usefixtures("warm_processes")
 @pytest.fixture(autouse=True)
 def quick_extractor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EXTRACTORS, "fast", paragraphs)
+    # The pages that the report may show are extracted again: here, these would be all.
+    monkeypatch.setattr(report, "SAMPLES", 0)
 
 
 @pytest.fixture
@@ -43,6 +46,15 @@ def _urls(chosen: range) -> list[list[str]]:
     return [[f"http://example.org/{shard}/{page:02d}" for page in chosen] for shard in range(2)]
 
 
+def _all_urls(chosen: range) -> list[str]:
+    return [url for part in _urls(chosen) for url in part]
+
+
+def _documents(chosen: range) -> set[str]:
+    """Return the URLs of the pages of `_write` that have text."""
+    return {url for url in _all_urls(chosen) if int(url[-2:]) % 4}
+
+
 def _write(folder: Path, chosen: range) -> tuple[Path, Path]:
     """Write pages, every fourth without text, and their links; return the two folders."""
     parts = _urls(chosen)
@@ -59,17 +71,32 @@ def _bytes(folder: Path) -> dict[str, bytes]:
 
 def test_added_pages_are_extracted_alone_with_the_bytes_of_all_at_once(tmp_path: Path, extracted: list[str]) -> None:
     few, all_pages = _write(tmp_path / "few", range(1, 20, 3)), _write(tmp_path / "all", range(20))
+    run(all_pages[0], tmp_path / "at once")
+    run(few[0], tmp_path / "out")
+    assert read_manifest(str(tmp_path / "out")).dropped == {"empty_text": 4}
+    extracted.clear()
+    run(all_pages[0], tmp_path / "out")
+    assert _bytes(tmp_path / "out") == _bytes(tmp_path / "at once")
+    assert sorted(extracted) == sorted(set(_all_urls(range(20))) - _documents(range(1, 20, 3)))
+
+
+def test_the_report_shows_blocks_of_known_pages_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "SAMPLES", 5)
+    few, all_pages = _write(tmp_path / "few", range(1, 20, 3)), _write(tmp_path / "all", range(20))
     run(all_pages[0], tmp_path / "at once", all_pages[1])
     run(few[0], tmp_path / "out", few[1])
-    assert read_manifest(str(tmp_path / "out")).dropped == {"empty_text": 4}
-    links = {row["url"]: row for part in few[1].glob("links-*") for row in pq.read_table(part).to_pylist()}
-    extracted.clear()
     run(all_pages[0], tmp_path / "out", all_pages[1])
     assert _bytes(tmp_path / "out") == _bytes(tmp_path / "at once")
-    # The scores of `write_links` depend on the position: the first page of a shard is the only one with the same link.
-    dropped = {url for part in _urls(range(4, 20, 12)) for url in part}
-    assert sorted(extracted) == sorted(url for part in _urls(range(20)) for url in part if url not in dropped)
-    assert len(links) == 14
+
+
+def test_what_a_damaged_result_has_is_extracted_again(tmp_path: Path) -> None:
+    few, all_pages = _write(tmp_path / "few", range(1, 20, 3)), _write(tmp_path / "all", range(20))
+    run(all_pages[0], tmp_path / "at once")
+    run(few[0], tmp_path / "out")
+    path = tmp_path / "out" / "documents-00001.parquet"
+    path.write_bytes(path.read_bytes()[:-9])
+    run(all_pages[0], tmp_path / "out", follow_inputs=("pages",))
+    assert _bytes(tmp_path / "out") == _bytes(tmp_path / "at once")
 
 
 def _with_equal_links(folder: Path) -> Path:
@@ -97,8 +124,8 @@ def test_known_pages_are_extracted_again_only_if_their_link_has_changed(tmp_path
     extracted.clear()
     run(all_pages, tmp_path / "out", more)
     assert _bytes(tmp_path / "out") == _bytes(tmp_path / "at once")
-    known = {url for part in _urls(range(1, 20, 3)) for url in part} - {"http://example.org/0/13"}
-    assert sorted(extracted) == sorted({url for part in _urls(range(20)) for url in part} - known)
+    known = _documents(range(1, 20, 3)) - {"http://example.org/0/13"}
+    assert sorted(extracted) == sorted(set(_all_urls(range(20))) - known)
 
 
 def test_pages_that_are_gone_or_were_fetched_again_are_refused(tmp_path: Path, extracted: list[str]) -> None:
@@ -117,6 +144,10 @@ def test_pages_that_are_gone_or_were_fetched_again_are_refused(tmp_path: Path, e
     write_stage(again, "fetch", [*files, shard.entry], 40)
     with pytest.raises(ChangedRunError, match=r"its input 'pages' has changed\. Use --overwrite"):
         run(again, tmp_path / "out", links)
+    # A build replaces the result.
+    run(again, tmp_path / "out", links, follow_inputs=("pages",))
+    run(again, tmp_path / "at once", links)
+    assert _bytes(tmp_path / "out") == _bytes(tmp_path / "at once")
 
 
 def test_a_shard_of_drops_is_extracted_again(tmp_path: Path) -> None:
