@@ -174,7 +174,7 @@ def test_an_html_file_is_found_by_its_id(tmp_path: Path, capsys: pytest.CaptureF
     for number in (1, 2):
         (tmp_path / f"{number}").mkdir()
         (tmp_path / f"{number}" / "a.html").write_text(html_page(str(number)))
-    assert explain(ExtractConfig(), "2/a.html", pages=[str(tmp_path)]).title == "River 2"
+    assert explain(ExtractConfig(), "2/a.html", pages=[str(tmp_path)])["title"] == "River 2"
     with pytest.raises(InputError, match=r"3/a\.html: no such file, and no page with this id in /"):
         explain(ExtractConfig(), "3/a.html", pages=[str(tmp_path)])
     assert json.loads(_output(capsys, "2/a.html", "-i", str(tmp_path), "--json"))["id"] == "2/a.html"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -47,46 +46,14 @@ _SHOWN_GROUPS = 3
 _BLOCK_CHARACTERS = 2000
 
 
-@dataclasses.dataclass(frozen=True)
-class ExplainedBlock:
-    """A block: its text, tag, words, probability to be wanted, and whether it is kept.
-
-    `is_repetition` says that it is left out because its text is kept elsewhere. `moved_by` are the groups of features
-    with the most effect: the change of the block's log odds by what they are on this page, instead of the middle of
-    their range.
-    """
-
-    text: str
-    tag: str
-    words: int
-    probability: float
-    is_kept: bool
-    is_repetition: bool
-    moved_by: dict[str, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class Explanation:
-    """The extraction of one page; `reason` is None if it is kept, then `text` is what is written.
-
-    `why_nothing` says why none of the blocks is kept, None if some are or if there are none.
-    """
-
-    id: str
-    url: str | None
-    title: str | None
-    page_type: str | None
-    confidence: float | None
-    reason: str | None
-    detail: str | None
-    why_nothing: str | None
-    words: int
-    blocks: tuple[ExplainedBlock, ...]
-    text: str
-
-
-def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> Explanation:
+def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> dict[str, Any]:
     """Explain an HTML file, or the page with a URL or id in `pages`, without writing anything.
+
+    `reason` and its `detail` say why the page is dropped; None if it is kept, then `text` is what is written.
+    `why_nothing` says why none of the `blocks` is kept, None if some are or if there are none. A block has its `text`,
+    `tag`, `words`, the `probability` that it is main content, and whether it `is_kept` or dropped as an `is_repetition`
+    of a text that is kept. `moved_by` are the groups of features with the most effect: the change of the block's log
+    odds by their values on this page, instead of the middle of their range.
 
     Raises UsageError for another extractor than `fast`, InputError if there is no such page.
     """
@@ -106,25 +73,25 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> Expl
     words = count_words(text.text)
     reason, detail = drop_reason(text, words, config)
     why_nothing = None
-    blocks: tuple[ExplainedBlock, ...] = ()
+    blocks: list[dict[str, Any]] = []
     if decoded and isinstance(raw, RawPage):
         model, parsed = load_model(data_path(MODEL)), parse_page(decoded[0])
         choice = choose_blocks(model, parsed, raw.url, config.content)
         why_nothing = choice.why_nothing
-        blocks = tuple(_explain_blocks(model, parsed, choice, raw.url, config.content))
-    return Explanation(
-        id=page.id,
-        url=page.url,
-        title=text.title,
-        page_type=text.page_type,
-        confidence=text.confidence,
-        reason=reason,
-        detail=detail,
-        why_nothing=why_nothing,
-        words=words,
-        blocks=blocks,
-        text=text.text,
-    )
+        blocks = list(_explain_blocks(model, parsed, choice, raw.url, config.content))
+    return {
+        "id": page.id,
+        "url": page.url,
+        "title": text.title,
+        "page_type": text.page_type,
+        "confidence": text.confidence,
+        "reason": reason,
+        "detail": detail,
+        "why_nothing": why_nothing,
+        "words": words,
+        "blocks": blocks,
+        "text": text.text,
+    }
 
 
 def is_file(target: str) -> bool:
@@ -171,7 +138,7 @@ def _pages_like(source: Source, target: str) -> Iterator[SourcePage]:
 
 def _explain_blocks(
     model: BlockModel, page: ParsedPage, choice: Choice, url: str | None, content: str
-) -> Iterator[ExplainedBlock]:
+) -> Iterator[dict[str, Any]]:
     blocks = page.segments.blocks
     tags = page.segments.tags[blocks[:, seg.ELEMENT]]
     moved = _effects(model, page, url, output_of(content, choice.kind), tags)
@@ -181,15 +148,15 @@ def _explain_blocks(
     effects = np.array(list(moved.values()))
     for number in range(len(blocks)):
         most = np.argsort(-np.abs(effects[:, number]), kind="stable")[:_SHOWN_GROUPS]
-        yield ExplainedBlock(
-            text=block_text(page.segments, number, _BLOCK_CHARACTERS),
-            tag=TAG_NAMES[tags[number]],
-            words=int(blocks[number, seg.WORDS]),
-            probability=round(float(choice.shares[number]), 4),
-            is_kept=bool(choice.keep[number]),
-            is_repetition=bool(choice.are_repeated[number]),
-            moved_by={names[group]: round(float(effects[group, number]), 2) for group in most},
-        )
+        yield {
+            "text": block_text(page.segments, number, _BLOCK_CHARACTERS),
+            "tag": TAG_NAMES[tags[number]],
+            "words": int(blocks[number, seg.WORDS]),
+            "probability": round(float(choice.shares[number]), 4),
+            "is_kept": bool(choice.keep[number]),
+            "is_repetition": bool(choice.are_repeated[number]),
+            "moved_by": {names[group]: round(float(effects[group, number]), 2) for group in most},
+        }
 
 
 def _effects(

@@ -131,17 +131,11 @@ def _warcs_of(fetch: inputs.StageFolder) -> list[inputs.InputFile]:
 def _fetched_shards(
     fetch: inputs.StageFolder, scrape: inputs.StageFolder | None, names: dict[str, str]
 ) -> Iterator[FetchedShard]:
-    warcs = [dataclasses.replace(file, relative_path=names[file.path]) for file in _warcs_of(fetch)]
-    link_files = scrape.files("links-", ".parquet") if scrape else []
+    warcs = tuple(dataclasses.replace(file, relative_path=names[file.path]) for file in _warcs_of(fetch))
+    links = tuple(scrape.files("links-", ".parquet") if scrape else ())
     in_order = scrape is not None and _is_fetch_of(fetch, scrape)
-    for file in fetch.files("pages-", ".parquet"):
-        yield FetchedShard(
-            folder=fetch.path,
-            pages=file,
-            warcs=tuple(warcs),
-            links=tuple(_with_number(link_files, file) if in_order else link_files),
-            in_order=in_order,
-        )
+    for number, pages in enumerate(fetch.files("pages-", ".parquet")):
+        yield FetchedShard(fetch.path, pages, warcs, links[number : number + 1] if in_order else links, in_order)
 
 
 def _is_fetch_of(fetch: inputs.StageFolder, scrape: inputs.StageFolder) -> bool:
@@ -157,15 +151,6 @@ def _notes(fetch: inputs.StageFolder, scrape: inputs.StageFolder | None) -> Iter
         yield f"{fetch.path}: was fetched from links of scrape; {missing}"
     elif not _is_fetch_of(fetch, scrape):
         yield f"{scrape.path}: the pages were fetched from other links; pages without a link are counted"
-
-
-def _with_number(files: Sequence[inputs.InputFile], like: inputs.InputFile) -> list[inputs.InputFile]:
-    return [file for file in files if _number(file) == _number(like)]
-
-
-def _number(file: inputs.InputFile) -> str:
-    """Return the shard number in a name such as `pages-00003.warc.gz` or `pages-00003-00001.warc.gz`."""
-    return storage.basename(file.path).split("-")[1].split(".")[0]
 
 
 def _page_reader(config: ExtractConfig) -> PageReader:
