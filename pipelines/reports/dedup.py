@@ -9,7 +9,6 @@ from typing import Any
 from pipelines.algorithms.minhash.signing import candidate_probability, choose_bands
 from pipelines.algorithms.ngrams.words import Shingling, word_spans
 from pipelines.reports.charts import Axis, Chart, Mark, Series, line_chart
-from pipelines.reports.overlap import document_text, is_web_url
 from pipelines.reports.render import render
 
 # A longer passage without differences is folded to this much of its beginning and end.
@@ -39,8 +38,7 @@ def render_dedup_report(report: Mapping[str, Any]) -> str:
         "curve": _curve(threshold, bands, rows, steps),
         "steps": [(*step, candidate_probability(step[0], bands, rows)) for step in steps],
     }
-    functions = {"document_text": document_text, "is_web_url": is_web_url}
-    return render("dedup.html", **{**report, **values, **functions, "bands": bands, "rows": rows})
+    return render("dedup.html", **{**report, **values, "bands": bands, "rows": rows})
 
 
 def _curve(threshold: float, bands: int, rows: int, steps: Sequence[tuple[float, float, int]]) -> Chart:

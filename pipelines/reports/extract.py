@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.reports.charts import percent_histogram
-from pipelines.reports.overlap import document_text, is_web_url
 from pipelines.reports.render import render
 
 # Longer blocks that were dropped are folded to their beginning, so many in a row to one line, lest menus hide the text.
@@ -54,8 +53,6 @@ def render_extract_report(
             x_title="F1 to expect",
         ),
         samples=sorted(samples, key=lambda sample: sample["confidence"] or 0.0),
-        document_text=document_text,
-        is_web_url=is_web_url,
         shown=shown,
         fold=_fold,
         runs=_runs,

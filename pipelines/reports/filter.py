@@ -8,7 +8,6 @@ from typing import Any
 from pipelines.algorithms.quality.lines import LINE_STATISTICS
 from pipelines.algorithms.quality.statistics import STATISTICS
 from pipelines.reports.charts import Axis, Chart, Mark, Series, line_chart
-from pipelines.reports.overlap import document_text, is_web_url
 from pipelines.reports.render import render
 
 
@@ -30,8 +29,6 @@ def render_filter_report(report: Mapping[str, Any]) -> str:
         documents=sum(report["reasons"].values()),
         counts=[("Outcome", report["reasons"]), ("Language of what is kept", report["languages"])],
         quality=_distribution("quality", "Documents by quality.", qualities, 1) if any(qualities) else None,
-        is_web_url=is_web_url,
-        document_text=document_text,
     )
 
 

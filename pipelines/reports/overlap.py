@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from markupsafe import Markup
-
-from pipelines.format import escape_unprintable
 from pipelines.reports import overlap_text
 from pipelines.reports.charts import Axis, Chart, Series, line_chart, percent_histogram
 from pipelines.reports.overlap_columns import shown_columns
@@ -24,7 +20,6 @@ _URL_CHARACTERS = 90
 # The chart of samples ends at the first of these percentages by which nearly all texts are counted.
 _AXIS_ENDS = (5, 10, 20, 50, 100)
 _NEARLY_ALL = 0.995
-_BIDI_CONTROLS = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}
 
 
 def render_overlap_report(report: Report) -> str:
@@ -47,9 +42,7 @@ def render_overlap_report(report: Report) -> str:
         setting_groups=[("", 4), *((f"{overlap_text.label(row)}, % of", 2) for row in settings[0]["benchmarks"])]
         if settings
         else [],
-        document_text=document_text,
         excerpt=excerpt,
-        is_web_url=is_web_url,
         shorten_url=_shorten_url,
     )
 
@@ -89,19 +82,6 @@ def samples_chart(samples: Mapping[str, Any]) -> Chart:
     )
 
 
-def document_text(text: str) -> Markup:
-    r"""Return text of a document as HTML that keeps its lines and is displayed in the order in which it is stored.
-
-    Characters without a glyph that would disturb the page (directional overrides, ESC, halves of surrogate pairs) are
-    written as `\x1b`; joiners and unusual spaces, which many scripts need, stay.
-    """
-    if text.isprintable():
-        return Markup.escape(text)
-    lines = text.replace("\r\n", "\n").replace("\r", "\n")
-    kept = {c for c in {*lines} if c in "\n\t" or not (c in _BIDI_CONTROLS or unicodedata.category(c) in ("Cc", "Cs"))}
-    return Markup.escape(escape_unprintable(lines, keep=kept))
-
-
 class Excerpt(NamedTuple):
     """The beginning of a passage with the lines before it."""
 
@@ -120,11 +100,6 @@ def excerpt(passage: Mapping[str, Any]) -> Excerpt | None:
     if beginning == text and before.count("\n") + after.count("\n") <= 2 * _CONTEXT_LINES:
         return None
     return Excerpt("\n".join(before.split("\n")[-_CONTEXT_LINES:]), beginning, beginning != text)
-
-
-def is_web_url(url: str | None) -> bool:
-    """Return whether a page may link to a URL: only to http and https, without unprintable characters."""
-    return url is not None and url.isprintable() and url.lower().startswith(("http://", "https://"))
 
 
 def _shorten_url(url: str) -> str:

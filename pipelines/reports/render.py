@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import unicodedata
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -19,6 +20,8 @@ from pipelines.format import (
     plural,
 )
 
+_BIDI_CONTROLS = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}
+
 
 def render(template: str, **values: Any) -> str:
     """Return the page of a template; the same values give the same bytes."""
@@ -28,6 +31,24 @@ def render(template: str, **values: Any) -> str:
 def content_hash(content: str) -> str:
     """Return the hash by which a Content-Security-Policy admits one script or style element."""
     return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
+
+
+def document_text(text: str) -> Markup:
+    r"""Return text of a document as HTML that keeps its lines and is displayed in the order in which it is stored.
+
+    Characters without a glyph that would disturb the page (directional overrides, ESC, halves of surrogate pairs) are
+    written as `\x1b`; joiners and unusual spaces, which many scripts need, stay.
+    """
+    if text.isprintable():
+        return Markup.escape(text)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    kept = {c for c in {*lines} if c in "\n\t" or not (c in _BIDI_CONTROLS or unicodedata.category(c) in ("Cc", "Cs"))}
+    return Markup.escape(escape_unprintable(lines, keep=kept))
+
+
+def is_web_url(url: str | None) -> bool:
+    """Return whether a page may link to a URL: only to http and https, without unprintable characters."""
+    return url is not None and url.isprintable() and url.lower().startswith(("http://", "https://"))
 
 
 def _finalize(value: Any) -> Any:
@@ -51,3 +72,4 @@ ENVIRONMENT.filters |= {
     "share": format_percent,
     "number": format_number,
 }
+ENVIRONMENT.globals |= {"document_text": document_text, "is_web_url": is_web_url}
