@@ -2,54 +2,53 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from pipelines.corpus.tables import CorpusTables, documents_of, place_of, resolve
 from pipelines.errors import InputError
 
 
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """Which documents: by `targets`, ids or URLs; or at most `limit` that meet all of the other conditions.
+def choose_documents(
+    tables: CorpusTables,
+    targets: Sequence[str] = (),
+    *,
+    domain: str | None = None,
+    where: str | None = None,
+    reason: str | None = None,
+    seed: int | None = None,
+    limit: int = 10,
+) -> list[dict[str, Any]]:
+    """Return documents with their columns: `targets`, ids or URLs, or at most `limit` that meet the other conditions.
 
-    `where` is a condition in SQL; `reason` chooses what was dropped for it. They are the first of the corpus, or with
-    `random` those with the lowest hashes of their ids and the seed.
+    `where` is a condition in SQL; `reason` chooses documents that were dropped for it, with `stage`, `reason` and
+    `detail`, and with `text` None if no stage wrote one. They are the first of the corpus, or with a `seed` those with
+    the lowest hashes of id and seed. Raises InputError if there is none.
     """
-
-    targets: tuple[str, ...] = ()
-    domain: str | None = None
-    where: str | None = None
-    reason: str | None = None
-    random: bool = False
-    seed: int = 1
-    limit: int = 10
-
-
-def choose_documents(tables: CorpusTables, choice: Choice) -> list[dict[str, Any]]:
-    """Return documents with their columns, of dropped ones with `stage`, `reason` and `detail`.
-
-    `text` is None if no stage wrote the text of a dropped document. Raises InputError if there is none.
-    """
-    if choice.targets:
-        return [_document(tables, target) for target in choice.targets]
+    if targets:
+        return [_document(tables, target) for target in targets]
     conditions, values = ["true"], list[Any]()
-    if choice.reason:
-        conditions, values = ["reason = ?"], [choice.reason]
-    if choice.domain:
-        domain = choice.domain.lower()
+    if reason:
+        conditions, values = ["reason = ?"], [reason]
+    if domain:
         # Of dropped documents only the URL is known.
-        conditions.append("regexp_matches(url, ?)" if choice.reason else "domain = ?")
-        values.append(rf"^[a-z]+://([^/]*\.)?{re.escape(domain)}(:|/|$)" if choice.reason else domain)
-    if choice.where:
-        conditions.append(f"({choice.where})")
-    order = f"ORDER BY hash(concat(id, ' {choice.seed}'))" if choice.random else ""
-    view = "dropped" if choice.reason else "documents"
-    rows = tables.rows(f"FROM {view} WHERE {' AND '.join(conditions)} {order} LIMIT {choice.limit}", values)
-    if not rows:
-        raise InputError(f"{tables.corpus}: {_nothing(tables, choice)}")
-    return [row | _text_before(tables, row) for row in rows] if choice.reason else rows
+        conditions.append("regexp_matches(url, ?)" if reason else "domain = ?")
+        values.append(rf"^[a-z]+://([^/]*\.)?{re.escape(domain.lower())}(:|/|$)" if reason else domain.lower())
+    if where:
+        conditions.append(f"({where})")
+    order = "" if seed is None else f"ORDER BY hash(concat(id, ' {seed}'))"
+    view = "dropped" if reason else "documents"
+    rows = tables.rows(f"FROM {view} WHERE {' AND '.join(conditions)} {order} LIMIT {limit}", values)
+    if rows:
+        return [row | _text_before(tables, row) for row in rows] if reason else rows
+    if not reason:
+        raise InputError(f"{tables.corpus}: no document meets these conditions")
+    if where or domain:
+        raise InputError(f"{tables.corpus}: no document that was dropped for {reason} meets these conditions")
+    counts = tables.rows("SELECT reason, count(*) AS count FROM dropped GROUP BY reason ORDER BY count DESC")
+    reasons = ", ".join(f"{row['reason']} ({row['count']:,})" for row in counts) or "none: nothing was dropped"
+    raise InputError(f"{tables.corpus}: no document was dropped for {reason}; the reasons are {reasons}")
 
 
 def _document(tables: CorpusTables, target: str) -> dict[str, Any]:
@@ -68,13 +67,3 @@ def _text_before(tables: CorpusTables, row: dict[str, Any]) -> dict[str, Any]:
     if before and row["stage"] not in ("scrape", "fetch"):
         document = tables.first(documents_of(before[-1]), *place_of(row["id"], row["url"]))
     return {name: document.get(name) if document else None for name in ("title", "text")}
-
-
-def _nothing(tables: CorpusTables, choice: Choice) -> str:
-    if not choice.reason:
-        return "no document meets these conditions"
-    if choice.where or choice.domain:
-        return f"no document that was dropped for {choice.reason} meets these conditions"
-    counts = tables.rows("SELECT reason, count(*) AS count FROM dropped GROUP BY reason ORDER BY count DESC")
-    reasons = ", ".join(f"{row['reason']} ({row['count']:,})" for row in counts)
-    return f"no document was dropped for {choice.reason}; the reasons are {reasons or 'none: nothing was dropped'}"

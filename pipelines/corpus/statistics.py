@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,34 +23,12 @@ _MEASURED = {"words", "bytes"}
 _WORDS = r"len(regexp_extract_all(text, '[^\s\x0b\x1c-\x1f\x{85}\p{Z}]+'))"
 
 
-@dataclasses.dataclass(frozen=True)
-class Counts:
-    """The documents, words and bytes of a group, or of all documents; `value` is None if it is not known."""
+def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) -> dict[str, Any]:
+    """Return the documents, words and bytes of all documents, and of the `limit` largest groups of each kind in `by`.
 
-    value: Any
-    documents: int
-    words: int
-    bytes: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Statistics:
-    """All documents, the groups with most documents of each kind, and how many groups there are."""
-
-    total: Counts
-    groups: dict[str, list[Counts]]
-    sizes: dict[str, int]
-
-    def named_groups(self) -> dict[str, list[tuple[str, Counts]]]:
-        """Return the groups of each kind with their names."""
-        return {kind: [(_name(counts.value, kind), counts) for counts in rows] for kind, rows in self.groups.items()}
-
-
-def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) -> Statistics:
-    """Return the counts of all documents, and of the `limit` largest groups (None: all) of each kind in `by`.
-
-    A kind is one of `GROUPS` or a column; without any, those of `GROUPS` of which something is known. Raises UsageError
-    if the documents have no such column.
+    These are `total`, and `groups` with the largest first, whose `value` is None if it is unknown; `sizes` are the
+    numbers of all groups. A kind is one of `GROUPS` or a column; without any, those of `GROUPS` of which something is
+    known. Without a `limit`, all groups are returned. Raises UsageError if the documents have no such column.
     """
     columns = tables.columns("documents")
     kinds = {name: GROUPS.get(name, (name, _quoted(name))) for name in by or GROUPS}
@@ -68,27 +45,27 @@ def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) 
     [total] = _counts(tables, "NULL", 1)
     groups = {name: _counts(tables, value, limit) for name, (_, value) in kinds.items() if name not in absent}
     if not by:  # of the usual kinds, those of which something is known
-        groups = {name: counts for name, counts in groups.items() if any(count.value is not None for count in counts)}
+        groups = {name: counts for name, counts in groups.items() if any(row["value"] is not None for row in counts)}
     sizes = {
         name: tables.rows(f"SELECT count(*) AS size FROM (SELECT DISTINCT {kinds[name][1]} FROM measured)")[0]["size"]
         for name in groups
     }
-    return Statistics(total, groups, sizes)
+    return {"total": total, "groups": groups, "sizes": sizes}
 
 
-def _name(value: Any, kind: str) -> str:
+def group_name(kind: str, value: Any) -> str:
+    """Return how a group is shown."""
     if value is None:
         return "(unknown)"
     return f"{value:,} to {2 * value - 1:,} words" if kind == "length" and value else str(value)
 
 
-def _counts(tables: CorpusTables, value: str, limit: int | None) -> list[Counts]:
-    rows = tables.rows(
+def _counts(tables: CorpusTables, value: str, limit: int | None) -> list[dict[str, Any]]:
+    return tables.rows(
         f"SELECT {value} AS value, count(*) AS documents, coalesce(sum(words), 0)::BIGINT AS words, "
         "coalesce(sum(bytes), 0)::BIGINT AS bytes "
         f"FROM measured GROUP BY value ORDER BY documents DESC, value NULLS LAST {f'LIMIT {limit}' if limit else ''}"
     )
-    return [Counts(**row) for row in rows]
 
 
 def _quoted(name: str) -> str:

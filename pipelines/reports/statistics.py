@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.reports.charts import Chart, bar_chart
+from pipelines.reports.charts import bar_chart
 from pipelines.reports.render import render
 
 
@@ -15,9 +15,10 @@ def render_statistics(total: Any, groups: Mapping[str, Sequence[tuple[str, Any]]
     `total` and the second of each pair have `documents`, `words` and `bytes`; `groups` has for each kind the names of
     its largest groups and their counts, `sizes` how many groups there are.
     """
-    charts = {kind: _chart(kind, rows) for kind, rows in groups.items()}
+    charts = {
+        kind: bar_chart(
+            f"Documents by {kind}", "The largest groups.", [(name, counts["documents"]) for name, counts in rows]
+        )
+        for kind, rows in groups.items()
+    }
     return render("statistics.html", total=total, groups=groups, sizes=sizes, charts=charts)
-
-
-def _chart(kind: str, rows: Sequence[tuple[str, Any]]) -> Chart:
-    return bar_chart(f"Documents by {kind}", "The largest groups.", [(name, counts.documents) for name, counts in rows])

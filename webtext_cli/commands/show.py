@@ -41,12 +41,20 @@ def command(
       webtext show --dropped near_duplicate --random 5 --seed 7
       webtext show --domain nytimes.com --where "words > 5000" --limit 2
     """
-    from pipelines.corpus.documents import Choice, choose_documents
+    from pipelines.corpus.documents import choose_documents
     from pipelines.corpus.tables import CorpusTables
     from pipelines.errors import UsageError
     from webtext_cli.tables.corpus import print_documents
 
     if documents and (random or domain or where or dropped):
         raise UsageError("documents by name and --random, --domain, --where, --dropped exclude each other")
-    choice = Choice(documents, domain, where, dropped, random is not None, seed, random or limit)
-    print_documents(choose_documents(CorpusTables(corpus), choice), as_json)
+    shown = choose_documents(
+        CorpusTables(corpus),
+        documents,
+        domain=domain,
+        where=where,
+        reason=dropped,
+        seed=seed if random else None,
+        limit=random or limit,
+    )
+    print_documents(shown, as_json)

@@ -33,7 +33,7 @@ def command(corpus: str, by: tuple[str, ...], limit: int, html: str | None, as_j
       webtext stats --corpus my-corpus --by domain --limit 100 --json
       webtext stats --corpus my-corpus --html stats.html
     """
-    from pipelines.corpus.statistics import count_documents
+    from pipelines.corpus.statistics import count_documents, group_name
     from pipelines.corpus.tables import CorpusTables
     from webtext_cli.tables.corpus import print_statistics
 
@@ -42,7 +42,10 @@ def command(corpus: str, by: tuple[str, ...], limit: int, html: str | None, as_j
     if html:
         from pipelines.reports.statistics import render_statistics
 
-        page = render_statistics(statistics.total, statistics.named_groups(), statistics.sizes)
+        groups = {
+            kind: [(group_name(kind, row["value"]), row) for row in rows] for kind, rows in statistics["groups"].items()
+        }
+        page = render_statistics(statistics["total"], groups, statistics["sizes"])
         storage.write_bytes(html, page.encode())
     print_statistics(statistics, as_json)
     if html and not as_json:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.corpus.explain import ABSENT, History
-from pipelines.corpus.statistics import Counts, Statistics
+from pipelines.corpus.statistics import group_name
 from pipelines.format import format_bytes, format_count, format_percent, to_json
 from webtext_cli.console import print_table, say, shorten
 
@@ -64,22 +64,25 @@ def print_documents(documents: Sequence[Mapping[str, Any]], as_json: bool) -> No
         say(f"\n{document['text'] if document['text'] is not None else '(no stage wrote a text of this page)'}")
 
 
-def print_statistics(statistics: Statistics, as_json: bool) -> None:
+def print_statistics(statistics: Mapping[str, Any], as_json: bool) -> None:
     """Print counts as tables."""
     if as_json:
         say(to_json(statistics))
         return
-    print_table(["", "documents", "words", "bytes"], [_count_row("all", statistics.total, None)[:4]])
-    for name, groups in statistics.named_groups().items():
-        rows = [_count_row(group, count, statistics.total) for group, count in groups]
-        if statistics.sizes[name] > len(groups):
-            rows.append([f"and {statistics.sizes[name] - len(groups):,} more", "", "", "", ""])
-        print_table([name, "documents", "words", "bytes", "share of documents"], rows)
+    total = statistics["total"]
+    print_table(["", "documents", "words", "bytes"], [["all", *_counts(total)]])
+    for kind, groups in statistics["groups"].items():
+        rows = [
+            [group_name(kind, row["value"]), *_counts(row), format_percent(row["documents"] / total["documents"])]
+            for row in groups
+        ]
+        if statistics["sizes"][kind] > len(groups):
+            rows.append([f"and {statistics['sizes'][kind] - len(groups):,} more", "", "", "", ""])
+        print_table([kind, "documents", "words", "bytes", "share of documents"], rows)
 
 
-def _count_row(name: str, counts: Counts, total: Counts | None) -> list[str]:
-    share = format_percent(counts.documents / total.documents) if total and total.documents else ""
-    return [name, format_count(counts.documents), format_count(counts.words), format_bytes(counts.bytes), share]
+def _counts(row: Mapping[str, Any]) -> list[str]:
+    return [format_count(row["documents"]), format_count(row["words"]), format_bytes(row["bytes"])]
 
 
 def print_query(batches: Iterable[pa.RecordBatch], kind: str) -> None:
