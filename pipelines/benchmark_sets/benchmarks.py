@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,9 +12,8 @@ from pipelines import storage
 from pipelines.benchmark_sets.examples import (
     MAX_EXAMPLE_BYTES,
     SUFFIXES,
-    Example,
+    Examples,
     TextField,
-    check_size,
     example_format,
     file_examples,
     table_examples,
@@ -30,6 +28,7 @@ from pipelines.benchmark_sets.registry import (
 from pipelines.errors import UsageError
 from pipelines.format import loose_name, suggest_nearest
 from pipelines.records import inputs
+from pipelines.records.text_columns import slices_within, text_arrays
 
 _BATCH_EXAMPLES = 8192
 _BATCH_BYTES = 16 << 20
@@ -176,32 +175,18 @@ def read_example_batches(
     An example is never split; that of a record that is null is an empty text. See `file_examples` for `example`.
     """
     first = 0
-    for where, examples in benchmark_parts(benchmark, example, max_bytes):
-        for batch in _batches(examples, batch_bytes):
-            for _, text in batch:
-                if len(text) > max_bytes // 4:
-                    check_size(where, len(text.encode()), max_bytes)
-            places = [f"{storage.basename(where) if benchmark.files else where}:{number}" for number, _ in batch]
-            yield ExampleBatch(first, pa.array([text for _, text in batch], pa.string()), places)
-            first += len(batch)
-
-
-def _batches(examples: Iterator[list[Example]], batch_bytes: int) -> Iterator[list[Example]]:
-    batch: list[Example] = []
-    size = 0
-    for example in itertools.chain.from_iterable(examples):
-        if batch and (len(batch) == _BATCH_EXAMPLES or size + len(example[1]) > batch_bytes):
-            yield batch
-            batch, size = [], 0
-        batch.append(example)
-        size += len(example[1])
-    if batch:
-        yield batch
+    for where, parts in benchmark_parts(benchmark, example, max_bytes):
+        name = storage.basename(where) if benchmark.files else where
+        for texts, numbers in parts:
+            for start, end in slices_within(text_arrays(texts)[1], batch_bytes, _BATCH_EXAMPLES):
+                places = [f"{name}:{number}" for number in numbers[start:end].tolist()]
+                yield ExampleBatch(first, texts[start:end], places)
+                first += end - start
 
 
 def benchmark_parts(
     benchmark: Benchmark, example: str, max_bytes: int = MAX_EXAMPLE_BYTES
-) -> Iterator[tuple[str, Iterator[list[Example]]]]:
+) -> Iterator[tuple[str, Iterator[Examples]]]:
     """Yield the files of a benchmark, or its data set on the hub, with their examples."""
     field, hub = TextField(benchmark.field, benchmark.label), benchmark.hub
     for path in benchmark.files:

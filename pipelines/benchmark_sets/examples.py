@@ -6,21 +6,25 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines import storage
 from pipelines.errors import InputError
 from pipelines.records.reader import (
     file_format,
-    line_blocks,
+    line_columns,
     read_records,
     require_records,
     table_batches,
     table_records,
     table_schema,
 )
+from pipelines.records.shards import invalid_rows
 from pipelines.records.text_columns import is_text
 from pipelines.storage.bounded import max_text_bytes
 from pipelines.storage.compression import strip_compression
@@ -31,10 +35,15 @@ MAX_EXAMPLE_BYTES = 2**31 - 2  # the capacity of a column of texts
 
 # The files of the one-billion-word benchmark: news.en.heldout-00000-of-00050.
 _NUMBERED = re.compile(r"-\d+-of-\d+$")
-_BLANK_LINES = re.compile(r"(?:\r?\n[ \t\f\v]*){2,}")
+_BLANK_LINES = r"(?:\r?\n[ \t\f\v]*){2,}"
+_COLUMN_CHARACTERS = 16 << 20
 
-# The number of the line or row at which an example begins, from 1, and its text.
-Example = tuple[int, str]
+
+class Examples(NamedTuple):
+    """Texts without nulls, and the number of the line or row at which each begins, from 1."""
+
+    texts: pa.StringArray
+    numbers: npt.NDArray[np.int64]
 
 
 class _NoTextError(Exception):
@@ -89,8 +98,8 @@ class TextField:
         return [self.name] if self.name in known else self.name.split("+")
 
 
-def file_examples(path: str, field: TextField, example: str, max_bytes: int) -> Iterator[list[Example]]:
-    """Yield the examples of a file: those of `record_examples`, or of a plain text.
+def file_examples(path: str, field: TextField, example: str, max_bytes: int) -> Iterator[Examples]:
+    """Yield the examples of a file: those of `table_examples`, or of a plain text.
 
     Of a text, `example` is auto or line, paragraph (lines between blank ones), or document (all lines). Lines without a
     word are not examples.
@@ -101,79 +110,104 @@ def file_examples(path: str, field: TextField, example: str, max_bytes: int) -> 
         return table_examples(path, table_batches(path, columns), field, example, max_bytes)
     if form == "jsonl":
         records = require_records(path, read_records(path, form))
-        texts = ([(number, field.text_of(record, f"{path}:{number}"))] for number, record in records)
-        return _split_records(path, texts, example, max_bytes)
-    blocks = line_blocks(path, max_text_bytes(storage.size_bytes(path)))
-    lines = ([(number, line.rstrip("\r")) for number, line in block if line and not line.isspace()] for block in blocks)
-    if example == "document":
-        return _join(path, itertools.chain.from_iterable(lines), max_bytes)
-    return _paragraphs(path, lines, max_bytes) if example == "paragraph" else lines
+        texts = ((number, field.text_of(record, f"{path}:{number}")) for number, record in records)
+        return _split_records(path, _columns(path, texts, max_bytes), example, max_bytes)
+    columns_of_lines = line_columns(path, max_text_bytes(storage.size_bytes(path)))
+    lines = (_with_words(texts, np.arange(first, first + len(texts))) for first, texts in columns_of_lines)
+    if example == "paragraph":
+        numbered = enumerate(_pairs(lines))
+        groups = itertools.groupby(numbered, lambda item: item[1][0] - item[0])  # the lines of consecutive numbers
+        paragraphs = (_join(path, (line for _, line in group), max_bytes) for _, group in groups)
+        return _columns(path, itertools.chain.from_iterable(paragraphs), max_bytes)
+    return _columns(path, _join(path, _pairs(lines), max_bytes), max_bytes) if example == "document" else lines
 
 
 def table_examples(
     where: str, batches: Iterable[pa.RecordBatch], field: TextField, example: str, max_bytes: int
-) -> Iterator[list[Example]]:
-    """Yield the examples of a table, which messages name as `where`; see `file_examples`."""
-    return _split_records(where, _table_texts(where, batches, field), example, max_bytes)
+) -> Iterator[Examples]:
+    """Yield the examples of a table, which messages name as `where`.
+
+    `example` is auto (a record), line or paragraph (of a record, if it has a word), or document (all records joined).
+    """
+    return _split_records(where, _table_texts(where, batches, field, max_bytes), example, max_bytes)
 
 
-def _table_texts(where: str, batches: Iterable[pa.RecordBatch], field: TextField) -> Iterator[list[Example]]:
+def _table_texts(where: str, batches: Iterable[pa.RecordBatch], field: TextField, max_bytes: int) -> Iterator[Examples]:
     row = 1
     for batch in batches:
-        try:  # without a record per row, which takes ten times as long
-            is_plain = field.name in batch.schema.names and is_text(batch.schema.field(field.name).type)
-            texts = batch.column(field.name).to_pylist() if is_plain else None
-        except UnicodeDecodeError:
-            texts = None
-        if texts is None:
+        column = batch.column(field.name) if field.name in batch.schema.names else None
+        if column is not None and is_text(column.type) and column.nbytes < max_bytes and not invalid_rows(column):
+            # Without a record per row, which takes ten times as long.
+            yield Examples(column.cast(pa.string()).fill_null(""), np.arange(row, row + batch.num_rows))
+        else:
             records = require_records(where, table_records([batch], row))
-            texts = [field.text_of(record, f"{where}:{number}") for number, record in records]
-        yield [(number, text or "") for number, text in enumerate(texts, row)]
+            texts = ((number, field.text_of(record, f"{where}:{number}")) for number, record in records)
+            yield from _columns(where, texts, max_bytes)
         row += batch.num_rows
 
 
-def _split_records(
-    where: str, records: Iterable[list[Example]], example: str, max_bytes: int
-) -> Iterator[list[Example]]:
-    """Yield records as they are (auto), their lines or paragraphs that have a word, or all joined (document)."""
+def _split_records(where: str, records: Iterable[Examples], example: str, max_bytes: int) -> Iterator[Examples]:
     if example == "document":
-        yield from _join(where, itertools.chain.from_iterable(records), max_bytes)
+        yield from _columns(where, _join(where, _pairs(records), max_bytes), max_bytes)
         return
-    for chunk in records:
-        if example == "line":
-            chunk = [(row, part) for row, text in chunk for part in text.split("\n") if part.strip()]
-        elif example == "paragraph":
-            split = _BLANK_LINES.split
-            chunk = [(row, part) for row, text in chunk for part in (split(text) if "\n" in text else [text])]
-            chunk = [(row, part) for row, part in chunk if part.strip()]
-        yield chunk
+    for texts, numbers in records:
+        if example == "auto":
+            yield Examples(texts, numbers)
+            continue
+        parts = pc.split_pattern(texts, "\n") if example == "line" else pc.split_pattern_regex(texts, _BLANK_LINES)
+        yield _with_words(parts.flatten(), numbers[pc.list_parent_indices(parts).to_numpy()])
 
 
-def check_size(where: str, size: int, max_bytes: int) -> None:
-    """Raise InputError for an example that a column of texts cannot contain."""
+def _with_words(texts: pa.StringArray, numbers: npt.NDArray[np.int64]) -> Examples:
+    """Return the examples that are neither empty nor white space."""
+    has_words = pc.invert(pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts)))
+    return Examples(texts.filter(has_words), numbers[has_words.to_numpy(zero_copy_only=False)])
+
+
+def _pairs(examples: Iterable[Examples]) -> Iterator[tuple[int, str]]:
+    """Yield the number and text of every example."""
+    for texts, numbers in examples:
+        yield from zip(numbers.tolist(), texts.to_pylist(), strict=True)
+
+
+def _columns(where: str, pairs: Iterable[tuple[int, str]], max_bytes: int) -> Iterator[Examples]:
+    """Yield columns of examples from their numbers and texts, of about 16 MB or of one longer example.
+
+    Raises InputError for an example that a column of texts cannot contain.
+    """
+    numbers: list[int] = []
+    texts: list[str] = []
+    size = 0
+    for number, text in pairs:
+        size += len(text)
+        if texts and size > _COLUMN_CHARACTERS:
+            yield Examples(pa.array(texts, pa.string()), np.array(numbers))
+            numbers, texts, size = [], [], len(text)
+        if len(text) > max_bytes // 4:
+            _check_size(where, len(text.encode()), max_bytes)
+        numbers.append(number)
+        texts.append(text)
+    if texts:
+        yield Examples(pa.array(texts, pa.string()), np.array(numbers))
+
+
+def _check_size(where: str, size: int, max_bytes: int) -> None:
     if size > max_bytes:
         raise InputError(f"{where}: has an example of 2 GiB or more; split the file, or use --example line")
 
 
-def _paragraphs(path: str, lines: Iterable[list[Example]], max_bytes: int) -> Iterator[list[Example]]:
-    """Join the lines of consecutive numbers, that is, those between blank lines."""
-    numbered = enumerate(itertools.chain.from_iterable(lines))
-    for _, group in itertools.groupby(numbered, lambda item: item[1][0] - item[0]):
-        yield from _join(path, (line for _, line in group), max_bytes)
-
-
-def _join(where: str, texts: Iterable[Example], max_bytes: int) -> Iterator[list[Example]]:
+def _join(where: str, texts: Iterable[tuple[int, str]], max_bytes: int) -> Iterator[tuple[int, str]]:
     """Yield all texts as one, with the number of the first; nothing if there are none or only blank ones."""
     parts: list[str] = []
     first = size = 0
     for number, text in texts:
         first = first or number
         size += len(text) + 1
-        check_size(where, size, max_bytes)
+        _check_size(where, size, max_bytes)
         parts.append(text)
     joined = "\n".join(parts)
     if joined.strip():
-        yield [(first, joined)]
+        yield first, joined
 
 
 def _find_value(record: Any, name: str) -> Any:

@@ -57,6 +57,7 @@ class TaskDefinition:
     paper: Mapping[str, tuple[float | None, ...]] = dataclasses.field(default_factory=dict)
     known_files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     benchmark: str | None = None
+    aliases: tuple[str, ...] = ()
     data: str | None = None
     examples: str | None = None
 
@@ -183,7 +184,7 @@ def find_task(name: str) -> TaskDefinition:
         if entry is not None and entry.name == task.benchmark:
             for alias in (entry.name, *entry.aliases):
                 names.setdefault(alias, task)
-    names |= {task.name: task for task in tasks}
+    names |= {known: task for task in tasks for known in (*task.aliases, task.name)}
     by_name = {loose_name(known): task for known, task in names.items()}
     if loose_name(name) in by_name:
         return by_name[loose_name(name)]

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines import progress, storage
 from pipelines.algorithms.web.text_repair import replace_surrogates
@@ -39,7 +40,6 @@ TABLES = ("parquet", "arrow")
 
 _BATCH_BYTES = 16 << 20
 _READ_BYTES = 1 << 20
-_LINES_BYTES = 1 << 18
 _IPC_FILE_MAGIC = b"ARROW1"
 _FEATHER_1_MAGIC = b"FEA1"
 
@@ -124,14 +124,15 @@ def require_records(path: str, records: Iterable[Record]) -> Iterator[tuple[int,
         yield number, value
 
 
-def line_blocks(path: str, max_bytes: int) -> Iterator[Iterable[tuple[int, str]]]:
-    """Yield the lines of a text without their ends, many at a time, which is faster than `read_records`.
+def line_columns(path: str, max_bytes: int) -> Iterator[tuple[int, pa.StringArray]]:
+    """Yield the lines of a text without their ends as columns, each with the number of its first line.
 
+    Faster than `read_records`, for lines that become columns anyway. The text after the last line end is a line, too.
     Raises InputError, with the number of the line, for one that is not UTF-8, or has `max_bytes` or more.
     """
     first = 1
     with open_decompressed(path) as stream:
-        while block := stream.read(_LINES_BYTES):
+        while block := stream.read(_READ_BYTES):
             rest = stream.readline(max_bytes)
             block += rest
             number = first + block.count(b"\n")
@@ -142,7 +143,7 @@ def line_blocks(path: str, max_bytes: int) -> Iterator[Iterable[tuple[int, str]]
             except UnicodeDecodeError as error:
                 number = first + block.count(b"\n", 0, error.start)
                 raise InputError(f"{path}:{number}: is not UTF-8 ({error.reason})") from error
-            yield enumerate(text.split("\n"), first)
+            yield first, pc.utf8_rtrim(pc.split_pattern(pa.array([text], pa.string()), "\n").flatten(), "\r")
             first = number
 
 

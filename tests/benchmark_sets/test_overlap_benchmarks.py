@@ -176,9 +176,11 @@ def test_two_gigabytes_in_one_example_are_refused(tmp_path: Path) -> None:
     for example in ("document", "paragraph"):
         with pytest.raises(InputError, match=r"b\.txt: has an example of 2 GiB or more; split the file, or use"):
             _texts(f"b={tmp_path / 'b.txt'}", example, max_bytes=1000)
-    (tmp_path / "long.txt").write_text("w" * 2000)
-    with pytest.raises(InputError, match=r"long\.txt: has an example of 2 GiB or more"):
-        _texts(f"b={tmp_path / 'long.txt'}", max_bytes=1000)
+    _jsonl(tmp_path / "long.jsonl", {"text": "w" * 2000})
+    pq.write_table(pa.table({"text": ["w" * 2000]}), tmp_path / "long.parquet")
+    for name in ("long.jsonl", "long.parquet"):
+        with pytest.raises(InputError, match=r"long\.\w+: has an example of 2 GiB or more"):
+            _texts(f"b={tmp_path / name}", max_bytes=1000)
 
 
 RECORDS = [

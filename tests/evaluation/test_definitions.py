@@ -15,7 +15,7 @@ from pipelines.benchmark_sets import hub
 from pipelines.benchmark_sets.registry import Entry, find_entry
 from pipelines.errors import UsageError, WebtextError
 from pipelines.evaluation import definitions
-from pipelines.evaluation.definitions import parse_tasks, read_task, task_names
+from pipelines.evaluation.definitions import find_task, parse_tasks, read_task, task_names
 from pipelines.evaluation.detokenizers import DETOKENIZERS
 from pipelines.evaluation.records import read_records
 from webtext_cli.main import main
@@ -96,6 +96,13 @@ def test_a_task_that_is_like_another_has_its_own_figures() -> None:
     assert (other.section, other.benchmark, other.known_files) == ("3.1", "wikitext-103", {})
     text8 = read_task("text8")
     assert (list(text8.paper), list(text8.variants)) == (["bits_per_character"], ["stride-32"])
+
+
+@pytest.mark.parametrize(
+    ("name", "task"), [("DPR", "dprd"), ("sst2", "sst-2"), ("cnn-dm", "cnn-dailymail"), ("wsc", "winograd")]
+)
+def test_a_task_has_other_names(name: str, task: str) -> None:
+    assert find_task(name).name == task
 
 
 def test_every_detokenizer_is_used_by_a_task() -> None:

@@ -20,6 +20,7 @@ from pipelines.reports.overlap_text import (
     label,
     mean_of_tests,
     percent,
+    ranges,
 )
 from webtext_cli.console import print_table, say, say_wrapped, shorten
 
@@ -100,6 +101,7 @@ def _percent_row(name: str, percents: Mapping[str, float]) -> list[str]:
 
 def _print_sensitivity(report: Report) -> None:
     settings = report["sensitivity"]
+    extremes = ranges(settings, "percent_positions")
     for first in range(0, len(settings[0]["benchmarks"]), _BENCHMARKS_PER_TABLE):
         shown = slice(first, first + _BENCHMARKS_PER_TABLE)
         rows = [
@@ -107,8 +109,9 @@ def _print_sensitivity(report: Report) -> None:
                 f"{'> ' if is_this_report(setting, report) else '  '}{setting['n']}",
                 *(setting[option] for option in ("apostrophes", "letters", "lines")),
                 *(
-                    f"{percent(shares['percent_positions'])} / {percent(shares['percent_distinct'])}"
-                    for shares in setting["benchmarks"][shown]
+                    ("* " if extreme.low < extreme.high and shares["percent_positions"] in extreme else "")
+                    + f"{percent(shares['percent_positions'])} / {percent(shares['percent_distinct'])}"
+                    for shares, extreme in zip(setting["benchmarks"][shown], extremes[shown], strict=True)
                 ),
             ]
             for setting in settings
@@ -116,7 +119,7 @@ def _print_sensitivity(report: Report) -> None:
         names = [_short_name(label(row)) for row in settings[0]["benchmarks"][shown]]
         title = "Sensitivity: % of positions / % of distinct"
         print_table(["  n", "apostr.", "letters", "lines", *names], rows, title=title)
-    say("marked with >: the options of this report")
+    say("* the lowest and the highest share of a benchmark; > the options of this report")
     for sentence in describe_ranges(settings):
         say_wrapped(escape_unprintable(sentence))
 

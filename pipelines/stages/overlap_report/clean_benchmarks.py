@@ -106,7 +106,7 @@ def _split_by_file(benchmark: Benchmark, example: str, overlapping: Flags) -> li
     files = []
     first = 0
     for _, examples in benchmark_parts(benchmark, example):
-        numbers = np.fromiter((number for chunk in examples for number, _ in chunk), np.int64)
+        numbers = np.concatenate([np.zeros(0, np.int64), *(part.numbers for part in examples)])
         files.append(_FileExamples(numbers, overlapping[first : first + len(numbers)]))
         first += len(numbers)
     if first != len(overlapping):
