@@ -114,11 +114,5 @@ def block_features(page: ParsedPage, url: str | None, tokens: Values, words: Val
     kinds = context_features.describe_context(segments, signals, elements, len(title), rows)
     rows[:, -len(PAGE_NAMES) :] = page_features(page, url, title_words)
     parents = segments.parents[segments.blocks[:, seg.ELEMENT]]
-    return rows, np.stack([_number_densely(kinds), _number_densely(parents + 1)])
-
-
-def _number_densely(numbers: Numbers) -> Numbers:
-    """Return numbers from 0 on in the order of others, without sorting these."""
-    is_used = np.zeros(int(numbers.max()) + 1, np.bool_)
-    is_used[numbers] = True
-    return (np.cumsum(is_used, dtype=np.int32) - 1)[numbers]
+    groups = [np.unique(numbers, return_inverse=True)[1].astype(np.int32) for numbers in (kinds, parents)]
+    return rows, np.stack(groups)

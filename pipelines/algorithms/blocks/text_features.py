@@ -64,10 +64,9 @@ NAMES = (
 )  # fmt: skip
 
 # What the features of other blocks take from a block: its words, those in links, its words again if it is prose (else
-# 0), the mean value of its words, the share of stop words, how its text ends, its heading level, and its words that are
-# in the title of the page.
-(WORDS, LINKS, PROSE, VALUE, STOP, END, HEADING, TITLE) = range(8)
-SIGNALS = 8
+# 0), the mean value of its words, its heading level, and its words that are in the title of the page.
+(WORDS, LINKS, PROSE, VALUE, HEADING, TITLE) = range(6)
+SIGNALS = 6
 # A block of prose: at least so many words, with at most this share in links.
 _PROSE_WORDS, _PROSE_LINKS = 8, 0.4
 
@@ -121,8 +120,6 @@ def _describe_text(page: Any, title: Any, values: Any, signals: Any, rows: Any) 
         signal[WORDS], signal[LINKS] = count, links
         signal[PROSE] = count if count >= _PROSE_WORDS and links < _PROSE_LINKS * count else 0
         signal[VALUE] = total / np.float32(known + 1)
-        signal[STOP] = np.float32(stops) / divisor
-        signal[END] = _text_end(page.text, blocks[block, seg.START], blocks[block, seg.END])
         signal[HEADING] = _HEADINGS[tags[element]]
         signal[TITLE] = in_title
         row[0], row[1] = log1p(count), log1p(blocks[block, seg.CHARACTERS])
@@ -130,9 +127,9 @@ def _describe_text(page: Any, title: Any, values: Any, signals: Any, rows: Any) 
         row[3] = np.float32(links) / divisor
         row[4] = np.float32(strong) / divisor
         row[5] = np.float32(upper) / divisor
-        row[6] = signal[STOP]
+        row[6] = np.float32(stops) / divisor
         row[7] = np.float32(in_title) / divisor
-        row[8] = signal[END]
+        row[8] = _text_end(page.text, blocks[block, seg.START], blocks[block, seg.END])
         start = page.text[blocks[block, seg.START]]
         row[9] = one if 65 <= start <= 90 else np.float32(0.5 if start >= 128 else 0)
         row[10] = np.float32(blocks[block, seg.SENTENCES]) / divisor

@@ -63,8 +63,8 @@ class SourceShard:
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        """The files that the task reads."""
-        return self.documents.files if self.documents else (self.signatures,) if self.signatures else ()
+        """The files that the task signs; the texts of signed documents may be gone in a run that resumes."""
+        return (self.signatures,) if self.signatures else self.require_documents().files
 
 
 def open_earlier(

@@ -10,11 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import storage
-from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import ShardEntry
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
-from pipelines.records import inputs, shards
+from pipelines.records import inputs
 from pipelines.records.data_card import DATA_CARD, write_data_card
 from pipelines.records.document_filter import DropReason, filter_shard
 from pipelines.stages.dedup.clusters import (
@@ -58,7 +56,6 @@ _BUCKET_BYTES = 16 << 20
 _MAX_BUCKETS = 1 << 14
 # Documents whose keys a task reads (at about 20 per document), and bytes of pairs, at about 10 per pair.
 _TASK_DOCUMENTS, _TASK_BYTES = 1 << 16, 4 << 20
-_PLAN = storage.join(WORK, "plan.npy")
 
 
 def dedup(
@@ -97,12 +94,7 @@ def dedup(
 def _run_phases(
     corpus: Corpus, own: list[SourceShard], earlier: list[SourceShard], records: int | None, run: StageRun
 ) -> None:
-    config, sources = corpus.config, own + earlier
-    # A resumed run goes by the number of its first tasks, even if files of an earlier corpus were deleted meanwhile.
-    plan = np.array([corpus.buckets])
-    run.once("plan", lambda: TaskResult(files=(shards.write_array(run.output, _PLAN, plan),)), work=True)
-    buckets = int(storage.read_array(storage.join(run.output, _PLAN))[0])
-    corpus = dataclasses.replace(corpus, buckets=buckets)
+    config, sources, buckets = corpus.config, own + earlier, corpus.buckets
 
     def map_parts(phase: str, function: Callable[..., TaskResult], parts: int) -> list[ShardEntry]:
         items = range(parts)

@@ -30,7 +30,11 @@ from pipelines.storage.compression import open_decompressed
 
 _PAGE_COLUMNS = ["url", "final_url", "outcome", "fetched_at", "warc_file", "warc_offset"]
 _LINK_COLUMNS = ["url", "domain", "score", "submission_ids", "subreddits", "title", "created_utc"]
-_OF_LINK = ("score", "submission_ids", "subreddits", "created_utc")
+# The fields of a document that are those of its page, its text, the metadata of its text, and its link.
+OF_PAGE = ("id", "url", "final_url", "fetched_at", "warc_file", "warc_offset")
+OF_TEXT = ("text", "page_type", "confidence", "language")
+OF_METADATA = ("author", "published", "site_name", "declared_type")
+OF_LINK = ("score", "submission_ids", "subreddits", "created_utc")
 # The `extractor` of plain text, which is kept as it is.
 PLAIN = "plain"
 _ENCODING_HEADERS = ("Content-Encoding", "Transfer-Encoding")
@@ -128,12 +132,12 @@ def _requests(path: str) -> set[tuple[str, dt.datetime]]:
 
 def _known_text(document: Row, link: Mapping[str, Any] | None) -> PageText | None:
     """Return what an earlier run extracted from a page; None if its link, which may give the title, has changed."""
-    if any(document[name] != (link or {}).get(name) for name in _OF_LINK):
+    if any(document[name] != (link or {}).get(name) for name in OF_LINK):
         return None
     return PageText(
-        metadata=Metadata(**{name: document[name] for name in ("author", "published", "site_name", "declared_type")}),
+        metadata=Metadata(**{name: document[name] for name in OF_METADATA}),
         plain=document["extractor"] == PLAIN,
-        **{name: document[name] for name in ("title", "text", "language", "page_type", "confidence")},
+        **{name: document[name] for name in ("title", *OF_TEXT)},
     )
 
 

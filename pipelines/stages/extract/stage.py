@@ -26,6 +26,10 @@ from pipelines.stages.extract.child import Limits, PageReader, PageText
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.extractors import extractor_of, extractor_version
 from pipelines.stages.extract.pages import (
+    OF_LINK,
+    OF_METADATA,
+    OF_PAGE,
+    OF_TEXT,
     PLAIN,
     FetchedShard,
     Source,
@@ -215,26 +219,12 @@ def drop_reason(text: PageText, words: int, config: ExtractConfig) -> tuple[str 
 def _document(page: SourcePage, text: PageText, words: int, extractor: str) -> dict[str, Any]:
     link = page.link or {}
     return {
-        "id": page.id,
-        "url": page.url,
-        "final_url": page.final_url,
+        **{name: getattr(page, name) for name in OF_PAGE},
+        **{name: getattr(text, name) for name in OF_TEXT},
+        **{name: getattr(text.metadata, name) for name in OF_METADATA},
+        **{name: link.get(name) for name in OF_LINK},
         "domain": link.get("domain") or (registered_domain(page.url) if page.url else None),
         "title": text.title or link.get("title") or None,
-        "text": text.text,
-        "author": text.metadata.author,
-        "published": text.metadata.published,
-        "site_name": text.metadata.site_name,
-        "declared_type": text.metadata.declared_type,
-        "page_type": text.page_type,
-        "confidence": text.confidence,
-        "language": text.language,
-        "score": link.get("score"),
-        "submission_ids": link.get("submission_ids"),
-        "subreddits": link.get("subreddits"),
-        "created_utc": link.get("created_utc"),
-        "fetched_at": page.fetched_at,
         "extractor": PLAIN if text.plain else extractor,
         "words": words,
-        "warc_file": page.warc_file,
-        "warc_offset": page.warc_offset,
     }

@@ -134,10 +134,14 @@ def test_in_a_large_bucket_documents_near_an_earlier_one_are_dropped(texts, tmp_
     assert {best for _, _, best in dropped} <= {"old0", "old1", *kept}
 
 
-def test_a_resumed_run_keeps_its_number_of_buckets(months, tmp_path):
+def test_a_run_resumes_without_the_texts_of_a_signed_corpus(months, tmp_path):
     earlier, later = months
-    run(later, tmp_path / "whole", against=(str(earlier),))
+    signed = tmp_path / "signed"
+    run(earlier, signed, write_signatures=True)
+    run(later, tmp_path / "whole", against=(str(signed),))
     with pytest.raises(StoppedError):
-        run(later, tmp_path / "out", executor=StoppingExecutor(7), buckets=5, against=(str(earlier),))
-    run(later, tmp_path / "out", buckets=2, against=(str(earlier),))
+        run(later, tmp_path / "out", executor=StoppingExecutor(7), against=(str(signed),))
+    for path in signed.glob("documents-*.parquet"):
+        path.unlink()
+    run(later, tmp_path / "out", against=(str(signed),))
     assert outcome(tmp_path / "out") == outcome(tmp_path / "whole")
