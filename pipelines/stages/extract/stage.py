@@ -137,11 +137,12 @@ def _fetched_shards(
     link_files = scrape.files("links-", ".parquet") if scrape else []
     in_order = scrape is not None and _is_fetch_of(fetch, scrape)
     for file in fetch.files("pages-", ".parquet"):
+        number = shards.shard_number(file.path)
         yield FetchedShard(
             folder=fetch.path,
             pages=file,
             warcs=tuple(warcs),
-            links=tuple(_with_number(link_files, file) if in_order else link_files),
+            links=tuple(links for links in link_files if not in_order or shards.shard_number(links.path) == number),
             in_order=in_order,
         )
 
@@ -159,15 +160,6 @@ def _notes(fetch: inputs.StageFolder, scrape: inputs.StageFolder | None) -> Iter
         yield f"{fetch.path}: was fetched from links of scrape; {missing}"
     elif not _is_fetch_of(fetch, scrape):
         yield f"{scrape.path}: the pages were fetched from other links; pages without a link are counted"
-
-
-def _with_number(files: Sequence[inputs.InputFile], like: inputs.InputFile) -> list[inputs.InputFile]:
-    return [file for file in files if _number(file) == _number(like)]
-
-
-def _number(file: inputs.InputFile) -> str:
-    """Return the shard number in a name such as `pages-00003.warc.gz` or `pages-00003-00001.warc.gz`."""
-    return storage.basename(file.path).split("-")[1].split(".")[0]
 
 
 def _page_reader(config: ExtractConfig) -> PageReader:

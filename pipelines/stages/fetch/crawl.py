@@ -11,7 +11,7 @@ import datetime as dt
 import heapq
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pipelines import progress, storage
 from pipelines.algorithms.web.urls import registered_domain
@@ -21,7 +21,7 @@ from pipelines.stages.fetch.exchange import ACCEPT_ENCODING, Exchange
 from pipelines.stages.fetch.hosts import Host, HostQueues
 from pipelines.stages.fetch.outcomes import OK, Failure, Outcome, dropped
 from pipelines.stages.fetch.report import ACTIVITY, write_activity
-from pipelines.stages.fetch.request_urls import BadUrlError, request_url, robots_url, url_origin
+from pipelines.stages.fetch.request_urls import classify_links, request_url, robots_url, url_origin
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.transport import Client
 from pipelines.stages.fetch.visit import Step, Threads, Visit, run_step
@@ -69,28 +69,6 @@ def check_stop_file(config: FetchConfig) -> None:
     """Raise WebtextError if the user asks for an end."""
     if config.stop_file and storage.exists(config.stop_file):
         raise WebtextError(f"{config.stop_file}: asks for an end; remove it and re-run the same command to resume")
-
-
-def classify_links(links: Sequence[str], max_per_domain: int | None) -> Iterator[tuple[int, str, Failure | None]]:
-    """Yield the position of each link, its request, and why it is not to be sent."""
-    seen: set[str] = set()
-    pages = Counter[str | None]()
-    for link, url in enumerate(links):
-        failure: Failure | None = None
-        wire_url = ""
-        try:
-            wire_url = request_url(url)
-        except BadUrlError as error:
-            failure = Failure("bad_url", str(error))
-        else:
-            if wire_url in seen:
-                failure = Failure("duplicate_url", "an earlier link is the same request")
-            elif max_per_domain:
-                pages[domain := registered_domain(wire_url)] += 1
-                if pages[domain] > max_per_domain:
-                    failure = Failure("domain_limit", f"{max_per_domain} earlier links are of {domain}")
-            seen.add(wire_url)
-        yield link, wire_url, failure
 
 
 class _Crawl:

@@ -33,13 +33,12 @@ from pipelines.records.shards import MissingColumnError
 from pipelines.records.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES, BadRow, read_urls
 from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.crawl import classify_links
 from pipelines.stages.fetch.exchange import Response
-from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.lookups import ROW_SCHEMA, Block, IndexPart, Lookup, look_up
 from pipelines.stages.fetch.outcomes import LIVE, NOT_IN_SOURCE, REDIRECTS, Failure, dropped
-from pipelines.stages.fetch.segments import SegmentWriter
+from pipelines.stages.fetch.request_urls import classify_links
+from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.visit import page_failure
 from pipelines.storage.compression import open_decompressed, strip_compression
 
@@ -115,7 +114,7 @@ def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
         IndexPart(f"index-{bucket}", functools.partial(_open_bucket, paths, bucket, digits))
         for bucket in range(16**digits)
     ]
-    look_up(run, link_shards, context, Lookup(token, _key, read, 1 + context.config.max_redirects), index)
+    look_up(run, link_shards, Lookup(context, token, index, _key, read, 1 + context.config.max_redirects))
 
 
 def _key(url: str) -> str:

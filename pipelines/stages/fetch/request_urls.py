@@ -5,10 +5,15 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from urllib.parse import urljoin, urlsplit
 
 import requests
 from requests.utils import urldefragauth
+
+from pipelines.algorithms.web.urls import registered_domain
+from pipelines.stages.fetch.outcomes import Failure
 
 _SCHEMES = ("http://", "https://")
 # warcio reads at most 16,384 bytes of a line, such as `WARC-Target-URI: ` and the URL.
@@ -64,6 +69,28 @@ def url_origin(url: str) -> str:
 def robots_url(url: str) -> str:
     """Return the URL of the robots.txt that applies to a URL from `request_url`."""
     return urljoin(url, "/robots.txt")
+
+
+def classify_links(links: Sequence[str], max_per_domain: int | None) -> Iterator[tuple[int, str, Failure | None]]:
+    """Yield the position of each link, its request, and why it is not to be sent."""
+    seen: set[str] = set()
+    pages = Counter[str | None]()
+    for link, url in enumerate(links):
+        failure: Failure | None = None
+        wire_url = ""
+        try:
+            wire_url = request_url(url)
+        except BadUrlError as error:
+            failure = Failure("bad_url", str(error))
+        else:
+            if wire_url in seen:
+                failure = Failure("duplicate_url", "an earlier link is the same request")
+            elif max_per_domain:
+                pages[domain := registered_domain(wire_url)] += 1
+                if pages[domain] > max_per_domain:
+                    failure = Failure("domain_limit", f"{max_per_domain} earlier links are of {domain}")
+            seen.add(wire_url)
+        yield link, wire_url, failure
 
 
 # Blocks without public hosts, from IANA's IPv4 and IPv6 Special-Purpose Address Registries and multicast. The table is

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from child_process import start_process
 from fetch_run import Fetched, read_rows, run_fetch
 from hostile_web import AUTHORITY, BEHAVIORS, NAMES, TEXT, HostileWeb
+from warm_processes import start_process
 
 from pipelines.engine.machine import peak_bytes, resident_bytes
 from pipelines.stages.fetch import request_urls, transport
