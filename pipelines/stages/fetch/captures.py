@@ -22,9 +22,8 @@ from pipelines.records.archives import MAX_HEADER_BYTES, RECORD_DAMAGE, BoundedA
 from pipelines.records.documents import parse_instant
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import BodyDecoder, BodyError, Response, content_coding, decode_prefix
-from pipelines.stages.fetch.links import LinkShard, read_links
+from pipelines.stages.fetch.links import BadUrlError, LinkShard, read_links, redirect_url
 from pipelines.stages.fetch.outcomes import DETAIL_CHARACTERS, LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REDIRECTS, Outcome
-from pipelines.stages.fetch.request_urls import BadUrlError, redirect_url
 from pipelines.stages.fetch.segments import NO_CAPTURE, FetchContext, SegmentWriter
 from pipelines.stages.fetch.visit import asks_for_no_archive, page_failure
 from pipelines.stages.fetch.warc import response_record

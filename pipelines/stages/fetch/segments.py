@@ -33,10 +33,9 @@ from pipelines.records import shards
 from pipelines.records.inputs import StageFolder, open_stage
 from pipelines.records.schemas import DROPPED_SCHEMA, PAGE_SCHEMA
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.links import LinkShard, read_links
+from pipelines.stages.fetch.links import LinkShard, classify_links, read_links
 from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, OK, Outcome
 from pipelines.stages.fetch.report import write_tally
-from pipelines.stages.fetch.request_urls import classify_links
 from pipelines.stages.fetch.warc import warcinfo_record
 
 # A segment ends when any of these is reached. Only then is it safe from a loss of power, or in an object store at all.

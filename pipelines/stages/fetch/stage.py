@@ -123,11 +123,9 @@ def _fetch_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
 def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
     """Request the links of a shard that have no outcome yet, into segments."""
     links = read_links(shard)
-    done = bytearray(len(links))
-    for link in context.latest(shard)["link"].to_pylist():
-        done[link] = 1
-    progress.advance(sum(done))
-    if sum(done) < len(links):
+    done = set(context.latest(shard)["link"].to_pylist())
+    progress.advance(len(done))
+    if len(done) < len(links):
         with SegmentWriter(context.segments_folder(shard)) as writer:
             record = crawl if context.config.source == LIVE else record_absent
             record(links, done, context.config, writer)

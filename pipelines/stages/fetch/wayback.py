@@ -36,9 +36,8 @@ from pipelines.stages.fetch.captures import (
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import check_stop_file, user_agent
 from pipelines.stages.fetch.exchange import Response, decode_prefix, perform_exchange
-from pipelines.stages.fetch.links import LinkShard
+from pipelines.stages.fetch.links import LinkShard, redirect_url, request_url
 from pipelines.stages.fetch.outcomes import REDIRECTS
-from pipelines.stages.fetch.request_urls import redirect_url, request_url
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.transport import Client
 
