@@ -26,7 +26,9 @@ import pyarrow.parquet as pq
 from pipelines.engine.executor import LocalExecutor
 from pipelines.records.buckets import read_bucket
 from pipelines.stages.fetch.archives import open_index, surt_key
-from pipelines.stages.fetch.lookups import CAPTURE_SCHEMA, IndexJoin, IndexPart, join_index, write_wanted
+from pipelines.stages.fetch.config import FetchConfig
+from pipelines.stages.fetch.lookups import CAPTURE_SCHEMA, IndexPart, Lookup, join_index, write_wanted
+from pipelines.stages.fetch.segments import FetchContext
 
 _FILE_ROWS = 2_000_000
 _SHARDS = 16
@@ -75,7 +77,11 @@ def write_shard(shard: int, context: tuple[str, int, int]) -> None:
     numbers, at = shard_links(shard, links, pages)
     urls = [f"https://host{page // _PAGES_PER_HOST:08d}.com/article/{page % _PAGES_PER_HOST:02d}" for page in numbers]
     keys = [surt_key(url) or "" for url in urls]
-    write_wanted(folder, f"wanted-{shard}", [(key, shard, link, int(at[link]), None) for link, key in enumerate(keys)])
+    write_wanted(
+        folder,
+        lookup_in(folder).wanted(shard),
+        [(key, shard, link, int(at[link]), None) for link, key in enumerate(keys)],
+    )
 
 
 def shard_links(shard: int, links: int, pages: int) -> tuple[np.ndarray, np.ndarray]:
@@ -85,10 +91,14 @@ def shard_links(shard: int, links: int, pages: int) -> tuple[np.ndarray, np.ndar
     return random.integers(0, pages * 10 // 9, count), _START_S + random.integers(0, 4000, count) * _DAY_S
 
 
-def join(index: IndexPart, context: tuple[str, Sequence[str]]) -> int:
+def lookup_in(folder: str, index: Sequence[IndexPart] = ()) -> Lookup:
+    """Return the lookup whose work files are in a folder."""
+    return Lookup(FetchContext(FetchConfig(), folder, _SHARDS), "bench", index, surt_key, lambda *_: None, 1)
+
+
+def join(part: IndexPart, folder: str) -> int:
     """Join one file of the index; return the peak memory of this process in bytes."""
-    folder, wanted = context
-    join_index(index, IndexJoin(folder, "captures-", wanted, None))
+    join_index(part, lookup_in(folder))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -133,10 +143,9 @@ def main() -> None:
         list(run(write_shard, range(_SHARDS), context=(temporary, options.links, pages)))
         keyed = time.perf_counter()
         index = open_index([str(index_folder)], "")
-        wanted = [f"{temporary}/wanted-{shard}" for shard in range(_SHARDS)]
-        peaks = [peak for _, peak in run(join, index, context=(temporary, wanted))]
+        peaks = [peak for _, peak in run(join, index, context=temporary)]
         joined = time.perf_counter()
-        files = [f"{temporary}/captures-{file.name}" for file in index]
+        files = lookup_in(temporary, index).capture_paths
         context = (options.links, pages, options.rows, files)
         right = sum(count for _, count in run(check, range(_SHARDS), context=context))
         chosen = time.perf_counter()

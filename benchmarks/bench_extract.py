@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.extractor.pages import AnnotatedPage, read_benchmark, word_f1
 from pipelines.algorithms.blocks.page import parse_html
-from pipelines.algorithms.web.declared import read_declared
+from pipelines.algorithms.web.metadata import read_declared
 from pipelines.stages.extract.child import Limits, PageReader, RawPage, extract_text, html_of
 from pipelines.stages.extract.extractors import EXTRACTORS, Extracted, extractor_version
 

@@ -35,8 +35,7 @@ import trafilatura
 from trafilatura.metadata import extract_metadata
 
 from pipelines.algorithms.blocks.page import parse_html
-from pipelines.algorithms.web.declared import as_list, name_of, read_declared
-from pipelines.algorithms.web.metadata import read_metadata
+from pipelines.algorithms.web.metadata import as_list, name_of, read_declared, read_metadata
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.stages.extract.child import html_of
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datasketch  # noqa: F401
 
 import pipelines.stages.dedup.stage
+import pipelines.stages.fetch.stage
 import pipelines.stages.filter.stage
 import pipelines.stages.overlap_index.stage
 import pipelines.stages.overlap_report.stage

@@ -35,6 +35,13 @@ def _run(environment: dict[str, str], target: Callable[..., None], args: tuple[A
 _CONTEXT = _Context()
 
 
+def start_process(target: Callable[..., None], *arguments: Any) -> Any:
+    """Call a module-level function in a new process, which the test may kill."""
+    process = _CONTEXT.Process(target, arguments, daemon=False)
+    process.start()
+    return process
+
+
 def multiprocessing_with_forks() -> types.SimpleNamespace:
     """Return what replaces the module `multiprocessing` where processes are started."""
     names = {name: getattr(multiprocessing, name) for name in ("connection", "parent_process")}

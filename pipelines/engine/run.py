@@ -131,6 +131,7 @@ class StageRun:
         memory_bytes: int | None = None,
         keep: str | None = None,
         is_current: Callable[[Item], bool] | None = None,
+        on_complete: Callable[[Item], None] | None = None,
     ) -> list[ShardEntry]:
         """Run `function(item, context)` for the items without a valid entry; return all entries in order of the items.
 
@@ -142,7 +143,8 @@ class StageRun:
 
         `keep` is a folder of the stage in which the files of a work phase stay: a run that adds to the result finds
         there what tasks of the same name have written, so a name must say what the task reads. `is_current` returns
-        whether the result of a task that is already complete is to be used.
+        whether the result of a task that is already complete is to be used. `on_complete` is called with an item when
+        its entry is written.
         """
         name = name or item_name
         names = [name(item) for item in items]
@@ -179,6 +181,8 @@ class StageRun:
                 if self.lock:
                     self.lock.check()
                 self._folder.write_entry(entry)
+                if on_complete:
+                    on_complete(item)
                 entries[entry.name] = entry
         ordered = [entries[key] for key in names]
         self._kept += [(keep, entry) for entry in ordered if keep]

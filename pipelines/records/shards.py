@@ -47,6 +47,11 @@ def shard_name(noun: str, index: int, suffix: str = "parquet") -> str:
     return f"{noun}-{index:05d}.{suffix}"
 
 
+def shard_number(path: str) -> int:
+    """Return the number in the name of a shard: 3 of `links-00003.parquet` and of `pages-00003-00001.warc.gz`."""
+    return int(storage.basename(path).split("-")[1].split(".")[0])
+
+
 class ShardWriter:
     """Collects records and writes them as Parquet row groups of at most 8,192 rows or about 32 MiB."""
 
@@ -260,6 +265,12 @@ def read_rows(path: str, columns: list[str] | None = None) -> Iterator[dict[str,
 def open_stream(path: str) -> BinaryIO:
     """Open a Parquet file, from its end: readers begin with the footer."""
     return storage.open_read(path, start=-1)
+
+
+def count_rows(path: str) -> int:
+    """Return the number of rows in the footer of a Parquet file."""
+    with open_stream(path) as stream:
+        return int(open_parquet(stream, path).metadata.num_rows)
 
 
 def open_parquet(stream: Any, path: str) -> pq.ParquetFile:

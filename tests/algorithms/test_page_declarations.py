@@ -7,8 +7,16 @@ import json
 import pytest
 from selectolax.lexbor import LexborHTMLParser
 
-from pipelines.algorithms.web.declared import name_of, read_declared, typed_objects, types_of
-from pipelines.algorithms.web.metadata import find_byline, find_date, is_byline, split_names
+from pipelines.algorithms.web.metadata import (
+    find_byline,
+    find_date,
+    is_byline,
+    name_of,
+    read_declared,
+    split_names,
+    typed_objects,
+    types_of,
+)
 
 
 @pytest.mark.parametrize(

@@ -23,14 +23,8 @@ _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nSet-Cooki
 
 def _read_urls(data: bytes, folder: Path) -> None:
     from pipelines.algorithms.web.urls import canonical_url, registered_domain
-    from pipelines.stages.fetch.request_urls import (
-        BadUrlError,
-        literal_address,
-        redirect_url,
-        request_url,
-        robots_url,
-        url_origin,
-    )
+    from pipelines.stages.fetch.links import BadUrlError, redirect_url, request_url, robots_url, url_origin
+    from pipelines.stages.fetch.transport import literal_address
 
     for text in data.decode("utf-8", "surrogateescape").split("\n")[:1000]:
         canonical = canonical_url(text)

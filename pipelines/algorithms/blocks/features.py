@@ -13,7 +13,7 @@ from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.markup import TAGS
 from pipelines.algorithms.blocks.page import ParsedPage
 from pipelines.algorithms.blocks.text_features import Floats, Numbers, Values
-from pipelines.algorithms.web.declared import types_of
+from pipelines.algorithms.web.metadata import types_of
 
 _WORD = re.compile(r"\w+")
 _CURRENCY_SIGNS = tuple(sign.encode() for sign in "$£€¥")

@@ -28,7 +28,7 @@ from pipelines.algorithms.blocks.markup import (
     tag_of,
 )  # fmt: skip
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
-from pipelines.algorithms.web.declared import Declared, read_declared
+from pipelines.algorithms.web.metadata import Declared, read_declared
 
 # The time that lexbor takes grows with the square of the depth: 20,000 nested elements take 2 s. Real pages have fewer
 # tags, and a depth of 50 at most. libxml2 has the same limit.

@@ -26,8 +26,7 @@ from multiprocessing.process import BaseProcess
 from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeaders
 
-from pipelines.algorithms.web.declared import read_declared
-from pipelines.algorithms.web.metadata import Metadata, read_metadata
+from pipelines.algorithms.web.metadata import Metadata, read_declared, read_metadata
 from pipelines.algorithms.web.text_repair import fix_mojibake, repair_text
 from pipelines.engine.executor import exit_with_parent
 from pipelines.engine.tasks import Item

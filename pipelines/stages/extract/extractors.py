@@ -21,7 +21,7 @@ from pipelines.storage.resources import data_path
 if TYPE_CHECKING:
     from pipelines.algorithms.blocks.model import Choice
     from pipelines.algorithms.blocks.segmentation import Segments
-    from pipelines.algorithms.web.declared import Declared
+    from pipelines.algorithms.web.metadata import Declared
 
 # Parsers resolve relative links against the URL, which a page from a file lacks; no link is followed.
 _NO_URL = "http://page.invalid/"

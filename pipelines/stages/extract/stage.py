@@ -138,8 +138,10 @@ def _fetched_shards(
     warcs = tuple(dataclasses.replace(file, relative_path=names[file.path]) for file in _warcs_of(fetch))
     links = tuple(scrape.files("links-", ".parquet") if scrape else ())
     in_order = scrape is not None and _is_fetch_of(fetch, scrape)
-    for number, pages in enumerate(fetch.files("pages-", ".parquet")):
-        yield FetchedShard(fetch.path, pages, warcs, links[number : number + 1] if in_order else links, in_order)
+    for pages in fetch.files("pages-", ".parquet"):
+        number = shards.shard_number(pages.path)
+        same = tuple(file for file in links if not in_order or shards.shard_number(file.path) == number)
+        yield FetchedShard(fetch.path, pages, warcs, same, in_order)
 
 
 def _is_fetch_of(fetch: inputs.StageFolder, scrape: inputs.StageFolder) -> bool:

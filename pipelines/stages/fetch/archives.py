@@ -29,9 +29,9 @@ from pipelines.errors import InputError, UsageError
 from pipelines.records import inputs, shards
 from pipelines.stages.fetch.captures import Capture, read_record
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.lookups import ROW_SCHEMA, Block, IndexPart, Lookup, look_up
+from pipelines.stages.fetch.segments import FetchContext
 from pipelines.stages.fetch.wayback import ask_wayback
 from pipelines.storage.compression import open_decompressed, strip_compression
 
@@ -85,8 +85,8 @@ def ask_archives(run: StageRun, link_shards: Sequence[LinkShard], context: Fetch
             # A page that one index lacks, another may have.
             names = hashlib.sha256("\n".join(config.cc_index).encode()).hexdigest()[:8]
             index = open_index(config.cc_index, config.cc_records)
-            lookup = Lookup(f"{name}:{names}", surt_key, _read_capture, _LOOKUPS, config.cc_records)
-            look_up(run, link_shards, context, lookup, index)
+            lookup = Lookup(context, f"{name}:{names}", index, surt_key, _read_capture, _LOOKUPS, config.cc_records)
+            look_up(run, link_shards, lookup)
         else:
             ask_wayback(run, link_shards, context, name)
 

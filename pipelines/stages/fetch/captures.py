@@ -7,8 +7,9 @@ import datetime as dt
 import io
 import re
 import zlib
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from warcio.bufferedreaders import ChunkedDataReader
@@ -21,10 +22,9 @@ from pipelines.records.archives import MAX_HEADER_BYTES, RECORD_DAMAGE, BoundedA
 from pipelines.records.documents import parse_instant
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import BodyDecoder, BodyError, Response, content_coding, decode_prefix
-from pipelines.stages.fetch.known import FetchContext
-from pipelines.stages.fetch.links import LinkShard, read_links
+from pipelines.stages.fetch.links import BadUrlError, LinkShard, read_links, redirect_url
 from pipelines.stages.fetch.outcomes import DETAIL_CHARACTERS, LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REDIRECTS, Outcome
-from pipelines.stages.fetch.segments import ASKED, SEGMENT_SCHEMA, SegmentWriter
+from pipelines.stages.fetch.segments import NO_CAPTURE, FetchContext, SegmentWriter
 from pipelines.stages.fetch.visit import asks_for_no_archive, page_failure
 from pipelines.stages.fetch.warc import response_record
 
@@ -45,6 +45,9 @@ _NOT_FOUND = re.compile(
     re.IGNORECASE,
 )
 _SAME_PAGE = re.compile(r"^https?://(www\.)?|/$")
+
+
+Row = TypeVar("Row", bound=Mapping[str, Any])
 
 
 class CaptureError(Exception):
@@ -79,7 +82,7 @@ def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterato
     files = () if shard.is_list else shard.files  # only links of scrape have a time
     batches = (batch for file in files for batch in shards.read_batches(file.path, ["created_utc"]))
     times = [time for batch in batches for time in batch.column(0).to_pylist()] or [None] * len(links)
-    for row in context.latest(shard, links).select(SEGMENT_SCHEMA.names).to_pylist():
+    for row in context.latest(shard).select(Outcome.__struct_fields__).to_pylist():
         outcome = Outcome(**row)
         reason = outcome.outcome.removeprefix("dropped.")
         is_wanted = reason in GONE or (
@@ -101,7 +104,7 @@ def record_answer(
         # An archive may have several indexes.
         parts = dict.fromkeys(filter(None, (*(before.detail or "").split("; "), f"{archive}: {why}")))
         detail = "; ".join(parts)[:DETAIL_CHARACTERS]
-        asked = msgspec.structs.replace(before, outcome=ASKED, warc_offset=None, archives=archives, detail=detail)
+        asked = msgspec.structs.replace(before, outcome=NO_CAPTURE, warc_offset=None, archives=archives, detail=detail)
         writer.add(asked)
         return
     origin = {"WARC-Source-URI": capture.record, "WARC-Source-Archive": token}
@@ -121,7 +124,31 @@ def record_answer(
     writer.add(outcome)
 
 
-def usable_capture(capture: Capture, wanted: Wanted, config: FetchConfig) -> Capture:
+def find_page(
+    rows: Iterable[Row], read: Callable[[Row], Capture], wanted: Wanted, url: str, config: FetchConfig
+) -> tuple[Capture | None, Capture | None, Counter[str]]:
+    """Return the first capture of a URL that is a page, or the first redirect, with its target as URL.
+
+    The others are counted by the reason for which they were refused. `rows` have the `url` of a capture.
+    """
+    refused: Counter[str] = Counter()
+    for row in rows:
+        try:
+            if not is_same_page(row["url"], url):
+                raise CaptureError("other_page")
+            capture = read(row)
+            if capture.response.status not in REDIRECTS:
+                return _usable_capture(capture, wanted, config), None, refused
+            location = redirect_url(capture.url, capture.response.header("location") or "")
+            if is_same_page(location, capture.url) and location == url:
+                raise CaptureError("redirect_loop")
+            return None, capture._replace(url=location), refused
+        except (CaptureError, BadUrlError) as error:
+            refused[str(error) if isinstance(error, CaptureError) else "bad_redirect"] += 1
+    return None, None, refused
+
+
+def _usable_capture(capture: Capture, wanted: Wanted, config: FetchConfig) -> Capture:
     """Return a capture with the coding of its body; raise CaptureError if it is no page of the link."""
     days = config.archive_window
     # A redirect within an archive can lead to another time.
@@ -178,6 +205,8 @@ def read_record(path: str, row: Mapping[str, Any], max_bytes: int) -> Capture:
         response = capture.response
         if response.truncated and not response.body and response.status not in REDIRECTS:
             raise CaptureError("truncated")
+        if not is_same_page(capture.url, row["url"]):
+            raise CaptureError("other_page")  # the index does not belong to these files
         place = record.rec_headers.get_header(COPY_OF) or f"{path}#{offset}+{length}"
         return capture._replace(captured_at=row["captured_at"], record=place)
     except InputError as error:

@@ -24,8 +24,7 @@ from pipelines.engine.retry import is_retryable_status, requested_wait_s
 from pipelines.errors import exception_chain
 from pipelines.records.archives import ISAL_ERROR
 from pipelines.stages.fetch.outcomes import Failure
-from pipelines.stages.fetch.request_urls import PrivateAddressError
-from pipelines.stages.fetch.transport import Attempt, Client
+from pipelines.stages.fetch.transport import Attempt, Client, PrivateAddressError
 
 ACCEPT_ENCODING = "gzip, deflate"
 

@@ -1,13 +1,19 @@
-"""The links to fetch: the shards that scrape wrote, or any list of URLs.
+"""The links to fetch, from the shards that scrape wrote or any list of URLs, and the URL that is requested for each.
 
 Links of one registered domain are always in one shard, so that only one task requests from the hosts of that domain.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from urllib.parse import urljoin, urlsplit
+
+import requests
+from requests.utils import urldefragauth
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import canonical_url, registered_domain
@@ -17,12 +23,17 @@ from pipelines.errors import InputError
 from pipelines.records import inputs
 from pipelines.records.inputs import InputFile
 from pipelines.records.url_lists import TOO_LONG, URL_LIST_SUFFIXES, BadRow, read_urls
+from pipelines.stages.fetch.outcomes import Failure
 from pipelines.storage.compression import strip_compression
 
 # Every shard of a list reads the whole list and keeps its part, which is cheap compared with fetching.
 LIST_SHARD_BYTES = 1 << 20
 _MAX_LIST_SHARDS = 256
 _FORMATS = ".txt (one URL per line), .csv, .tsv or .parquet (a column url), .jsonl (a field url), also compressed"
+_SCHEMES = ("http://", "https://")
+# warcio reads at most 16,384 bytes of a line, such as `WARC-Target-URI: ` and the URL.
+_MAX_URL_BYTES = 16_000
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,3 +125,75 @@ def _read_file(path: str) -> Iterator[str]:
             yield f"(too long) {text}" if url.reason == TOO_LONG else text
         else:
             yield url or ""
+
+
+class BadUrlError(ValueError):
+    """A URL that cannot be requested."""
+
+
+def request_url(url: str) -> str:
+    """Return the form of a URL that is sent: ASCII, escaped, without fragment, user and password.
+
+    Raises BadUrlError for a scheme other than http and https, or an invalid host.
+    """
+    if not url.strip().lower().startswith(_SCHEMES):
+        raise BadUrlError("is not an http or https URL")
+    prepared = requests.PreparedRequest()
+    try:
+        prepared.prepare_url(url.strip(), None)
+        encoded = str(urldefragauth(str(prepared.url)))
+        url_origin(encoded)
+        (urlsplit(encoded).hostname or "").encode("idna")  # labels must have 1 to 63 bytes
+    except ValueError as error:  # what requests and urllib raise for URLs are all ValueErrors
+        raise BadUrlError(str(error)) from error
+    if not encoded.isascii():
+        raise BadUrlError("cannot be written in ASCII")
+    if len(encoded) > _MAX_URL_BYTES:
+        raise BadUrlError(f"has more than {_MAX_URL_BYTES} bytes ({len(encoded)})")
+    return encoded
+
+
+def redirect_url(base: str, location: str) -> str:
+    """Resolve a `Location` header; raise BadUrlError if the result cannot be requested."""
+    # http.client reads headers as Latin-1; servers write UTF-8.
+    with contextlib.suppress(UnicodeError):
+        location = location.encode("latin-1").decode("utf-8")
+    try:
+        return request_url(urljoin(base, location.strip()))
+    except ValueError as error:
+        raise BadUrlError(str(error)) from error
+
+
+def url_origin(url: str) -> str:
+    """Return scheme, host and port of a URL from `request_url`: the scope of robots.txt and of the per-host delay."""
+    parts = urlsplit(url)
+    if not parts.hostname:
+        raise BadUrlError("has no host")
+    return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
+
+
+def robots_url(url: str) -> str:
+    """Return the URL of the robots.txt that applies to a URL from `request_url`."""
+    return urljoin(url, "/robots.txt")
+
+
+def classify_links(links: Sequence[str], max_per_domain: int | None) -> Iterator[tuple[int, str, Failure | None]]:
+    """Yield the position of each link, its request, and why it is not to be sent."""
+    seen: set[str] = set()
+    pages = Counter[str | None]()
+    for link, url in enumerate(links):
+        failure: Failure | None = None
+        wire_url = ""
+        try:
+            wire_url = request_url(url)
+        except BadUrlError as error:
+            failure = Failure("bad_url", str(error))
+        else:
+            if wire_url in seen:
+                failure = Failure("duplicate_url", "an earlier link is the same request")
+            elif max_per_domain:
+                pages[domain := registered_domain(wire_url)] += 1
+                if pages[domain] > max_per_domain:
+                    failure = Failure("domain_limit", f"{max_per_domain} earlier links are of {domain}")
+            seen.add(wire_url)
+        yield link, wire_url, failure

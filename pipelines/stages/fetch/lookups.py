@@ -6,6 +6,8 @@ over it serves any number of links. Redirects are looked up again, so that they 
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -27,21 +29,11 @@ from pipelines.errors import InputError
 from pipelines.records import shards
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.schemas import INSTANT
-from pipelines.stages.fetch.captures import (
-    Capture,
-    CaptureError,
-    Wanted,
-    is_same_page,
-    record_answer,
-    usable_capture,
-    wanted_links,
-)
+from pipelines.stages.fetch.captures import Capture, find_page, record_answer, wanted_links
 from pipelines.stages.fetch.crawl import check_stop_file
-from pipelines.stages.fetch.known import FetchContext
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.outcomes import REDIRECTS
-from pipelines.stages.fetch.request_urls import BadUrlError, redirect_url
-from pipelines.stages.fetch.segments import SegmentWriter
+from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 
 _THREADS = 16
 _CHECKED_FILES = 10
@@ -101,15 +93,72 @@ class IndexPart(NamedTuple):
     open_blocks: Callable[[], AbstractContextManager[Sequence[Block]]]
 
 
-class IndexJoin(NamedTuple):
-    """What the tasks of a join share: where they write, the files of `write_wanted`, and the longest time between a
-    link and its captures.
+@dataclasses.dataclass(frozen=True)
+class Lookup:
+    """A lookup of all links in the index of an archive, or of the redirects of the one before; its tasks share it.
+
+    `key` returns the key of a URL in the index (None: it has none), `read` the response of a capture. A page is looked
+    up at most `limit` times: once, and after each redirect. Captures are in files below a `folder`, if there is one.
     """
 
-    output: str
-    prefix: str
-    wanted: Sequence[str]
-    window_days: int | None
+    fetch: FetchContext
+    token: str
+    index: Sequence[IndexPart]
+    key: Callable[[str], str | None]
+    read: Callable[[FetchContext, dict[str, Any]], Capture]
+    limit: int
+    folder: str | None = None
+    number: int = 0
+
+    @property
+    def phase(self) -> str:
+        """The beginning of the names of its phases and work files."""
+        return f"{self.token.replace(':', '-')}-{self.number}"
+
+    def wanted(self, index: int) -> str:
+        """Return the name of the file with the links of a shard to look up."""
+        return f"{WORK}/{self.phase}-wanted-{index:05d}.parquet"
+
+    @property
+    def wanted_paths(self) -> list[str]:
+        """The paths of these files of all shards."""
+        return [storage.join(self.fetch.output, self.wanted(index)) for index in range(self.fetch.shard_count)]
+
+    def captures(self, part: IndexPart) -> str:
+        """Return the name of the file with the captures that a part of the index has of them."""
+        return f"{WORK}/{self.phase}-{part.name}"
+
+    @property
+    def capture_paths(self) -> list[str]:
+        """The paths of these files of all parts."""
+        return [storage.join(self.fetch.output, self.captures(part)) for part in self.index]
+
+    @property
+    def following(self) -> Lookup:
+        """The lookup of the redirects of this one."""
+        return dataclasses.replace(self, number=self.number + 1)
+
+
+def look_up(run: StageRun, link_shards: Sequence[LinkShard], lookup: Lookup) -> None:
+    """Look up all wanted links in the index, and store the nearest page of each; redirects are looked up again."""
+    run.map(_find_wanted, link_shards, lookup, phase=f"{lookup.phase}-wanted", work=True)
+    while lookup.number < lookup.limit:
+        wanted, index = lookup.wanted_paths, lookup.index
+        if not any(storage.map_files(shards.count_rows, wanted, are_local=storage.are_local(wanted))):
+            return
+        run.map(
+            join_index, index, lookup, phase=f"{lookup.phase}-index", work=True, total=len(index), unit="index files"
+        )
+        if lookup.folder:
+            _check_folder(lookup.folder, lookup)
+        run.map(_store_pages, link_shards, lookup, phase=f"{lookup.phase}-pages", work=True)
+        lookup = lookup.following
+
+
+def _find_wanted(shard: LinkShard, lookup: Lookup) -> TaskResult:
+    links = wanted_links(lookup.fetch, shard, lookup.token)
+    keyed = [(key, shard.index, link.outcome.link, link.at, None) for link in links if (key := lookup.key(link.url))]
+    return write_wanted(lookup.fetch.output, lookup.wanted(shard.index), keyed)
 
 
 def write_wanted(output: str, name: str, links: Sequence[tuple[str, int, int, int | None, str | None]]) -> TaskResult:
@@ -120,26 +169,30 @@ def write_wanted(output: str, name: str, links: Sequence[tuple[str, int, int, in
     return TaskResult(files=(FileEntry(name, stream.size_bytes, stream.checksum),))
 
 
-def join_index(part: IndexPart, join: IndexJoin) -> TaskResult:
+def join_index(part: IndexPart, lookup: Lookup) -> TaskResult:
     """Write the captures of wanted links in a part of an index as a work file with a bucket per shard.
 
     Only the links between the keys of the part are in memory. Blocks between whose keys no link lies are not read.
     """
-    name = f"{join.prefix}{part.name}"
-    with part.open_blocks() as blocks, write_buckets(storage.join(join.output, name), CAPTURE_SCHEMA) as written:
+    name, window_days = lookup.captures(part), lookup.fetch.config.archive_window
+    with (
+        part.open_blocks() as blocks,
+        write_buckets(storage.join(lookup.fetch.output, name), CAPTURE_SCHEMA) as written,
+    ):
         first, last = (
             min((block.first for block in blocks), default=""),
             max((block.last for block in blocks), default=""),
         )
         between = (pc.field("key") >= first) & (pc.field("key") <= last)
-        links = pa.concat_tables(_read_wanted(path, between) for path in join.wanted).sort_by("key").combine_chunks()
+        tables = [_read_wanted(path, between) for path in lookup.wanted_paths]
+        links = pa.concat_tables(tables).sort_by("key").combine_chunks()
         keys = links["key"]
         for block in blocks:
             start = bisect_left(keys, block.first, key=_text)
             end = bisect_right(keys, block.last, start, key=_text)
             if end > start and (rows := block.read(keys[start:end].combine_chunks())).num_rows:
                 captures = rows.join(links.slice(start, end - start), "key", join_type="inner", use_threads=False)
-                for batch in _useful(captures, join.window_days).combine_chunks().to_batches():
+                for batch in _useful(captures, window_days).combine_chunks().to_batches():
                     columns = batch.select(CAPTURE_SCHEMA.names).cast(CAPTURE_SCHEMA)
                     written.writer.write(columns, batch["shard"].to_numpy())
     progress.advance(1)
@@ -172,58 +225,11 @@ def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:
     return captures.take(pa.array(order[rank < _CAPTURES_PER_URL]))
 
 
-class Lookup(NamedTuple):
-    """A lookup of all links in the index of an archive, with the names of its work files.
-
-    `key` returns the key of a URL in the index (None: it has none), `read` the response of a capture. A page is looked
-    up at most `limit` times: once, and after each redirect. Captures are in files below a `folder`, if there is one.
-    """
-
-    token: str
-    key: Callable[[str], str | None]
-    read: Callable[[FetchContext, dict[str, Any]], Capture]
-    limit: int
-    folder: str | None = None
-    number: int = 0
-
-    @property
-    def phase(self) -> str:
-        """The beginning of the names of its phases."""
-        return f"{self.token.replace(':', '-')}-{self.number}"
-
-    def wanted(self, shard: LinkShard) -> str:
-        """Return the name of the file with the links of a shard to look up."""
-        return f"{WORK}/{self.phase}-wanted-{shard.index:05d}.parquet"
-
-    @property
-    def following(self) -> Lookup:
-        """The lookup of the redirects of this one."""
-        return self._replace(number=self.number + 1)
-
-
-def look_up(
-    run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, lookup: Lookup, index: Sequence[IndexPart]
-) -> None:
-    """Look up all wanted links in the index, and store the nearest page of each; redirects are looked up again."""
-    run.map(_find_wanted, link_shards, (context, lookup), phase=f"{lookup.phase}-wanted", work=True)
-    while lookup.number < lookup.limit:
-        wanted = [storage.join(run.output, lookup.wanted(shard)) for shard in link_shards]
-        if not any(storage.map_files(_rows, wanted, are_local=storage.are_local(wanted))):
-            return
-        join = IndexJoin(run.output, f"{WORK}/{lookup.phase}-", wanted, context.config.archive_window)
-        run.map(join_index, index, join, phase=f"{lookup.phase}-index", work=True, total=len(index), unit="index files")
-        files = [storage.join(run.output, f"{join.prefix}{part.name}") for part in index]
-        if lookup.folder:
-            _check_folder(lookup.folder, files, len(link_shards))
-        run.map(_store_pages, link_shards, (context, lookup, files), phase=f"{lookup.phase}-pages", work=True)
-        lookup = lookup.following
-
-
-def _check_folder(folder: str, captures: Sequence[str], count: int) -> None:
+def _check_folder(folder: str, lookup: Lookup) -> None:
     """Raise InputError if a folder has none of the first files that captures name; single ones may be missing."""
     names: dict[str, None] = {}
-    for index in range(count):
-        for batch in read_bucket(captures, CAPTURE_SCHEMA, index):
+    for index in range(lookup.fetch.shard_count):
+        for batch in read_bucket(lookup.capture_paths, CAPTURE_SCHEMA, index):
             names.update(dict.fromkeys(batch.column("file").to_pylist()[:_CHECKED_FILES]))
         if len(names) >= _CHECKED_FILES:
             break
@@ -231,44 +237,43 @@ def _check_folder(folder: str, captures: Sequence[str], count: int) -> None:
         raise InputError(f"{folder}: has none of the files that the index names, such as {next(iter(names))}")
 
 
-def _rows(path: str) -> int:
-    with shards.open_stream(path) as stream:
-        return int(shards.open_parquet(stream, path).metadata.num_rows)
-
-
-def _find_wanted(shard: LinkShard, context: tuple[FetchContext, Lookup]) -> TaskResult:
-    fetch, lookup = context
-    links = wanted_links(fetch, shard, lookup.token)
-    keyed = [(key, shard.index, link.outcome.link, link.at, None) for link in links if (key := lookup.key(link.url))]
-    return write_wanted(fetch.output, lookup.wanted(shard), keyed)
-
-
-def _store_pages(shard: LinkShard, context: tuple[FetchContext, Lookup, list[str]]) -> TaskResult:
+def _store_pages(shard: LinkShard, lookup: Lookup) -> TaskResult:
     """Read the captures of a shard's links, nearest first, until one is a page; write the redirects to look up next."""
-    fetch, lookup, files = context
-    path = storage.join(fetch.output, lookup.wanted(shard))
+    fetch = lookup.fetch
+    path = storage.join(fetch.output, lookup.wanted(shard.index))
     targets = {row["link"]: row["target"] for row in shards.read_rows(path)}
-    wanted = {link.outcome.link: link for link in wanted_links(fetch, shard, lookup.token)}
-    wanted = {number: link for number, link in wanted.items() if number in targets}
-    captures = pa.Table.from_batches(read_bucket(files, CAPTURE_SCHEMA, shard.index), CAPTURE_SCHEMA)
+    links = {
+        link.outcome.link: link for link in wanted_links(fetch, shard, lookup.token) if link.outcome.link in targets
+    }
+    captures = pa.Table.from_batches(read_bucket(lookup.capture_paths, CAPTURE_SCHEMA, shard.index), CAPTURE_SCHEMA)
+
+    def find(item: tuple[int, list[dict[str, Any]]]) -> tuple[Capture | None, Capture | None, Counter[str]]:
+        link, rows = links[item[0]], item[1]
+        rows.sort(key=lambda row: (row["status"] != 200, _distance_s(row, link.at)))
+        read = functools.partial(lookup.read, fetch)
+        return find_page(rows, read, link, targets[item[0]] or link.url, fetch.config)
+
     redirects: list[tuple[str, int, int, int | None, str | None]] = []
     counts: Counter[str] = Counter()
     with SegmentWriter(fetch.segments_folder(shard)) as writer, ThreadPoolExecutor(_THREADS) as threads:
-        for part in _parts(list(wanted), captures):
-            pages = threads.map(
-                lambda item: _find_page(fetch, lookup, wanted[item[0]], targets[item[0]], item[1]), part
-            )
-            for (link, _), (capture, target, refused) in zip(part, pages, strict=True):
+        for part in _parts(list(links), captures):
+            for (link, _), (page, target, refused) in zip(part, threads.map(find, part), strict=True):
                 counts.update(refused)
                 if target is not None and lookup.number + 1 < lookup.limit and (key := lookup.key(target.url)):
                     redirects.append((key, shard.index, link, int(target.captured_at.timestamp()), target.url))
                 else:
-                    record_answer(writer, wanted[link], lookup.token, capture, refused)
+                    record_answer(writer, links[link], lookup.token, page, refused)
                 progress.advance(1)
             writer.flush_if_due()
             check_stop_file(fetch.config)
-    result = write_wanted(fetch.output, lookup.following.wanted(shard), redirects)
+    result = write_wanted(fetch.output, lookup.following.wanted(shard.index), redirects)
     return TaskResult(files=result.files, counts={f"refused_{reason}": count for reason, count in counts.items()})
+
+
+def _distance_s(capture: dict[str, Any], at: int | None) -> float:
+    """Return the seconds between a capture and its link; of a link without a time, the latest capture is nearest."""
+    seconds = capture["captured_at"].timestamp()
+    return float(-seconds if at is None else abs(seconds - at))
 
 
 def _parts(links: Sequence[int], captures: pa.Table) -> Iterator[list[tuple[int, list[dict[str, Any]]]]]:
@@ -282,32 +287,3 @@ def _parts(links: Sequence[int], captures: pa.Table) -> Iterator[list[tuple[int,
             rows.items(), key=lambda item: min(((row["file"], row["offset"]) for row in item[1]), default=("", 0))
         )
         yield from (order[number : number + _READ_AHEAD] for number in range(0, len(order), _READ_AHEAD))
-
-
-def _find_page(
-    fetch: FetchContext, lookup: Lookup, wanted: Wanted, target: str | None, captures: Sequence[dict[str, Any]]
-) -> tuple[Capture | None, Capture | None, Counter[str]]:
-    """Return the nearest capture that is a page, else the nearest redirect with its target as URL; count the others."""
-    at = wanted.at
-
-    def distance(row: dict[str, Any]) -> tuple[bool, float]:
-        seconds = row["captured_at"].timestamp()
-        return row["status"] != 200, -seconds if at is None else abs(seconds - at)
-
-    refused: Counter[str] = Counter()
-    for row in sorted(captures, key=distance):
-        try:
-            if not is_same_page(row["url"], target or wanted.url):
-                raise CaptureError("other_page")
-            capture = lookup.read(fetch, row)
-            if not is_same_page(capture.url, row["url"]):
-                raise CaptureError("other_page")  # the index does not belong to these files
-            if capture.response.status in REDIRECTS:
-                location = redirect_url(capture.url, capture.response.header("location") or "")
-                if is_same_page(location, capture.url) and location == (target or wanted.url):
-                    raise CaptureError("redirect_loop")
-                return None, capture._replace(url=location), refused
-            return usable_capture(capture, wanted, fetch.config), None, refused
-        except (CaptureError, BadUrlError) as error:
-            refused[str(error) if isinstance(error, CaptureError) else "bad_redirect"] += 1
-    return None, None, refused

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import progress, storage
+from pipelines.algorithms.web.text_repair import replace_surrogates
 from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import StageRun, TaskResult
@@ -29,17 +30,15 @@ from pipelines.records import inputs
 from pipelines.records.archives import has_members, read_archive
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.documents import parse_instant
-from pipelines.records.shards import MissingColumnError
-from pipelines.records.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES, BadRow, read_urls
+from pipelines.records.reader import read_records
+from pipelines.records.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES
 from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.crawl import classify_links
 from pipelines.stages.fetch.exchange import Response
-from pipelines.stages.fetch.known import FetchContext
-from pipelines.stages.fetch.links import LinkShard
+from pipelines.stages.fetch.links import LinkShard, classify_links
 from pipelines.stages.fetch.lookups import ROW_SCHEMA, Block, IndexPart, Lookup, look_up
 from pipelines.stages.fetch.outcomes import LIVE, NOT_IN_SOURCE, REDIRECTS, Failure, dropped
-from pipelines.stages.fetch.segments import SegmentWriter
+from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.visit import page_failure
 from pipelines.storage.compression import open_decompressed, strip_compression
 
@@ -71,24 +70,47 @@ def open_source(config: FetchConfig) -> PageSource | None:
     if len(config.pages) != 1 or not table:
         raise UsageError("--source files: needs --pages, the folder of the files, and --urls, the table of their URLs")
     if not storage.is_folder(config.pages[0]):
-        raise UsageError(f"--pages {config.pages[0]}: is no folder, which --source files needs")
+        raise UsageError(f"--pages {config.pages[0]}: is not a folder, which --source files needs")
     if not strip_compression(table).endswith((*TABLE_SUFFIXES, *JSON_SUFFIXES)):
-        raise UsageError(f"--urls {table}: is no table; use {', '.join((*TABLE_SUFFIXES, *JSON_SUFFIXES))}")
+        raise UsageError(f"--urls {table}: is not a table; use {', '.join((*TABLE_SUFFIXES, *JSON_SUFFIXES))}")
     folder = storage.absolute_path(config.pages[0]).rstrip("/")
     files = [path for path in storage.walk_files(folder) if path != storage.absolute_path(table)]
     names = [path.removeprefix(f"{folder}/") for path in files]
     return PageSource(names, inputs.fingerprint_files([table, *files], [storage.basename(table), *names]))
 
 
-def record_absent(links: Sequence[str], done: bytearray, config: FetchConfig, writer: SegmentWriter) -> None:
-    """Record each link whose position is not marked in `done` as absent, which it is until its page is found."""
+def record_absent(links: Sequence[str], done: Collection[int], config: FetchConfig, writer: SegmentWriter) -> None:
+    """Record each link whose position is not in `done` as absent, which it is until its page is found."""
     now = dt.datetime.now(dt.UTC)
     for link, _, failure in classify_links(links, config.max_pages_per_domain):
-        if not done[link]:
+        if link not in done:
             absent = failure or Failure(NOT_IN_SOURCE, "")
             writer.add(dropped(link, absent, fetched_at=now, source=config.source))
             writer.flush_if_due()
             progress.advance(1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _SourceIndex:
+    """The index of the files of a source, in one file per archive, with a bucket per first `digits` of the key."""
+
+    fetch: FetchContext
+    files: Sequence[str]
+    digits: int
+
+    def name(self, number: int) -> str:
+        """Return the name of the index of one of the files."""
+        return f"{WORK}/source-{number:05d}"
+
+    def write(self, number: int, rows: Iterator[tuple[Any, ...]]) -> FileEntry:
+        """Write the rows (`ROW_SCHEMA`) of one of the files."""
+        with write_buckets(storage.join(self.fetch.output, self.name(number)), ROW_SCHEMA) as index:
+            while part := list(itertools.islice(rows, _BATCH_ROWS)):
+                columns = zip(*part, strict=True)
+                arrays = [pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)]
+                buckets = [int(row[0][: self.digits] or "0", 16) for row in part]
+                index.writer.write(pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA), buckets)
+        return index.entry(self.name(number))
 
 
 def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, source: PageSource) -> None:
@@ -99,47 +121,41 @@ def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
     size_bytes = sum(storage.map_files(storage.size_bytes, files, are_local=storage.are_local(files)))
     size_bytes += sum({file.path: file.size_bytes for shard in link_shards for file in shard.files}.values())
     digits = (size_bytes >= _BUCKET_BYTES) + (size_bytes >= _BUCKET_BYTES << 8)
-    phase = f"{token.replace(':', '-')}-source"
+    index, phase = _SourceIndex(context, files, digits), f"{token.replace(':', '-')}-source"
     read: Callable[[FetchContext, dict[str, Any]], Capture]
     if table:
         read = functools.partial(_read_file, context.config.pages[0])
-        run.once(phase, lambda: _index_files(run, table, context.config.pages[0], source.files, digits), work=True)
+        run.once(phase, lambda: _index_table(run, index, source.files), work=True)
     else:
         read = functools.partial(_read_record, files)
-        task = context, files, digits
-        run.map(
-            _index_archive, range(len(files)), task, name=str, phase=phase, work=True, total=len(files), unit="files"
-        )
-    paths = [storage.join(run.output, _index_file(number)) for number in range(len(files))]
-    index = [
-        IndexPart(f"index-{bucket}", functools.partial(_open_bucket, paths, bucket, digits))
-        for bucket in range(16**digits)
+        numbers = range(len(files))
+        run.map(_index_archive, numbers, index, name=str, phase=phase, work=True, total=len(files), unit="files")
+    paths = [storage.join(run.output, index.name(number)) for number in range(len(files))]
+    buckets = [(bucket, f"{bucket:0{digits}x}" if digits else "") for bucket in range(16**digits)]
+    parts = [
+        IndexPart(f"index-{bucket}", functools.partial(_open_bucket, paths, bucket, prefix))
+        for bucket, prefix in buckets
     ]
-    look_up(run, link_shards, context, Lookup(token, _key, read, 1 + context.config.max_redirects), index)
+    look_up(run, link_shards, Lookup(context, token, parts, _key, read, 1 + context.config.max_redirects))
 
 
 def _key(url: str) -> str:
     return hashlib.blake2b(page_of(url).encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
-def _index_file(number: int) -> str:
-    return f"{WORK}/source-{number:05d}"
-
-
-def _index_archive(number: int, context: tuple[FetchContext, Sequence[str], int]) -> TaskResult:
+def _index_archive(number: int, index: _SourceIndex) -> TaskResult:
     """Write the position of each page and redirect in a WARC or ARC file.
 
     If its records cannot be read one by one, these are copied to a WARC file whose records can.
     """
-    fetch, files, digits = context
-    path, index_file = files[number], _index_file(number)
-    copy_file = f"{index_file}.warc.gz"
+    path, copy_file = index.files[number], f"{index.name(number)}.warc.gz"
     counts = Counter[str]()
     with contextlib.ExitStack() as stack:
         copy = None
         if not has_members(path):
-            copy = stack.enter_context(storage.atomic_write(storage.join(fetch.output, copy_file), durable=False))
-        max_bytes = -1 if copy is None else fetch.config.max_bytes
+            copy_path = storage.join(index.fetch.output, copy_file)
+            copy = stack.enter_context(storage.atomic_write(copy_path, durable=False))
+        max_bytes = -1 if copy is None else index.fetch.config.max_bytes
 
         def rows() -> Iterator[tuple[Any, ...]]:
             for record in read_archive(path, lambda record: capture_of(record, max_bytes)):
@@ -162,43 +178,40 @@ def _index_archive(number: int, context: tuple[FetchContext, Sequence[str], int]
                     counts["source_pages"] += not is_redirect
                     yield _key(capture.url), capture.url, capture.captured_at, status, *place, "text/html"
 
-        index = _write_index(fetch.output, index_file, rows(), digits)
+        entry = index.write(number, rows())
     progress.advance(1)
     copies = () if copy is None else (FileEntry(copy_file, copy.size_bytes, copy.checksum),)
-    return TaskResult(counts=counts, files=(index, *copies))
+    return TaskResult(counts=counts, files=(entry, *copies))
 
 
-def _write_index(folder: str, name: str, rows: Iterator[tuple[Any, ...]], digits: int) -> FileEntry:
-    with write_buckets(storage.join(folder, name), ROW_SCHEMA) as index:
-        while part := list(itertools.islice(rows, _BATCH_ROWS)):
-            columns = zip(*part, strict=True)
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)]
-            buckets = [int(row[0][:digits] or "0", 16) for row in part]
-            index.writer.write(pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA), buckets)
-    return index.entry(name)
-
-
-def _index_files(run: StageRun, table: str, folder: str, names: Sequence[str], digits: int) -> TaskResult:
+def _index_table(run: StageRun, index: _SourceIndex, names: Sequence[str]) -> TaskResult:
     """Write the URL of each file in the folder; say which rows of the table have no file, and which files no row."""
-    unnamed = dict.fromkeys(names)
-    known, missing = frozenset(unnamed), list[str]()
-    named = zip(read_urls(table, "url"), read_urls(table, "file"), strict=True)
-    dates = _or_none(read_urls(table, "fetched_at"))
+    table, folder = index.files[0], index.fetch.config.pages[0]
+    unnamed, columns, missing = dict.fromkeys(names), set[str](), list[str]()
+    known = frozenset(unnamed)
 
     def rows() -> Iterator[tuple[Any, ...]]:
-        for number, ((url, file), date) in enumerate(zip(named, dates, strict=False), 1):
-            name = file.removeprefix("./") if isinstance(file, str) else ""
-            if not isinstance(url, str) or name not in known:
+        for number, (_, value, _) in enumerate(read_records(table), 1):
+            fields = value if isinstance(value, dict) else getattr(value, "fields", None) or {}
+            columns.update(fields)
+            url, file, date = (fields.get(column) for column in ("url", "file", "fetched_at"))
+            name = file.strip().removeprefix("./") if isinstance(file, str) else ""
+            if not isinstance(url, str) or replace_surrogates(url) != url or name not in known:
                 missing.append(f"{name or 'row'} ({number:,})")
                 continue
             unnamed.pop(name, None)
             at = parse_instant(date) if isinstance(date, str) else None
-            if at is None and not (date is None or (isinstance(date, BadRow) and date.reason == "no_field")):
-                text = date if isinstance(date, str) else date.content.decode("utf-8", "replace")
-                raise InputError(f"{table}: fetched_at of row {number:,} is not an ISO 8601 date ({text[:60]!r})")
-            yield _key(url), url, at or storage.modified_at(storage.join(folder, name)), 200, name, 0, 0, "text/html"
+            if at is None and date not in (None, ""):
+                raise InputError(f"{table}: fetched_at of row {number:,} is not an ISO 8601 date ({str(date)[:60]!r})")
+            url, at = url.strip(), at or storage.modified_at(storage.join(folder, name))
+            yield _key(url), url, at, 200, name, 0, 0, "text/html"
+        for column in ("url", "file"):
+            if column not in columns:
+                raise InputError(
+                    f"{table}: has no column {column!r}; it has: {', '.join(sorted(columns)) or 'no rows'}"
+                )
 
-    index = _write_index(run.output, _index_file(0), rows(), digits)
+    entry = index.write(0, rows())
     below = f"below {folder}"
     if missing:
         problem = plural(len(missing), "row has no URL, or", "rows have no URL, or")
@@ -207,29 +220,20 @@ def _index_files(run: StageRun, table: str, folder: str, names: Sequence[str], d
         problem = plural(len(unnamed), f"file {below} has", f"files {below} have")
         run.note(f"{table}: {problem} no row: {_first(list(unnamed))}")
     counts = {"rows_without_file": len(missing), "files_without_row": len(unnamed)}
-    return TaskResult(counts=counts, files=(index,))
+    return TaskResult(counts=counts, files=(entry,))
 
 
 def _first(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
-def _or_none(cells: Iterator[str | BadRow | None]) -> Iterator[str | BadRow | None]:
-    """Yield the cells of a column, None without end if there is no such column."""
-    try:
-        yield from cells
-    except MissingColumnError:
-        yield from itertools.repeat(None)
-
-
-def _open_bucket(paths: Sequence[str], bucket: int, digits: int) -> AbstractContextManager[list[Block]]:
-    """Return the block of the rows in all index files whose keys begin with the digits of a bucket."""
+def _open_bucket(paths: Sequence[str], bucket: int, prefix: str) -> AbstractContextManager[list[Block]]:
+    """Return the block of the rows in all index files whose keys have the prefix of a bucket."""
 
     def read(keys: pa.Array) -> pa.Table:
         rows = pa.Table.from_batches(read_bucket(paths, ROW_SCHEMA, bucket), ROW_SCHEMA)
         return rows.filter(pc.is_in(rows["key"], value_set=keys))
 
-    prefix = f"{bucket:0{digits}x}" if digits else ""
     return nullcontext([Block(prefix, f"{prefix}~", read)])  # ~ is after all digits
 
 

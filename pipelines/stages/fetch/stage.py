@@ -7,19 +7,17 @@ from collections.abc import Sequence
 
 from pipelines import progress, storage
 from pipelines.engine.config import check_known
-from pipelines.engine.journal import WORK
-from pipelines.engine.manifest import check_file, has_manifest, read_entry, read_manifest
+from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
-from pipelines.errors import InputError, UsageError, WebtextError
+from pipelines.errors import UsageError, WebtextError
 from pipelines.stages.fetch.archives import archives_input, ask_archives
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
-from pipelines.stages.fetch.known import FetchContext, earlier_warcs, find_known, known_outcomes
 from pipelines.stages.fetch.links import LinkShard, open_links, read_links
 from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, REASONS
 from pipelines.stages.fetch.page_sources import open_source, record_absent, take_pages
 from pipelines.stages.fetch.report import write_report
-from pipelines.stages.fetch.segments import SegmentWriter, open_segments, write_shard_files
+from pipelines.stages.fetch.segments import FetchContext, SegmentWriter, find_known, write_shard_files
 
 ARCHIVES = "archives"
 PAGES = "pages"
@@ -68,22 +66,29 @@ def fetch(
         if not run.finished:
             if not config.contact and page_source is None:
                 run.note("no --contact set: site owners cannot reach you")
-            context = FetchContext(config, run.output)
+            context = FetchContext(config, run.output, len(source.shards), retry=retry)
             if run.earlier:
-                known = find_known(run, source.shards, config.source, retry, may_lose=options.overwrite)
-                warcs = earlier_warcs(run.earlier, len(source.shards))
-                context = FetchContext(config, run.output, run.earlier, known, warcs)
+                context = find_known(run, source.shards, context, may_lose=options.overwrite)
             if config.archive or page_source:
                 run.map(_crawl_shard, source.shards, context, phase=config.source, work=True, total=source.records)
                 if page_source:
                     take_pages(run, source.shards, context, page_source)
                 ask_archives(run, source.shards, context)
-            entries = run.map(_fetch_shard, source.shards, context, total=source.records)
+            # Segments go as soon as their shard is complete, not at the end of the stage, because together they
+            # need as much disk space as the result.
+            entries = run.map(
+                _fetch_shard,
+                source.shards,
+                context,
+                total=source.records,
+                on_complete=lambda shard: storage.remove(context.segments_folder(shard)),
+            )
             outcomes = sum(
                 (Counter(entry.dropped) for entry in entries), Counter(ok=sum(entry.records_out for entry in entries))
             )
-            if run.earlier:
-                outcomes -= known_outcomes(run.output, source.shards, context.known)
+            for shard in source.shards:
+                known = context.known_rows(shard)["outcome"].to_pylist()
+                outcomes -= Counter(outcome.removeprefix("dropped.") for outcome in known)
             _check_network(run, +outcomes)
             run.once("report", lambda: write_report(run.output, [shard.index for shard in source.shards]))
         return run.finish()
@@ -104,65 +109,24 @@ def _check_network(run: StageRun, outcomes: Counter[str]) -> None:
 
 
 def _fetch_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
-    config, output = context.config, context.output
-    work = storage.join(output, WORK)
-    # The segments are removed as soon as the shard is complete, not at the end of the stage, because together they need
-    # as much disk space as the result. The journal entry of the shard is written later, by another process; until then
-    # this file replaces it.
-    result_path = storage.join(work, f"{shard.name}.json")
-    finished = _read_result(result_path, output)
-    if finished is not None:
-        progress.advance(finished.records_in)
-        return finished
     _crawl_shard(shard, context)
-    links, folder = read_links(shard), context.segments_folder(shard)
     warcinfo = {
         "software": f"webtext fetch, version {STAGE.version}",
         "format": "WARC File Format 1.1",
         "conformsTo": "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/",
     }
-    if config.source == LIVE:
-        warcinfo |= {"http-header-user-agent": user_agent(config), "robots": "rfc9309"}
-    warcs = context.warcs.get(shard.index, ())
-    for file in warcs:
-        assert context.earlier is not None
-        storage.link(storage.join(context.earlier, file.name), storage.join(output, file.name))
-    result = write_shard_files(
-        output,
-        shard.index,
-        segments=open_segments(folder),
-        links=links,
-        warcinfo=warcinfo,
-        known=context.known_rows(shard, links),
-        warcs=warcs,
-    )
-    storage.write_json(result_path, result.entry("shards", shard.name).to_json())
-    storage.remove(folder)
-    return result
+    if context.config.source == LIVE:
+        warcinfo |= {"http-header-user-agent": user_agent(context.config), "robots": "rfc9309"}
+    return write_shard_files(shard, context, warcinfo)
 
 
 def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
     """Request the links of a shard that have no outcome yet, into segments."""
     links = read_links(shard)
-    done = bytearray(len(links))
-    for link in context.latest(shard, links)["link"].to_pylist():
-        done[link] = 1
-    progress.advance(sum(done))
-    if sum(done) < len(links):
+    done = set(context.latest(shard)["link"].to_pylist())
+    progress.advance(len(done))
+    if len(done) < len(links):
         with SegmentWriter(context.segments_folder(shard)) as writer:
             record = crawl if context.config.source == LIVE else record_absent
             record(links, done, context.config, writer)
     return TaskResult()
-
-
-def _read_result(path: str, output: str) -> TaskResult | None:
-    """Return the result of a complete shard whose journal entry was never written, if its files are intact."""
-    try:
-        entry = read_entry(path)
-    except InputError:
-        return None
-    if any(check_file(output, file) for file in entry.files):
-        return None
-    return TaskResult(
-        entry.records_in, entry.records_out, dropped=entry.dropped, counts=entry.counts, files=entry.files
-    )

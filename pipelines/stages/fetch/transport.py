@@ -10,6 +10,7 @@ import contextlib
 import functools
 import http.client
 import io
+import ipaddress
 import logging
 import socket
 import ssl
@@ -31,7 +32,6 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 from pipelines import storage
 from pipelines.errors import InputError
-from pipelines.stages.fetch.request_urls import PrivateAddressError, is_public, literal_address
 
 _CONNECT_TIMEOUT_S = 10.0
 _TICK_S = 0.25
@@ -43,6 +43,74 @@ _MAX_COOKIE_BYTES = 1 << 14
 
 # urllib3 otherwise reports malformed headers and discarded connections on standard error.
 logging.getLogger("urllib3").setLevel(logging.ERROR)
+
+
+# Blocks without public hosts, from IANA's IPv4 and IPv6 Special-Purpose Address Registries and multicast. The table is
+# explicit because `ipaddress` changes between releases of Python: 3.11.7 counts 192.0.0.8 as global. 192.0.0.0/24
+# (with Oracle Cloud's metadata, 192.0.0.192) and 2001::/23 are listed whole: their few public addresses are anycast
+# addresses of protocols other than HTTP.
+_IPV4_SPECIAL = tuple(
+    ipaddress.IPv4Network(block)
+    for block in (
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",  # shared; Alibaba Cloud's metadata (100.100.100.200)
+        "127.0.0.0/8",
+        "168.63.129.16/32",  # Azure's platform services: in no registry, reachable from every virtual machine
+        "169.254.0.0/16",  # link-local; metadata of most clouds (169.254.169.254)
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+    )
+)
+# All public IPv6 hosts are in 2000::/3. 2001::/23 includes Teredo, which embeds an obfuscated IPv4 address.
+_IPV6_UNICAST = ipaddress.IPv6Network("2000::/3")
+_IPV6_SPECIAL = tuple(map(ipaddress.IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")))
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+class PrivateAddressError(Exception):
+    """A request was about to go to an address outside the public internet."""
+
+
+def is_public(address: str) -> bool:
+    """Return whether an IP address, as the operating system formats it, belongs to the public internet.
+
+    IPv4 addresses embedded in IPv6 (mapped, NAT64, 6to4) are classified as the IPv4 address.
+    """
+    ip = ipaddress.ip_address(address.split("%", 1)[0])
+    if isinstance(ip, ipaddress.IPv4Address):
+        return not any(ip in block for block in _IPV4_SPECIAL)
+    nat64 = ipaddress.IPv4Address(ip.packed[-4:]) if ip in _NAT64 else None
+    embedded = ip.ipv4_mapped or ip.sixtofour or nat64
+    if embedded is not None:
+        return is_public(str(embedded))
+    return ip in _IPV6_UNICAST and not any(ip in block for block in _IPV6_SPECIAL)
+
+
+def literal_address(host: str) -> str | None:
+    """Return the IP address that a host name spells out, also as `0x7f.1` or `2130706433`; None for a DNS name.
+
+    A final dot, which marks a DNS name as complete, is ignored.
+    """
+    host = host.removesuffix(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return "127.0.0.1"
+    try:
+        return str(ipaddress.ip_address(host.strip("[]").split("%", 1)[0]))
+    except ValueError:
+        pass
+    try:
+        return socket.inet_ntoa(socket.inet_aton(host))
+    except (OSError, ValueError):
+        return None
 
 
 class Attempt:

@@ -18,8 +18,8 @@ from pipelines.errors import WebtextError
 from pipelines.stages.fetch import robots
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import Exchange, Response, decode_prefix, looks_binary, perform_exchange
+from pipelines.stages.fetch.links import BadUrlError, redirect_url
 from pipelines.stages.fetch.outcomes import REDIRECTS, Failure, status_failure
-from pipelines.stages.fetch.request_urls import BadUrlError, redirect_url
 from pipelines.stages.fetch.transport import Client
 from pipelines.stages.fetch.warc import exchange_records
 

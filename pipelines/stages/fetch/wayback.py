@@ -1,6 +1,7 @@
 """Pages from the Wayback Machine: for each link, a query of its index (CDX) and the capture as it was received.
 
-It serves a few requests per minute, and blocks who ignores that: one process asks, at a rate, up to a budget.
+It serves a few requests per minute, and blocks clients that ignore that: one process sends them at a rate, up to a
+budget.
 """
 
 from __future__ import annotations
@@ -19,40 +20,37 @@ from urllib.parse import urlencode
 from requests.cookies import RequestsCookieJar
 
 from pipelines import progress
-from pipelines.engine.retry import RetryPolicy, is_retryable_status
+from pipelines.engine.retry import Retries, RetryableError, RetryPolicy, is_retryable_status
 from pipelines.engine.run import StageRun, TaskResult
-from pipelines.errors import WebtextError
-from pipelines.format import plural
+from pipelines.errors import InputError
 from pipelines.records.documents import parse_instant
 from pipelines.stages.fetch.captures import (
     Capture,
     CaptureError,
     Wanted,
+    find_page,
     is_same_page,
     record_answer,
-    usable_capture,
     wanted_links,
 )
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import check_stop_file, user_agent
 from pipelines.stages.fetch.exchange import Response, decode_prefix, perform_exchange
-from pipelines.stages.fetch.known import FetchContext
-from pipelines.stages.fetch.links import LinkShard
+from pipelines.stages.fetch.links import LinkShard, redirect_url, request_url
 from pipelines.stages.fetch.outcomes import REDIRECTS
-from pipelines.stages.fetch.request_urls import BadUrlError, redirect_url, request_url
-from pipelines.stages.fetch.segments import SegmentWriter
+from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.transport import Client
 
-# The index ignores case, so some rows may be of other pages; a request is only spent on so many captures of this one.
+# The index ignores case, so some rows may be of other pages; at most this many captures of the page are requested.
 _INDEX_ROWS = 50
 _CAPTURES = 5
 _INDEX_BYTES = 1 << 20
 _MAX_REDIRECTS = 5
 _POLICY = RetryPolicy(attempts=6, longest_backoff_s=600.0, longest_wait_s=3600.0)
-# After so many links in a row without an answer, the archive is down.
+# After this many links in a row without an answer, the archive is down.
 _UNANSWERED_LINKS = 3
 _STOP_CHECK_S = 5.0
-# After a 429 without Retry-After; those who ask on are blocked for an hour.
+# After a 429 without Retry-After; clients that ignore it are blocked for an hour.
 _REFUSED_S = 60.0
 _STAMP = "%Y%m%d%H%M%S"
 _PLAYBACK = re.compile(r"/web/(\d{8})(\d{6})id_/(.+)")
@@ -63,38 +61,33 @@ class _OutOfBudgetError(Exception):
     """The requests of this run are used up."""
 
 
-class _NoAnswerError(WebtextError):
-    """The archive has no answer for a link, or is down."""
-
-
 class Wayback:
-    """Sends requests at a rate, up to a budget."""
+    """Sends requests at a rate, up to a budget; `refusals` are the answers 429 in a row."""
 
     def __init__(self, config: FetchConfig) -> None:
         self._config = config
         self._client = Client({"User-Agent": user_agent(config)}, 1, allow_private_addresses=True)
+        self._retries = Retries(config.wayback_url, _POLICY, sleep=self._pause)
         self._next_at = 0.0
-        self.sent = 0
+        self._sent = 0
+        self.refusals = 0
 
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
 
     def find_page(self, wanted: Wanted) -> tuple[Capture | None, Counter[str]]:
-        """Return the capture nearest to the time of a link that is a page; count the others by reason."""
-        captures = self._query(wanted)
-        same = [capture for capture in captures if is_same_page(capture[1], wanted.url)]
-        refused = +Counter(other_page=len(captures) - len(same))
-        for stamp, original in same[:_CAPTURES]:
-            try:
-                return self._playback(stamp, original, wanted), refused
-            except CaptureError as error:
-                refused[str(error)] += 1
-            except BadUrlError:
-                refused["bad_redirect"] += 1
-        return None, refused
+        """Return the capture nearest to the time of a link that is a page; count the others by reason.
 
-    def _query(self, wanted: Wanted) -> list[tuple[str, str]]:
+        Raises InputError if there is no answer.
+        """
+        captures = self._query(wanted)
+        same = [capture for capture in captures if is_same_page(capture["url"], wanted.url)]
+        others = [capture for capture in captures if capture not in same]
+        page, _, refused = find_page([*others, *same[:_CAPTURES]], self._playback, wanted, wanted.url, self._config)
+        return page, refused
+
+    def _query(self, wanted: Wanted) -> list[dict[str, str]]:
         """Return time stamp and URL of the captures of a link, the nearest first."""
         at = dt.datetime.now(dt.UTC) if wanted.at is None else dt.datetime.fromtimestamp(wanted.at, dt.UTC)
         parameters: dict[str, Any] = {
@@ -112,8 +105,8 @@ class Wayback:
         url = f"{self._config.wayback_url}/cdx/search/cdx?{urlencode(parameters, doseq=True)}"
         return _index_rows(self._get(url, check=_index_rows))
 
-    def _playback(self, stamp: str, original: str, wanted: Wanted) -> Capture:
-        url = request_url(f"{self._config.wayback_url}/web/{stamp}id_/{original}")
+    def _playback(self, row: dict[str, str]) -> Capture:
+        url = request_url(f"{self._config.wayback_url}/web/{row['timestamp']}id_/{row['url']}")
         for _ in range(1 + _MAX_REDIRECTS):
             answer = self._get(url)
             place = _PLAYBACK.search(url)
@@ -135,58 +128,54 @@ class Wayback:
             response = Response(answer.status, answer.reason, "HTTP/1.1", tuple(stored), body=body)
             if (captured_at := parse_instant(f"{place[1]}T{place[2]}Z")) is None:
                 raise CaptureError("no_date")
-            return usable_capture(Capture(place[3], captured_at, response, url), wanted, self._config)
+            return Capture(place[3], captured_at, response, url)
         raise CaptureError("too_many_redirects")
 
-    def _get(self, url: str, check: Callable[[Response], object] | None = None) -> Response:
-        """Send a request when the rate allows it, and again after a temporary error, or if `check` raises ValueError.
+    def _get(self, url: str, check: Callable[[Response], object] = lambda _: None) -> Response:
+        """Return the response to a request, which is repeated after a temporary error or if `check` raises ValueError.
 
-        Raises _NoAnswerError if the error persists, WebtextError if the request is refused.
+        Raises InputError if the error persists.
         """
-        for failures in range(1, _POLICY.attempts + 1):
-            if self.sent >= self._config.wayback_requests:
-                raise _OutOfBudgetError
+        return self._retries.run(lambda: self._send(url, check))
+
+    def _pause(self, seconds: float) -> None:
+        """Send the next request no earlier than this."""
+        self._next_at = time.monotonic() + seconds
+
+    def _send(self, url: str, check: Callable[[Response], object]) -> Response:
+        """Send a request when the rate allows it; raise RetryableError for what a later one may not have."""
+        if self._sent >= self._config.wayback_requests:
+            raise _OutOfBudgetError
+        check_stop_file(self._config)
+        while (wait_s := self._next_at - time.monotonic()) > 0:
+            time.sleep(min(wait_s, _STOP_CHECK_S))
             check_stop_file(self._config)
-            while (wait_s := self._next_at - time.monotonic()) > 0:
-                time.sleep(min(wait_s, _STOP_CHECK_S))
-                check_stop_file(self._config)
-            self._next_at = time.monotonic() + 60.0 / self._config.wayback_rate
-            self.sent += 1
-            exchange = perform_exchange(
-                self._client,
-                url,
-                RequestsCookieJar(),
-                lambda response: not is_retryable_status(response.status),
-                4 * self._config.timeout,
-                max(self._config.max_bytes, _INDEX_BYTES),
-                truncate=True,
-            )
-            error_type: type[WebtextError] = _NoAnswerError
-            requested_s = exchange.requested_wait_s
-            if exchange.failure is not None:
-                problem = exchange.failure.detail
-            elif exchange.response is not None and not is_retryable_status(exchange.response.status):
-                try:
-                    if check:
-                        check(exchange.response)
-                    return exchange.response
-                except ValueError as error:
-                    problem = f"unexpected answer to {url}: {error}"
-            else:
-                problem = f"status {exchange.status}"
-                if exchange.status == 429:
-                    error_type = WebtextError
-                    requested_s = requested_s or _REFUSED_S * 2 ** (failures - 1)
-            if (delay_s := _POLICY.delay_s(failures, requested_s)) is None:
-                break
-            self._next_at = time.monotonic() + delay_s
-        raise error_type(
-            f"{self._config.wayback_url}: does not answer ({problem}, {plural(failures, 'time')}); the answers so far "
-            "are kept. Re-run the same command later to resume, with a lower --wayback-rate if it refused"
+        self._pause(60.0 / self._config.wayback_rate)
+        self._sent += 1
+        exchange = perform_exchange(
+            self._client,
+            url,
+            RequestsCookieJar(),
+            lambda response: not is_retryable_status(response.status),
+            4 * self._config.timeout,
+            max(self._config.max_bytes, _INDEX_BYTES),
+            truncate=True,
         )
+        self.refusals = self.refusals + 1 if exchange.status == 429 else 0
+        if exchange.failure is not None:
+            raise RetryableError(exchange.failure.detail, unreachable=not exchange.reached)
+        assert exchange.response is not None
+        if is_retryable_status(exchange.response.status):
+            refused_s = _REFUSED_S * 2 ** (self.refusals - 1) if self.refusals else 0.0
+            raise RetryableError(f"status {exchange.status}", requested_wait_s=exchange.requested_wait_s or refused_s)
+        try:
+            check(exchange.response)
+        except ValueError as error:
+            raise RetryableError(f"unexpected answer to {url}: {error}") from error
+        return exchange.response
 
 
-def _index_rows(answer: Response) -> list[tuple[str, str]]:
+def _index_rows(answer: Response) -> list[dict[str, str]]:
     """Return time stamp and URL of the captures in an answer of the index; raise ValueError for any other."""
     if answer.status in (403, 404):
         return []  # excluded by the site's owner, or never captured
@@ -194,7 +183,7 @@ def _index_rows(answer: Response) -> list[tuple[str, str]]:
     with contextlib.suppress(ValueError, TypeError):
         if answer.status == 200:
             rows = json.loads(body) if body.strip() else []
-            return [(str(stamp), str(original)) for stamp, original in rows[1:]]
+            return [{"timestamp": str(stamp), "url": str(original)} for stamp, original in rows[1:]]
     raise ValueError(f"status {answer.status}, {body[:80].decode('utf-8', 'replace')!r}")
 
 
@@ -215,9 +204,9 @@ def ask_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchC
                 except _OutOfBudgetError:
                     left += 1
                     continue
-                except _NoAnswerError:
+                except InputError:
                     unanswered.append(wanted)
-                    if len(unanswered) == _UNANSWERED_LINKS:
+                    if wayback.refusals or len(unanswered) == _UNANSWERED_LINKS:
                         raise
                     continue
                 for link in unanswered:  # the archive answers, but not for these

@@ -8,8 +8,7 @@ import pytest
 from extract_run import rows, run
 from selectolax.lexbor import LexborHTMLParser
 
-from pipelines.algorithms.web.declared import read_declared
-from pipelines.algorithms.web.metadata import Metadata, read_metadata
+from pipelines.algorithms.web.metadata import Metadata, read_declared, read_metadata
 from pipelines.stages.extract.child import RawPage, extract_text
 from pipelines.stages.extract.extractors import EXTRACTORS, Extracted
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from child_process import start_process
 from fetch_run import run_fetch
+from warm_processes import start_process
 
 
 def start_fetch(folder: Path) -> BaseProcess:

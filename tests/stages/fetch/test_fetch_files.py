@@ -104,7 +104,7 @@ def test_files_without_dates_have_the_time_of_their_last_change(tmp_path: Path, 
     [
         ("urls.csv", "url,file,fetched_at\nhttp://example.org/a,a.html,yesterday\n", "row 1 is not an ISO 8601 date"),
         ("urls.csv", "url,path\nhttp://example.org/a,a.html\n", "has no column 'file'"),
-        ("urls.jsonl", '{"url": "http://example.org/a"}\n', "no line has a field 'file'"),
+        ("urls.jsonl", '{"url": "http://example.org/a"}\n', "has no column 'file'"),
         ("urls.jsonl", '{"url": "http://example.org/a", "file": "a.html", "fetched_at": 1400000000}\n', "not an ISO"),
     ],
 )

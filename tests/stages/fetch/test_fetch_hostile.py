@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from child_process import start_process
 from fetch_run import Fetched, read_rows, run_fetch
 from hostile_web import AUTHORITY, BEHAVIORS, NAMES, TEXT, HostileWeb
+from warm_processes import start_process
 
 from pipelines.engine.machine import peak_bytes, resident_bytes
-from pipelines.stages.fetch import request_urls, transport
+from pipelines.stages.fetch import transport
 
 
 def _fetch(folder: Path, urls: list[str]) -> None:
@@ -33,7 +33,8 @@ def _fetch(folder: Path, urls: list[str]) -> None:
 
     socket.getaddrinfo = resolve_here  # type: ignore[assignment]
     transport.create_connection = connect_here
-    transport.is_public = lambda address: address == "127.0.0.1" or request_urls.is_public(address)
+    is_public = transport.is_public
+    transport.is_public = lambda address: address == "127.0.0.1" or is_public(address)
     idle_bytes, started, cpu_started = resident_bytes() or 0, time.monotonic(), time.process_time()
     run_fetch(
         folder, urls, allow_private_addresses=False, per_domain_hosts=len(urls), per_host_delay=0.1, max_wait=0.3,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.stages.fetch.request_urls import BadUrlError, redirect_url, request_url, robots_url, url_origin
+from pipelines.stages.fetch.links import BadUrlError, redirect_url, request_url, robots_url, url_origin
 
 
 @pytest.mark.parametrize(

@@ -156,35 +156,22 @@ def test_a_complete_shard_without_a_journal_entry_is_not_refetched(
             patch.setattr(storage, "write_json", stop_at_the_entry)
             with pytest.raises(_StoppedError):
                 run_fetch(tmp_path, [web.url(path) for path in web.pages])
-        before = (tmp_path / "fetch" / "pages-00000.warc.gz").read_bytes()
-        assert not (tmp_path / "fetch" / "_work" / "pages-00000").exists()
+        before = {file.name: file.read_bytes() for file in (tmp_path / "fetch").glob("*-00000.*")}
         web.requests.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr("pipelines.stages.fetch.stage.write_report", _stop)
+            with pytest.raises(Exception, match="_StoppedError"):
+                run_fetch(tmp_path)
+        assert not (tmp_path / "fetch" / "_work" / "pages-00000").exists(), "a complete shard has no segments"
         fetched = run_fetch(tmp_path)
         assert web.requests == []
-    assert (tmp_path / "fetch" / "pages-00000.warc.gz").read_bytes() == before
+    assert len(before) == 4
+    assert {name: (tmp_path / "fetch" / name).read_bytes() for name in before} == before
     assert len(fetched.rows) == 20
 
 
-def test_shard_files_are_reproducible_after_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = []
-
-    def stop_after_the_shard_files(path: str, value: object) -> None:
-        if path.endswith("_work/pages-00000.json"):
-            written.append({file.name: file.read_bytes() for file in (tmp_path / "fetch").glob("*-00000.*")})
-            if len(written) == 1:
-                raise _StoppedError
-        write_json(path, value)
-
-    write_json = storage.write_json
-    monkeypatch.setattr(storage, "write_json", stop_after_the_shard_files)
-    with LocalWeb(_pages(20)) as web:
-        with pytest.raises(Exception, match="_StoppedError"):
-            run_fetch(tmp_path, [web.url(path) for path in web.pages])
-        web.requests.clear()
-        run_fetch(tmp_path)
-        assert web.requests == []
-    assert len(written[0]) == 4
-    assert written[0] == written[1]
+def _stop(*_: object) -> None:
+    raise _StoppedError
 
 
 def test_a_damaged_result_is_refetched_only_with_discard_pages(tmp_path: Path) -> None:

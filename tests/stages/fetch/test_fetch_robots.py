@@ -14,7 +14,7 @@ from fetch_run import read_records, run_fetch
 from local_web import HTML, Answer, LocalWeb
 from protego import Protego
 
-from pipelines.stages.fetch import hosts, robots
+from pipelines.stages.fetch import crawl, robots
 from pipelines.stages.fetch.exchange import Response
 from pipelines.stages.fetch.robots import parse_rules, product_token
 
@@ -206,7 +206,7 @@ def test_the_groups_that_apply_are_those_of_protego(text: str, product: str) -> 
 
 
 def test_rules_above_the_memory_budget_are_requested_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts, "_MAX_RULES_BYTES", 40)
+    monkeypatch.setattr(crawl, "_MAX_RULES_BYTES", 40)
     rules = Answer(b"User-agent: *\nDisallow: /b\nDisallow: /padding\n", 200, _PLAIN)
     with LocalWeb({"/robots.txt": rules, "/a": _TEXT, "/b": _TEXT, "/c": _TEXT}) as one, LocalWeb(one.pages) as two:
         urls = [web.url(path) for path in ("/a", "/b", "/c") for web in (one, two)]

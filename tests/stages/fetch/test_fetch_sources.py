@@ -308,9 +308,9 @@ def test_real_archives_are_read(shared_data: Path, tmp_path: Path, name: str, ur
         ({"source": "live", "urls": "a.csv"}, "no effect without --source"),
         ({"source": "warc"}, "needs --pages"),
         ({"source": "warc", "pages": ("a.warc",), "urls": "a.csv"}, "--urls has no effect without --source files"),
-        ({"source": "files", "pages": ("a.html",), "urls": "a.csv"}, r"--pages a\.html: is no folder"),
+        ({"source": "files", "pages": ("a.html",), "urls": "a.csv"}, r"--pages a\.html: is not a folder"),
         ({"source": "files", "pages": (".",)}, "needs --pages, the folder"),
-        ({"source": "files", "pages": (".",), "urls": "urls.txt"}, "is no table"),
+        ({"source": "files", "pages": (".",), "urls": "urls.txt"}, "is not a table"),
         (
             {"source": "warc", "pages": ("a.warc",), "archive": ("wayback",)},
             "--archive has no effect without --source live",

@@ -6,7 +6,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from child_process import start_process
+from warm_processes import start_process
 
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.stages.scrape import arctic_shift
