@@ -9,8 +9,7 @@ import click
 from pipelines import storage
 from pipelines.engine.config import make_config
 from pipelines.engine.run import RunOptions
-from pipelines.model.inference.options import SamplingOptions
-from pipelines.model.inference.prompts import read_prompts
+from pipelines.model.inference.options import SamplingOptions, read_prompts
 from webtext_cli.console import make_progress, print_summary
 from webtext_cli.options import config_options, corpus_option, debug_option, log_file_option, quiet_option
 
@@ -68,7 +67,7 @@ def command(
       webtext generate --corpus my-corpus --samples 1000 --max-tokens 256 --output samples.jsonl
       webtext generate --model exported --prompt-file prompts.jsonl --output continued.jsonl
     """
-    from pipelines.model.requirements import require_torch
+    from pipelines.model import require_torch
 
     require_torch()
     from pipelines.model.inference.sampling import Sampler, check_output, write_samples

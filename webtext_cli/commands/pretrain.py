@@ -10,7 +10,7 @@ import click
 
 from pipelines.build import CorpusConfig
 from pipelines.errors import UsageError
-from pipelines.model.requirements import require_torch
+from pipelines.model import require_torch
 from pipelines.stages.pretrain.config import PretrainConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import Shared, check_disjoint, config_options, stage_config, stage_options
