@@ -24,7 +24,7 @@ from token_shards import write_tokens
 
 from pipelines.engine.run import RunOptions
 from pipelines.format import format_percent
-from pipelines.model.diagnostics.flops import flops_per_token, utilization
+from pipelines.model.diagnostics.estimate import flops_per_token, utilization
 from pipelines.model.training.recipe import make_recipe, parameter_count
 from pipelines.progress import Silent
 from pipelines.stages.pretrain.config import PretrainConfig

@@ -21,8 +21,7 @@ from pipelines.evaluation.encoding import Request
 from pipelines.evaluation.task import Output
 from pipelines.model.device import DeviceConfig
 from pipelines.model.inference.decoding import Choose, check_finite, continue_texts
-from pipelines.model.network import LOGITS_AT_ONCE
-from pipelines.model.network.gpt2 import GPT2, Branches, KeyValueCache
+from pipelines.model.network.gpt2 import GPT2, LOGITS_AT_ONCE, Branches, KeyValueCache
 
 Tokens = npt.NDArray[np.int64]
 

@@ -23,9 +23,8 @@ from pipelines.errors import ChangedRunError, DamagedShardError, InputError, Web
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.inference.sampling import generate
 from pipelines.model.io import export as export_module
-from pipelines.model.io.export import ExportConfig, export
+from pipelines.model.io.export import ExportConfig, export, model_card
 from pipelines.model.io.hugging_face import from_hugging_face, to_hugging_face
-from pipelines.model.io.model_card import model_card
 from pipelines.model.io.model_folder import open_model
 
 FILES = {

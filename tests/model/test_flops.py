@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.model.diagnostics.flops import flops_per_token, peak_flops, utilization
+from pipelines.model.diagnostics.estimate import flops_per_token, peak_flops, utilization
 from pipelines.model.training.recipe import make_recipe, parameter_count
 from pipelines.storage.resources import data_path
 

@@ -301,9 +301,9 @@ def test_wrong_folders_are_refused(tmp_path: Path, folder: Path) -> None:
 
 def test_a_broken_tokenizer_is_refused(folder: Path) -> None:
     for content, message in (
-        ("{", "is not valid JSON"),
-        ("[]", "not a tokenizer"),
-        ('{"model": 1}', "not a tokenizer"),
+        ("{", "is not a tokenizer.json"),
+        ("[]", "is JSON but not a tokenizer.json"),
+        ('{"model": 1}', "is JSON but not a tokenizer.json"),
     ):
         (folder / "tokenizer.json").write_text(content)
         with pytest.raises(InputError, match=rf"tokenizer.json: {message}"):

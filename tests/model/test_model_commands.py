@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from small_training import SMALL
 
-from pipelines.model.requirements import require_torch
+from pipelines.model import require_torch
 from webtext_cli.main import main
 
 SETS = [part for value in SMALL for part in ("--set", value)]

@@ -13,8 +13,7 @@ from training_run import BATCH_TOKENS, FILES, StopsAtStep, contents, metrics
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError
 from pipelines.model.training.checkpoint import find_checkpoints
-from pipelines.model.training.optimizer import learning_rate
-from pipelines.model.training.recipe import make_recipe
+from pipelines.model.training.recipe import learning_rate, make_recipe
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.training import replay
 

@@ -8,8 +8,8 @@ import pytest
 
 from pipelines.errors import UsageError
 from pipelines.model.network.gpt2 import Architecture, empty_model
-from pipelines.model.training.optimizer import learning_rate, make_optimizer
-from pipelines.model.training.recipe import PRESETS, Recipe, make_recipe, read_preset
+from pipelines.model.training.engine import make_optimizer
+from pipelines.model.training.recipe import PRESETS, Recipe, learning_rate, make_recipe, read_preset
 
 
 @pytest.mark.parametrize("preset", PRESETS)

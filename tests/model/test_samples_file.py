@@ -11,8 +11,7 @@ import pytest
 from pipelines.benchmark_sets.benchmarks import parse_benchmarks, read_example_batches
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, DamagedFileError, InputError
-from pipelines.model.inference.options import SamplingOptions
-from pipelines.model.inference.prompts import read_prompts
+from pipelines.model.inference.options import SamplingOptions, read_prompts
 from pipelines.model.inference.sampling import Batch, Sample, Sampler, generate, write_samples
 from webtext_cli.main import main
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipelines.errors import WebtextError
-from pipelines.model.diagnostics.tensorboard import TensorBoardLog
+from pipelines.model.training.log import TensorBoardLog
 
 needs_tensorboard = pytest.mark.skipif(
     find_spec("tensorboard") is None, reason="tensorboard is not installed (pip install '.[tensorboard]')"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pipelines.model.network.token_loss import padded_loss, summed_loss
+from pipelines.model.network.gpt2 import padded_loss, summed_loss
 
 
 def _plain(hidden: Tensor, embedding: Tensor, targets: Tensor) -> Tensor:

@@ -18,9 +18,8 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from pipelines.errors import WebtextError
 from pipelines.model.diagnostics.estimate import Estimate, check_resources, describe_estimate, estimate_training
-from pipelines.model.network import LOGITS_AT_ONCE
-from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize
-from pipelines.model.training.optimizer import make_optimizer
+from pipelines.model.network.gpt2 import GPT2, LOGITS_AT_ONCE, Architecture, empty_model, initialize
+from pipelines.model.training.engine import make_optimizer
 from pipelines.model.training.recipe import Recipe, make_recipe
 
 GB = 10**9
@@ -63,7 +62,7 @@ def kept_bytes(model: GPT2, micro_batch: int, bf16: bool) -> int:
 @pytest.mark.parametrize(("dropout", "bf16"), [(0.0, False), (0.0, True), (0.1, False)])
 def test_activation_estimate_matches_the_saved_tensors(dropout: float, bf16: bool) -> None:
     recipe = recipe_of("tiny", *SHAPE, f"dropout={dropout}")
-    expected = estimate_training(recipe, 300, device_type="cpu", bf16=bf16).activation_bytes
+    expected = estimate_training(recipe, 300, device_type="cpu", bf16=bf16).memory["activations"]
     assert kept_bytes(model_of(recipe, 300), recipe.micro_batch, bf16) == pytest.approx(expected, rel=0.04)
 
 
@@ -71,10 +70,10 @@ def test_activation_checkpointing_estimate_matches_the_saved_tensors() -> None:
     recipe = recipe_of("tiny", *SHAPE)
     model = model_of(recipe, 300)
     whole, one = (
-        estimate_training(dataclasses.replace(recipe, layers=layers), 300, device_type="cpu").activation_bytes
+        estimate_training(dataclasses.replace(recipe, layers=layers), 300, device_type="cpu").memory["activations"]
         for layers in (2, 1)
     )
-    expected = estimate_training(recipe, 300, device_type="cpu", activation_checkpointing=True).activation_bytes
+    expected = estimate_training(recipe, 300, device_type="cpu", activation_checkpointing=True).memory["activations"]
     model.activation_checkpointing = True
     assert kept_bytes(model, recipe.micro_batch, bf16=False) + (whole - one) == pytest.approx(expected, rel=0.04)
 
@@ -89,9 +88,9 @@ def test_weight_gradient_and_moment_estimates_match_torch() -> None:
     weights = list(model.parameters())
     moments = [value for state in optimizer.state.values() for value in state.values() if value.dim()]
     assert expected.parameters == sum(weight.numel() for weight in weights)
-    assert expected.weights_bytes == sum(weight.nbytes for weight in weights)
-    assert expected.gradient_bytes == sum(weight.grad.nbytes for weight in weights if weight.grad is not None)
-    assert expected.optimizer_bytes == sum(moment.nbytes for moment in moments)
+    assert expected.memory["weights"] == sum(weight.nbytes for weight in weights)
+    assert expected.memory["gradients"] == sum(weight.grad.nbytes for weight in weights if weight.grad is not None)
+    assert expected.memory["Adam's moments"] == sum(moment.nbytes for moment in moments)
 
 
 def test_checkpoint_estimate_matches_the_files(trained: Path) -> None:
@@ -119,20 +118,23 @@ def test_flops_and_time() -> None:
 def test_memory_estimate_falls_with_smaller_batches_checkpointing_and_sharding() -> None:
     plain = expect("gpt2-xl", bf16=True)
     assert expect("gpt2-xl", "micro_batch=2", bf16=True).memory_bytes < plain.memory_bytes
-    assert expect("gpt2-xl", bf16=True, activation_checkpointing=True).activation_bytes < 0.2 * plain.activation_bytes
+    assert (
+        expect("gpt2-xl", bf16=True, activation_checkpointing=True).memory["activations"]
+        < 0.2 * plain.memory["activations"]
+    )
     sharded = expect("gpt2-xl", bf16=True, processes=8, sharded=True)
-    assert sharded.optimizer_bytes == pytest.approx(plain.optimizer_bytes / 8, rel=1e-6)
-    assert sharded.weights_bytes < 0.5 * plain.weights_bytes
-    assert expect("gpt2-xl", bf16=True, processes=8).weights_bytes == plain.weights_bytes
+    assert sharded.memory["Adam's moments"] == pytest.approx(plain.memory["Adam's moments"] / 8, rel=1e-6)
+    assert sharded.memory["weights"] < 0.5 * plain.memory["weights"]
+    assert expect("gpt2-xl", bf16=True, processes=8).memory["weights"] == plain.memory["weights"]
 
 
 def test_logits_estimate_when_compiled_and_on_a_cpu() -> None:
     logits = 16 * 1024 * 50_257
-    assert expect("gpt2", bf16=True).logits_bytes == 12 * logits
-    assert expect("gpt2", bf16=True, compiled=True).logits_bytes == 4 * logits
+    assert expect("gpt2", bf16=True).memory["logits"] == 12 * logits
+    assert expect("gpt2", bf16=True, compiled=True).memory["logits"] == 4 * logits
     embedding = 50_257 * 768
-    assert expect("gpt2", device_type="cpu").logits_bytes == 4 * (LOGITS_AT_ONCE + 2 * embedding)
-    assert expect("tiny", device_type="cpu", vocab_size=300).logits_bytes == 4 * (4 * 128 * 300 + 2 * 300 * 128)
+    assert expect("gpt2", device_type="cpu").memory["logits"] == 4 * (LOGITS_AT_ONCE + 2 * embedding)
+    assert expect("tiny", device_type="cpu", vocab_size=300).memory["logits"] == 4 * (4 * 128 * 300 + 2 * 300 * 128)
 
 
 def test_estimate_lines() -> None:

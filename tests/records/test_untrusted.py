@@ -26,12 +26,12 @@ from pipelines.engine.manifest import (
     write_manifest,
 )
 from pipelines.errors import DamagedShardError, InputError, WebtextError
+from pipelines.model.training.data import read_token_description
 from pipelines.records import inputs
 from pipelines.records.drops import Drops
 from pipelines.records.inputs import StageFolder
 from pipelines.records.ngram_filter import HEADER_BYTES, open_filter_folder
 from pipelines.records.shards import read_rows, write_file
-from pipelines.tokenizers.token_description import read_token_description
 
 
 def _read(path: Path) -> list[str]:

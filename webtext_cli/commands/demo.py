@@ -40,7 +40,7 @@ def command(shared: Shared) -> None:
     from pipelines.build import CorpusConfig, build
     from pipelines.demo.corpus import write_demo_corpus
     from pipelines.demo.web import demo_web
-    from pipelines.model.requirements import require_torch
+    from pipelines.model import require_torch
 
     require_torch()
     from pipelines.demo.evaluation import evaluate_demo

@@ -97,7 +97,7 @@ def command(
     if show_task:
         print_protocol(find_task(show_task), as_json)
         return
-    from pipelines.model.requirements import require_torch
+    from pipelines.model import require_torch
 
     require_torch()
     from pipelines.evaluation import stage

@@ -34,7 +34,7 @@ def command(corpus: str, model: str | None, best: bool, output: str | None, over
       webtext export --corpus my-corpus --best
       webtext export --model my-corpus/pretrain --output my-gpt2
     """
-    from pipelines.model.requirements import require_torch
+    from pipelines.model import require_torch
 
     require_torch()
     from pipelines.model.io.export import ExportConfig, export

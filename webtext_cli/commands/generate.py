@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from pipelines import storage
 from pipelines.engine.config import make_config
 from pipelines.engine.run import RunOptions
-from pipelines.model.inference.options import SamplingOptions
-from pipelines.model.inference.prompts import read_prompts
+from pipelines.model.inference.options import SamplingOptions, read_prompts
 from webtext_cli.console import make_progress, print_summary
 from webtext_cli.options import config_options, corpus_option, debug_option, log_file_option, quiet_option
-
-if TYPE_CHECKING:
-    from pipelines.model.inference.sampling import Sample
 
 
 @click.command("generate")
@@ -68,7 +64,7 @@ def command(
       webtext generate --corpus my-corpus --samples 1000 --max-tokens 256 --output samples.jsonl
       webtext generate --model exported --prompt-file prompts.jsonl --output continued.jsonl
     """
-    from pipelines.model.requirements import require_torch
+    from pipelines.model import require_torch
 
     require_torch()
     from pipelines.model.inference.sampling import Sampler, check_output, write_samples
@@ -85,9 +81,5 @@ def command(
         return
     for batch in sampler.batches(samples):
         for sample in sampler.draw(batch):
-            click.echo(sample.to_json() if as_json else _format(sample))
-
-
-def _format(sample: Sample) -> str:
-    heading = f"--- sample {sample.number + 1}" + (f" of {sample.prompt!r}" if sample.prompt else "")
-    return f"{heading}\n{sample.prompt}{sample.text}\n"
+            heading = f"--- sample {sample.number + 1}" + (f" of {sample.prompt!r}" if sample.prompt else "")
+            click.echo(sample.to_json() if as_json else f"{heading}\n{sample.prompt}{sample.text}\n")

@@ -10,7 +10,7 @@ import click
 
 from pipelines.build import CorpusConfig
 from pipelines.errors import UsageError
-from pipelines.model.requirements import require_torch
+from pipelines.model import require_torch
 from pipelines.stages.pretrain.config import PretrainConfig
 from webtext_cli.console import print_summary
 from webtext_cli.options import Shared, check_disjoint, config_options, stage_config, stage_options
@@ -69,20 +69,28 @@ def command(
         raise UsageError("--input: pretrain reads one tokenize folder")
     initial = init_from or CorpusConfig(shared.corpus).paths("pretrain").get("init_from")
     if show_batch is not None:
-        _show_batch(config, folders[0], show_batch, shared.as_json)
-    elif replay is not None:
-        _replay(config, shared, tokens=folders[0], step=replay, init_from=initial)
-    else:
-        _train(config, shared, folders[0], initial)
+        from pipelines.stages.pretrain.stage import show_batch as read_batch
+        from webtext_cli.tables.batch import print_batch
 
-
-def _train(config: PretrainConfig, shared: Shared, tokens: str, init_from: str | None) -> None:
+        print_batch(read_batch(config, tokens=folders[0], step=show_batch), show_batch, shared.as_json)
+        return
     require_torch()
+    output = shared.stage_output("pretrain")
+    if replay is None:
+        _train(config, shared, tokens=folders[0], output=output, init_from=initial)
+        return
+    from pipelines.stages.pretrain.training import replay as replay_step
+
+    note = shared.run_options().progress.note
+    report = replay_step(config, tokens=folders[0], output=output, step=replay, note=note, init_from=initial)
+    click.echo(report.decode(), nl=False)
+
+
+def _train(config: PretrainConfig, shared: Shared, tokens: str, output: str, init_from: str | None) -> None:
     from pipelines.model.training.parallel import torchrun_world
     from pipelines.stages.pretrain.stage import pretrain
     from pipelines.stages.pretrain.training import run_worker_rank
 
-    output = shared.stage_output("pretrain")
     check_disjoint(output, [init_from] if init_from else [])
     if shared.quiet:
         config = dataclasses.replace(config, log_every=0)
@@ -91,23 +99,6 @@ def _train(config: PretrainConfig, shared: Shared, tokens: str, init_from: str |
         return
     summary = pretrain(config, tokens=tokens, output=output, options=shared.run_options(), init_from=init_from)
     print_summary(summary, shared.as_json)
-
-
-def _show_batch(config: PretrainConfig, tokens: str, step: int, as_json: bool) -> None:
-    from pipelines.stages.pretrain.stage import show_batch
-    from webtext_cli.tables.batch import print_batch
-
-    print_batch(show_batch(config, tokens=tokens, step=step), step, as_json)
-
-
-def _replay(config: PretrainConfig, shared: Shared, tokens: str, step: int, init_from: str | None) -> None:
-    require_torch()
-    from pipelines.stages.pretrain.training import replay
-
-    output = shared.stage_output("pretrain")
-    note = shared.run_options().progress.note
-    report = replay(config, tokens=tokens, output=output, step=step, note=note, init_from=init_from)
-    click.echo(report.decode(), nl=False)
 
 
 def _show_preset(config: PretrainConfig, as_json: bool) -> None:

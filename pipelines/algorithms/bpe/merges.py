@@ -149,8 +149,7 @@ def _learn(words: _Words, merges: Merges, first_id: int, min_count: int, done: I
         np.empty(symbols, np.int32), np.empty(symbols, np.int32),
     )  # fmt: skip
     while done[_MERGES_DONE] < len(merges.left) and not done[_STOP]:
-        kept, size = _compact_words(words)
-        words = _Words(words.ids[:size], words.starts[:kept], words.lengths[:kept], words.counts[:kept])
+        words = _compact_words(words)
         keys, counts, positions = _count_pairs(words)
         greatest = int(counts.max(initial=0))
         if greatest < min_count:
@@ -160,11 +159,23 @@ def _learn(words: _Words, merges: Merges, first_id: int, min_count: int, done: I
         pairs = _tracked(keys[chosen], counts[chosen], positions[chosen])
         tracked, listed = int(chosen.sum()), int(positions[chosen].sum())
         # A merge adds at most two list entries for each symbol that it removes.
-        pool = np.empty(listed + 2 * size, np.int32)
+        pool = np.empty(listed + 2 * len(words.ids), np.int32)
         _list_words(words, pairs, pool)
         sizes = np.array([tracked, listed, tracked], np.int64)
         while _merge(limit, words, pairs, pool, neighbors, merges, first_id, sizes, done):
             pairs = _with_more_room(pairs, int(sizes[_PAIRS]))
+        del pairs, pool  # before the words are copied
+
+
+def _compact_words(words: _Words) -> _Words:
+    """Return the words that still have a pair, without the gaps that merges left."""
+    kept = words.lengths > 1
+    starts, lengths = words.starts[kept], words.lengths[kept]
+    borders = np.zeros(len(words.ids) + 1, np.int8)
+    borders[starts] = 1
+    borders[starts + lengths] -= 1
+    is_kept = np.cumsum(borders[:-1], dtype=np.int8).view(np.bool_)
+    return _Words(words.ids[is_kept], np.cumsum(lengths, dtype=np.int64) - lengths, lengths, words.counts[kept])
 
 
 def _tracked(keys: Keys, counts: Integers, positions: Integers) -> _Pairs:
@@ -230,24 +241,6 @@ def _count(words, word, pairs, size, table):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _compact_words(words):  # type: ignore[no-untyped-def]
-    """Compact the words that still have a pair; return the number of words and of symbols."""
-    size = kept = 0
-    for word in range(len(words.starts)):
-        length = words.lengths[word]
-        if length > 1:
-            start = words.starts[word]
-            for offset in range(length):
-                words.ids[size + offset] = words.ids[start + offset]
-            words.starts[kept] = size
-            words.lengths[kept] = length
-            words.counts[kept] = words.counts[word]
-            size += length
-            kept += 1
-    return kept, size
-
-
-@kernel
 def _list_words(words, pairs, pool):  # type: ignore[no-untyped-def]
     """Fill the lists of words of the tracked pairs."""
     table = pairs.table
@@ -257,7 +250,7 @@ def _list_words(words, pairs, pool):  # type: ignore[no-untyped-def]
             key = _key_of(words.ids[at], words.ids[at + 1])
             slot = slot_of(table.keys, key)
             if table.keys[slot] == key:
-                _list_word(pool, pairs, table.numbers[slot], word)
+                _list_word(pool, pairs, np.int64(table.numbers[slot]), word)
 
 
 @helper
@@ -283,9 +276,9 @@ def _merge(limit, words, pairs, pool, neighbors, merges, first_id, sizes, done):
         last = sizes[_IN_HEAP] - 1
         if is_current or count < limit:
             sizes[_IN_HEAP] = last
-            _sink(pairs, last, heap_counts[last], heap_pairs[last])
+            _sink(pairs, last, heap_counts[last], np.int64(heap_pairs[last]))
         else:  # counts only fall, so move it down
-            _sink(pairs, last + 1, count, pair)
+            _sink(pairs, last + 1, count, np.int64(pair))
         if not is_current:
             continue
         step = done[_MERGES_DONE]
@@ -315,7 +308,7 @@ def _sink(pairs, size, count, pair):  # type: ignore[no-untyped-def]
     place = 0
     while 2 * place + 1 < size:
         child = 2 * place + 1
-        if child + 1 < size and _is_above(pairs, counts[child + 1], numbers[child + 1], child):
+        if child + 1 < size and _is_above(pairs, counts[child + 1], np.int64(numbers[child + 1]), child):
             child += 1
         if _is_above(pairs, count, pair, child):
             break
@@ -347,7 +340,7 @@ def _rewrite_words(words, pairs, pair, pool, neighbors, new):  # type: ignore[no
     """Merge a pair in the words of its list; return the number of slots and of occurrences of neighbors."""
     left, right = np.int64(pairs.keys[pair] >> _HALF), np.int64(pairs.keys[pair] & _LOW)
     ids = words.ids
-    slots = occurrences = 0
+    slots = occurrences = np.int64(0)  # a literal 0 would compile `_rewrite` twice
     for entry in range(pairs.begins[pair], pairs.ends[pair]):
         word = pool[entry]
         at, end = words.starts[word], words.starts[word] + words.lengths[word]
@@ -420,4 +413,4 @@ def _track_neighbors(pairs, pool, neighbors, slots, occurrences, new, limit, siz
     for index in range(occurrences):
         pair = neighbors.pairs[neighbors.occurrences[index]]
         if pair >= 0:
-            _list_word(pool, pairs, pair, neighbors.occurrence_words[index])
+            _list_word(pool, pairs, np.int64(pair), np.int64(neighbors.occurrence_words[index]))

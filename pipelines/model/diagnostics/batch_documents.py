@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class Piece:
     start: int
     stop: int
     document_start: int | None
-    text: str
+    text: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +83,15 @@ def _find_pieces(tokens: TokenFolder, spans: set[Span]) -> dict[Span, list[Piece
         if file.documents is None:
             pieces |= {span: _pieces_between_ends(tokens.train, file, span, tokens.end_of_text) for span in in_file}
         elif in_file:
-            pieces |= _pieces_from_table(file, file.documents, in_file)
+            pieces |= read_pieces(file.documents, in_file, "train", file.name)
     return pieces
 
 
-def _pieces_from_table(file: ShardFile, table: inputs.InputFile, spans: Sequence[Span]) -> dict[Span, list[Piece]]:
+def read_pieces(table: inputs.InputFile, spans: Sequence[Span], split: str, file: str) -> dict[Span, list[Piece]]:
+    """Return the pieces of spans of a file, without text, from the table of its documents.
+
+    Raises DamagedShardError for a wrong checksum, InputError for a table that does not cover the spans.
+    """
     table.verify()
     pieces: dict[Span, list[Piece]] = {span: [] for span in spans}
     starts, stops = _bounds(spans)
@@ -96,8 +100,11 @@ def _pieces_from_table(file: ShardFile, table: inputs.InputFile, spans: Sequence
         firsts = np.searchsorted(offsets + batch.column("tokens").to_numpy(), starts, side="right")
         lasts = np.searchsorted(offsets, stops, side="left")
         for index in np.flatnonzero(firsts < lasts).tolist():
-            rows = batch.slice(firsts[index], lasts[index] - firsts[index]).to_pylist()
-            pieces[spans[index]] += [_piece(file, row, spans[index]) for row in rows]
+            span = spans[index]
+            for row in batch.slice(firsts[index], lasts[index] - firsts[index]).to_pylist():
+                start, stop = max(span.start, row["offset"]), min(span.stop, row["offset"] + row["tokens"])
+                document_start = row["document_offset"] + start - row["offset"]
+                pieces[span].append(Piece(row["id"], row["url"], split, file, start, stop, document_start))
     for span in spans:
         if sum(piece.stop - piece.start for piece in pieces[span]) != span.stop - span.start:
             raise InputError(
@@ -126,14 +133,6 @@ def _bounds(spans: Sequence[Span]) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     return np.array([span.start for span in spans]), np.array([span.stop for span in spans])
 
 
-def _piece(file: ShardFile, row: Mapping[str, Any], span: Span) -> Piece:
-    start, stop = max(span.start, row["offset"]), min(span.stop, row["offset"] + row["tokens"])
-    document_start = row["document_offset"] + start - row["offset"]
-    return Piece(
-        row["id"], row["url"], "train", file.name, start=start, stop=stop, document_start=document_start, text=""
-    )
-
-
 def _pieces_between_ends(split: Split, file: ShardFile, span: Span, end_of_text: int) -> list[Piece]:
     """Split a span at `<|endoftext|>`, for shards without a table."""
     shard = split.shards[span.shard]
@@ -141,16 +140,8 @@ def _pieces_between_ends(split: Split, file: ShardFile, span: Span, end_of_text:
     bounds = sorted({span.start, span.stop, *ends.tolist()})
     follows_end = span.start > 0 and int(shard[span.start - 1]) == end_of_text
     is_document_start = follows_end or (span.shard, span.start) == (0, 0)
-    return [
-        Piece(
-            id="",
-            url=None,
-            split="train",
-            file=file.name,
-            start=start,
-            stop=stop,
-            document_start=0 if start > span.start or is_document_start else None,
-            text="",
-        )
-        for start, stop in itertools.pairwise(bounds)
-    ]
+    pieces = []
+    for start, stop in itertools.pairwise(bounds):
+        document_start = 0 if start > span.start or is_document_start else None
+        pieces.append(Piece("", None, "train", file.name, start, stop, document_start))
+    return pieces

@@ -1,18 +1,23 @@
-"""Estimates before training starts: memory per process, disk, FLOPs and time.
+"""What training costs: FLOPs, and before it starts memory per process, disk and time.
 
-Memory is derived from the tensors that the backward pass of `gpt2.py` saves, not measured; allocator caches come on
-top.
+Memory is derived from the tensors that the backward pass of `gpt2.py` saves, not measured; allocator caches are not
+included. Utilization (MFU) is the model's FLOPs by the formula below over the GPU's dense 16-bit peak; recomputation
+for activation checkpointing does not count, so the figures of runs with and without it are comparable.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import re
+import tomllib
 
+from pipelines import storage
 from pipelines.errors import WebtextError
 from pipelines.format import format_bytes, format_duration, format_rounded
-from pipelines.model.diagnostics.flops import flops_per_token, peak_flops
-from pipelines.model.network import LOGITS_AT_ONCE
+from pipelines.model.network.gpt2 import LOGITS_AT_ONCE
 from pipelines.model.training.recipe import Recipe, parameter_count
+from pipelines.storage.resources import data_path
 
 # Assumed share of a listed GPU's peak, before any step is measured.
 ASSUMED_UTILIZATION = 0.4
@@ -34,9 +39,32 @@ _LIBRARY_BYTES = 90_000_000
 _CERTAIN_SHARE = 0.7
 
 
+def flops_per_token(parameters: int, layers: int, width: int, context: int) -> int:
+    """Return the FLOPs, forward and backward, per training token: 6 N + 12 L d T.
+
+    N is the number of parameters, with the shared embedding once; L layers, d the width, T the context. The second
+    term is attention over all pairs of tokens, conventionally without the causal mask.
+    """
+    return 6 * parameters + 12 * layers * width * context
+
+
+@functools.cache
+def peak_flops(device_name: str) -> float | None:
+    """Return the dense 16-bit peak in FLOP/s of a GPU, by torch's name for it; None if it is not in `gpus.toml`."""
+    gpus = tomllib.loads(storage.read_bytes(data_path("gpus.toml")).decode()).values()
+    peaks = (gpu["peak_tflops"] * 1e12 for gpu in gpus if re.fullmatch(gpu["name"], device_name.strip()))
+    return next(peaks, None)
+
+
+def utilization(tokens_per_second: float, token_flops: int, device_name: str, devices: int) -> float | None:
+    """Return the share of the GPUs' peak that the model's FLOPs take; None for an unlisted GPU."""
+    peak = peak_flops(device_name)
+    return None if peak is None else tokens_per_second * token_flops / (peak * devices)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The resources of a training run; memory is per process.
+    """The resources of a training run; `memory` is that of one process in bytes, by what it is for.
 
     `seconds` is None if the GPU's peak is unknown. `disk_bytes` covers the kept checkpoints, one being written, and the
     final weights.
@@ -46,12 +74,7 @@ class Estimate:
     processes: int
     parameters: int
     tokens: int
-    weights_bytes: int
-    gradient_bytes: int
-    optimizer_bytes: int
-    activation_bytes: int
-    logits_bytes: int
-    library_bytes: int
+    memory: dict[str, int]
     checkpoint_bytes: int
     disk_bytes: int
     keep_checkpoints: int
@@ -60,13 +83,13 @@ class Estimate:
 
     @property
     def fixed_bytes(self) -> int:
-        """Memory for weights, gradients, Adam's moments and libraries."""
-        return self.weights_bytes + self.gradient_bytes + self.optimizer_bytes + self.library_bytes
+        """Memory that does not depend on the batch: without activations and logits."""
+        return self.memory_bytes - self.memory["activations"] - self.memory["logits"]
 
     @property
     def memory_bytes(self) -> int:
         """Peak memory of one process."""
-        return self.fixed_bytes + self.activation_bytes + self.logits_bytes
+        return sum(self.memory.values())
 
     @property
     def flops(self) -> int:
@@ -99,12 +122,14 @@ def estimate_training(
         processes=processes,
         parameters=parameters,
         tokens=tokens,
-        weights_bytes=_FLOAT_BYTES * own_parameters + _weight_copies_bytes(recipe, vocab_size, sharded, bf16),
-        gradient_bytes=_FLOAT_BYTES * own_parameters,
-        optimizer_bytes=2 * _FLOAT_BYTES * own_parameters,
-        activation_bytes=_activation_bytes(recipe, device_type, activation_checkpointing, bf16),
-        logits_bytes=_logits_bytes(recipe, vocab_size, device_type == "cpu", compiled and not sharded),
-        library_bytes=_LIBRARY_BYTES if device_type == "cpu" else 0,
+        memory={
+            "weights": _FLOAT_BYTES * own_parameters + _weight_copies_bytes(recipe, vocab_size, sharded, bf16),
+            "gradients": _FLOAT_BYTES * own_parameters,
+            "Adam's moments": 2 * _FLOAT_BYTES * own_parameters,
+            "activations": _activation_bytes(recipe, device_type, activation_checkpointing, bf16),
+            "logits": _logits_bytes(recipe, vocab_size, device_type == "cpu", compiled and not sharded),
+            "libraries": _LIBRARY_BYTES if device_type == "cpu" else 0,
+        },
         checkpoint_bytes=checkpoint_bytes,
         disk_bytes=(keep_checkpoints + 1) * checkpoint_bytes + _FLOAT_BYTES * parameters,
         keep_checkpoints=keep_checkpoints,
@@ -151,32 +176,21 @@ def _activation_bytes(recipe: Recipe, device_type: str, activation_checkpointing
 
 def describe_estimate(estimate: Estimate) -> list[str]:
     """Return the estimate for the terminal: memory, disk, FLOPs and time."""
-    parts = {
-        "weights": estimate.weights_bytes,
-        "gradients": estimate.gradient_bytes,
-        "Adam's moments": estimate.optimizer_bytes,
-        "activations": estimate.activation_bytes,
-        "logits": estimate.logits_bytes,
-        "libraries": estimate.library_bytes,
-    }
-    memory = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items() if size)
+    memory = ", ".join(f"{name} {format_bytes(size)}" for name, size in estimate.memory.items() if size)
     per_process = " per process" if estimate.processes > 1 else ""
     token_flops = estimate.flops_per_token
     flops = f"{token_flops / 1e9:.3g} GFLOPs" if token_flops >= 1e8 else f"{token_flops / 1e6:.3g} MFLOPs"
+    time = "measured in the first steps"
+    if estimate.seconds is not None:
+        gpus = f"{estimate.processes} GPUs" if estimate.processes > 1 else "this GPU"
+        time = f"about {format_duration(estimate.seconds)} at {ASSUMED_UTILIZATION:.0%} of the peak of {gpus}"
     return [
         f"peak memory estimate: about {format_bytes(estimate.memory_bytes)}{per_process} ({memory})",
         f"disk: {format_bytes(estimate.disk_bytes)} ({estimate.keep_checkpoints} checkpoints of "
         f"{format_bytes(estimate.checkpoint_bytes)}, one being written, and the final weights)",
         f"compute: {estimate.flops:.2e} FLOPs ({flops} per token, {format_rounded(estimate.tokens)} tokens)",
-        f"time: {_describe_time(estimate)}",
+        f"time: {time}",
     ]
-
-
-def _describe_time(estimate: Estimate) -> str:
-    if estimate.seconds is None:
-        return "measured in the first steps"
-    gpus = f"{estimate.processes} GPUs" if estimate.processes > 1 else "this GPU"
-    return f"about {format_duration(estimate.seconds)} at {ASSUMED_UTILIZATION:.0%} of the peak of {gpus}"
 
 
 def check_resources(estimate: Estimate, available_memory_bytes: int | None, free_disk_bytes: int | None) -> None:

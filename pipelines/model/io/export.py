@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import math
 from collections.abc import Iterator
 
 import torch
 
-from pipelines import progress
+from pipelines import progress, storage
 from pipelines.engine.config import option
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import InputError, WebtextError
 from pipelines.model.device import reproducible
+from pipelines.model.diagnostics.estimate import flops_per_token
 from pipelines.model.io.hugging_face import model_config, to_hugging_face, to_json, tokenizer_files
-from pipelines.model.io.model_card import model_card
 from pipelines.model.io.model_folder import TrainedModel, is_exported, open_model
 from pipelines.model.io.tensor_files import write_tensors
 from pipelines.model.network.gpt2 import GPT2
 from pipelines.records import shards
+from pipelines.storage.resources import data_path
 
 STAGE = Stage(
     "export",
@@ -29,6 +32,7 @@ STAGE = Stage(
     ),
 )
 
+_MAX_LOSS = 50.0  # beyond it training has diverged, and the perplexity is meaningless
 _COMPARED_TOKENS = 64
 # With accents, digits, spaces, newlines, CJK and emoji.
 _COMPARED_TEXT = "The cat, größer than 日本 in 1998 😀\n\n  two  spaces\tit's <|endoftext|>It runs."
@@ -114,4 +118,51 @@ def _difference(path: str, difference: str) -> str:
     return (
         f"{path}: the exported model differs from the original: {difference}; delete the folder and export again. "
         "If the error persists, report it: it is a bug in webtext or a disk error"
+    )
+
+
+def model_card(trained: TrainedModel) -> str:
+    """Return the `README.md` of a trained model, without times and paths."""
+    size, recipe = trained.model.architecture, trained.config["recipe"]
+    steps = recipe["steps"] if trained.step is None else trained.step
+    tokens = steps * recipe["batch_size"] * recipe["context"]
+    unfinished = (
+        f"\nThese are the weights of the checkpoint of step {trained.step:,}." if trained.step is not None else ""
+    )
+    template = storage.read_bytes(data_path("model_card.md")).decode()
+    initial_weights = "The weights are not OpenAI's: training started from random weights."
+    if origin := trained.config.get("initial_weights"):
+        source = ", ".join(f"{name} `{value}`" for name, value in sorted(origin.items()))
+        initial_weights = (
+            f"Training continued from existing weights ({source}); what is known about them applies here too."
+        )
+    return template.format(
+        size=size,
+        parameters=trained.parameters,
+        initial_weights=initial_weights,
+        fingerprint=trained.config["tokens_fingerprint"],
+        tokenizer_sha256=hashlib.sha256(trained.tokenizer_json).hexdigest(),
+        recipe=recipe,
+        steps=steps,
+        tokens=tokens,
+        flops=tokens * flops_per_token(trained.parameters, size.layers, size.width, size.context),
+        unfinished=unfinished,
+        values="\n".join(f"| `{name}` | {value} |" for name, value in recipe.items()),
+        evaluation=_evaluation(trained.figures),
+        new_tokens=min(100, size.context // 2),
+    )
+
+
+def _evaluation(figures: dict[str, float]) -> str:
+    if "held_out_loss" not in figures:
+        return "It was not evaluated on held-out text."
+    step = f" at step {figures['step']:,}" if "step" in figures else ""
+    loss, tokens = figures["held_out_loss"], round(figures["held_out_tokens"])
+    bits = figures.get("held_out_bits_per_byte")
+    per_byte = f", {bits:.4f} bits per byte" if bits is not None else ""
+    perplexity = f"Perplexity: {math.exp(loss):,.2f}. " if loss < _MAX_LOSS else ""
+    return (
+        f"Held-out loss{step}: {loss:.4f} nats per token{per_byte}, over {tokens:,} tokens of the same corpus.\n"
+        f"{perplexity}Losses are not comparable across vocabularies; bits per byte are, on the same text.\n"
+        "It was not evaluated on benchmarks."
     )

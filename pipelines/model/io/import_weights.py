@@ -25,6 +25,7 @@ from pipelines.model.network.gpt2 import Architecture, empty_weights
 from pipelines.model.training.checkpoint import MODEL_FILE
 from pipelines.model.training.recipe import PRESETS, read_preset
 from pipelines.records import inputs
+from pipelines.tokenizers.formats import read_tokenizer
 
 _NANOGPT_FILE = "ckpt.pt"
 _PICKLE_FILE = "pytorch_model.bin"
@@ -250,19 +251,10 @@ def _without_padding(imported: ImportedModel, vocab_size: int) -> ImportedModel:
 
 def _read_tokenizer(path: str) -> bytes | None:
     """Return the tokenizer of a folder of transformers; older folders have only vocabulary and merges."""
-    file, vocab, merges = (storage.join(path, name) for name in (TOKENIZER_FILE, "vocab.json", "merges.txt"))
-    if storage.exists(file):
-        parsed = storage.read_json(file)
-        if not isinstance(parsed, dict) or not isinstance(parsed.get("model"), dict):
-            raise InputError(f"{file}: not a tokenizer; copy it again from the source of the weights")
-        return storage.read_bytes(file)
-    if not storage.exists(vocab) or not storage.exists(merges):
-        return None
-    lines = storage.read_bytes(merges).decode().splitlines()
-    pairs = [line for line in lines if line and not line.startswith("#version")]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    model = {"type": "BPE", "vocab": storage.read_json(vocab), "merges": pairs}
-    return json.dumps({"model": model, "pre_tokenizer": byte_level, "decoder": byte_level}).encode()
+    for name, other in ((TOKENIZER_FILE, TOKENIZER_FILE), ("vocab.json", "merges.txt")):
+        if storage.exists(storage.join(path, name)) and storage.exists(storage.join(path, other)):
+            return read_tokenizer(storage.join(path, name))
+    return None
 
 
 def _tokenizer_difference(imported: bytes, corpus: bytes) -> str | None:

@@ -94,13 +94,12 @@ def open_model(path: str, *, best: bool = False, checkpoint: Checkpoint | None =
     if not isinstance(config, dict) or not (is_exported(config) or config.get("format") == FORMAT):
         raise InputError(f"{config_path}: not the config of a GPT-2 of webtext or transformers")
     figures: dict[str, float] = {}
-    kept = _find_best(path) if best else checkpoint and _checked_weights(checkpoint)
-    if is_exported(config):
+    if is_exported(config) and not best:
         weights_path, step = storage.join(path, MODEL_FILE), None
         architecture, end_of_text = read_config(config, config_path)
         tensors = from_hugging_face(read_tensors(weights_path), weights_path)
     else:
-        weights_path, step = kept or _find_weights(path)
+        weights_path, step = _choose_weights(path, best, checkpoint)
         architecture, end_of_text = _read_own_config(config, config_path)
         tensors = read_tensors(weights_path)
         is_final = has_manifest(path) and step is None
@@ -132,33 +131,24 @@ def _read_own_config(config: dict[str, Any], path: str) -> tuple[Architecture, i
         raise InputError(f"{path}: not a complete model config ({error}); re-run `webtext pretrain`") from error
 
 
-def _find_weights(path: str) -> tuple[str, int | None]:
-    """Return the weights file to use, and the step if it is a checkpoint; raise DamagedShardError if damaged."""
-    final = storage.join(path, MODEL_FILE)
-    if has_manifest(path):
-        return final, None
-    if checkpoints := find_checkpoints(path):
-        if problem := checkpoints[-1].problem():
-            raise DamagedShardError(f"{problem}; re-run `webtext pretrain` to resume from the previous checkpoint")
-        return checkpoints[-1].model_path, checkpoints[-1].step
-    if storage.exists(final):
-        return final, None
-    raise InputError(f"{path}: has no checkpoint yet; re-run `webtext pretrain` to continue the training")
-
-
-def _find_best(path: str) -> tuple[str, int]:
-    """Return the weights file and the step of the checkpoint that `pretrain --keep-best` kept."""
-    checkpoint = best_checkpoint(path)
-    if checkpoint is None:
-        raise InputError(f"{path}: has no best checkpoint; train with `webtext pretrain --keep-best`, or omit --best")
+def _choose_weights(path: str, best: bool, checkpoint: Checkpoint | None) -> tuple[str, int | None]:
+    """Return the weights file of a training, and its step if it is a checkpoint; raise DamagedShardError if damaged."""
+    final, advice = storage.join(path, MODEL_FILE), f"delete {checkpoint.path} to leave it out" if checkpoint else ""
+    if best:
+        checkpoint, advice = best_checkpoint(path), "omit --best to use the last weights"
+        if checkpoint is None:
+            raise InputError(
+                f"{path}: has no best checkpoint; train with `webtext pretrain --keep-best`, or omit --best"
+            )
+    elif checkpoint is None:
+        checkpoints = [] if has_manifest(path) else find_checkpoints(path)
+        if not checkpoints and storage.exists(final):
+            return final, None
+        if not checkpoints:
+            raise InputError(f"{path}: has no checkpoint yet; re-run `webtext pretrain` to continue the training")
+        checkpoint, advice = checkpoints[-1], "re-run `webtext pretrain` to resume from the previous checkpoint"
     if problem := checkpoint.problem():
-        raise DamagedShardError(f"{problem}; omit --best to use the last weights")
-    return checkpoint.model_path, checkpoint.step
-
-
-def _checked_weights(checkpoint: Checkpoint) -> tuple[str, int]:
-    if problem := checkpoint.problem():
-        raise DamagedShardError(f"{problem}; delete {checkpoint.path} to leave it out")
+        raise DamagedShardError(f"{problem}; {advice}")
     return checkpoint.model_path, checkpoint.step
 
 

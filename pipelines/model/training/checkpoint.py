@@ -18,13 +18,13 @@ from typing import Any
 
 import msgspec
 import torch
+from torch import Tensor
 
 from pipelines import storage
 from pipelines.engine.manifest import FileEntry, check_file
 from pipelines.errors import InputError, translate_format_errors
-from pipelines.model.io.tensor_files import gather_on_rank_zero, open_tensors, write_tensors
+from pipelines.model.io.tensor_files import gather_on_rank_zero, open_tensors, shard_like, write_tensors
 from pipelines.model.network.gpt2 import GPT2
-from pipelines.model.training.optimizer import load_optimizer, optimizer_tensors
 from pipelines.records import shards
 
 FOLDER = "checkpoints"
@@ -35,6 +35,7 @@ _OPTIMIZER_FILE = "optimizer.safetensors"
 _STATE_FILE = "state.json"
 _NAME = re.compile(r"step-(\d+)")
 _COPIED_BYTES = 16 << 20
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 Row = dict[str, Any]
 
@@ -151,10 +152,22 @@ def send_checkpoint_shards(model: GPT2, optimizer: torch.optim.AdamW) -> None:
     gather_on_rank_zero(optimizer_tensors(model, optimizer))
 
 
+def optimizer_tensors(model: GPT2, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
+    """Return Adam's moments by moment and weight: `exp_avg.wte.weight`, `exp_avg_sq.wte.weight`, ..."""
+    return {
+        f"{moment}.{name}": optimizer.state[weight][moment]
+        for name, weight in model.named_parameters()
+        for moment in _MOMENTS
+    }
+
+
 def load_moments(checkpoint: Checkpoint, model: GPT2, optimizer: torch.optim.AdamW) -> None:
-    """Load Adam's moments from a checkpoint."""
+    """Restore an optimizer's state from a checkpoint: its step, and Adam's moments."""
     with open_tensors(storage.join(checkpoint.path, _OPTIMIZER_FILE)) as (_, read):
-        load_optimizer(model, optimizer, read, checkpoint.step)
+        for name, weight in model.named_parameters():
+            moments = {moment: shard_like(read(f"{moment}.{name}"), weight.detach()) for moment in _MOMENTS}
+            # Fused updates count the steps on the device of the weights.
+            optimizer.state[weight] = {"step": torch.tensor(float(checkpoint.step), device=weight.device), **moments}
 
 
 def json_lines(rows: Sequence[Row]) -> bytes:

@@ -10,23 +10,42 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
+import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from pipelines import storage
-from pipelines.errors import InputError
+from pipelines.engine.manifest import Count
+from pipelines.errors import InputError, translate_format_errors
 from pipelines.model.training.recipe import Recipe
 from pipelines.records import inputs
-from pipelines.tokenizers.token_description import read_shards_tokenizer, read_token_description
+from pipelines.tokenizers.formats import TOKENIZER
 
 Tokens = npt.NDArray[np.int64]
 _VERIFYING_THREADS = 4
+TOKENS = "tokens.json"
+
+
+class _Shard(TypedDict):
+    name: str
+    tokens: Count
+    documents_file: NotRequired[str | None]
+
+
+class _Description(TypedDict):
+    dtype: Literal["uint16", "uint32"]
+    header_bytes: Count
+    vocab_size: Count
+    end_of_text: Count
+    tokenizer_sha256: str
+    splits: dict[str, list[_Shard]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +178,27 @@ def open_tokens(path: str, *, verify: bool = True) -> TokenFolder:
         held_out=_open_split(folder, description, "held-out"),
         tokenizer=read_shards_tokenizer(folder, description),
     )
+
+
+def read_token_description(folder: inputs.StageFolder) -> dict[str, Any]:
+    """Read the description of token shards; raise InputError, which names the field, if it is not one."""
+    path = folder.file(TOKENS).path
+    with translate_format_errors(path, "a description of token shards; re-run `webtext tokenize` to rebuild it"):
+        description: dict[str, Any] = storage.read_json(path)
+        msgspec.convert(description, _Description)
+        return description
+
+
+def read_shards_tokenizer(folder: inputs.StageFolder, description: Mapping[str, Any]) -> bytes:
+    """Read the tokenizer of token shards; raise InputError if it is not the one that their description names."""
+    path = folder.file(TOKENIZER).path
+    data = storage.read_bytes(path)
+    if hashlib.sha256(data).hexdigest() != description["tokenizer_sha256"]:
+        raise InputError(
+            f"{path}: not the tokenizer that the shards were encoded with ({TOKENS} has a different SHA-256); "
+            f"delete {folder.path} and re-run `webtext tokenize`"
+        )
+    return data
 
 
 def _open_split(folder: inputs.StageFolder, description: Mapping[str, Any], name: str) -> Split:

@@ -14,9 +14,12 @@ from pipelines.model.device import accumulator_dtype, derived_seed
 from pipelines.model.io.tensor_files import full_tensor
 from pipelines.model.network.gpt2 import GPT2, next_token_loss
 from pipelines.model.training.job import TrainingJob
-from pipelines.model.training.optimizer import make_optimizer
+from pipelines.model.training.recipe import Recipe
 
 _MAX_REASON_LENGTH = 200
+_ADAM_EPSILON = 1e-8
+# Devices with torch's fused AdamW: one kernel instead of several passes over the weights.
+_FUSED_ON = ("cpu", "cuda")
 
 
 class NextTokenLoss(nn.Module):
@@ -37,7 +40,7 @@ class Engine:
     def __init__(self, model: GPT2, job: TrainingJob) -> None:
         self.model = model
         self._job, self._device, self._world = job, job.device, job.world
-        model.activation_checkpointing = job.activation_checkpointing
+        model.activation_checkpointing = job.options.activation_checkpointing
         model.to(job.device.device).train()
         self._loss: nn.Module = NextTokenLoss(model)
         self._compile_and_distribute()
@@ -144,3 +147,15 @@ def run_or_disable_compilation(
         torch._dynamo.reset()
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_REASON_LENGTH]
         note(f"torch.compile failed; training continues without it ({reason})")
+
+
+def make_optimizer(model: GPT2, recipe: Recipe) -> torch.optim.AdamW:
+    """Return AdamW with weight decay on matrices only, as in GPT-1: biases and gains do not decay."""
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [weight for weight in parameters if weight.dim() >= 2], "weight_decay": recipe.weight_decay},
+        {"params": [weight for weight in parameters if weight.dim() < 2], "weight_decay": 0.0},
+    ]
+    betas = (recipe.beta1, recipe.beta2)
+    fused = parameters[0].device.type in _FUSED_ON
+    return torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=betas, eps=_ADAM_EPSILON, fused=fused)

@@ -12,7 +12,7 @@ from pipelines.model.io.import_weights import ImportedModel
 from pipelines.model.network.gpt2 import Architecture
 from pipelines.model.training.data import TokenFolder
 from pipelines.model.training.parallel import World
-from pipelines.model.training.recipe import Recipe, parameter_count
+from pipelines.model.training.recipe import Recipe, TrainingOptions, parameter_count
 
 # From here on weights, gradients and moments, 16 bytes per parameter, are too large to keep in full on each GPU.
 _SHARDED_FROM_PARAMETERS = 1_000_000_000
@@ -22,10 +22,11 @@ _SHARDED_FROM_PARAMETERS = 1_000_000_000
 class TrainingJob:
     """What to train, from which tokens and initial weights, and how; `replay_command` returns the command for a step.
 
-    Only `recipe`, `tokens` and `initial` determine the result; the other options are those of `webtext pretrain`.
+    Only `recipe`, `tokens` and `initial` determine the result.
     """
 
     recipe: Recipe
+    options: TrainingOptions
     tokens: TokenFolder
     output: str
     device: DeviceConfig
@@ -33,16 +34,6 @@ class TrainingJob:
     note: Callable[[str], None]
     replay_command: Callable[[int], str]
     initial: ImportedModel | None = None
-    compile: str = "off"
-    parallel: str = "auto"
-    activation_checkpointing: bool = False
-    threads: int = 0
-    checkpoint_every: int = 250
-    keep_checkpoints: int = 2
-    keep_best: bool = False
-    sample_every: int = 0
-    log_every: int = 10
-    tensorboard: bool = False
 
     @property
     def architecture(self) -> Architecture:
@@ -57,12 +48,12 @@ class TrainingJob:
     @property
     def is_compiled(self) -> bool:
         """Whether to try torch.compile."""
-        return is_compiled(self.compile, self.device.device)
+        return is_compiled(self.options.compile, self.device.device)
 
     @property
     def is_sharded(self) -> bool:
         """Whether to shard the weights over the processes (FSDP2) instead of replicating them (DDP)."""
-        return is_sharded(self.parallel, self.parameters, self.world)
+        return is_sharded(self.options.parallel, self.parameters, self.world)
 
 
 def architecture_of(recipe: Recipe, vocab_size: int) -> Architecture:

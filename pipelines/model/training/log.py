@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from typing import Any
 
 import torch
 
 from pipelines import storage
-from pipelines.errors import InputError
+from pipelines.errors import InputError, WebtextError
+from pipelines.extras import require_extra
 from pipelines.format import format_bytes, format_duration, format_percent
-from pipelines.model.diagnostics.flops import flops_per_token, utilization
-from pipelines.model.diagnostics.tensorboard import TensorBoardLog
+from pipelines.model.diagnostics.estimate import flops_per_token, utilization
 from pipelines.model.training.checkpoint import METRICS_FILE, Row, json_lines, read_json_lines
 from pipelines.model.training.held_out import evaluation_work
 from pipelines.model.training.job import TrainingJob
@@ -29,6 +30,16 @@ _PUBLISHING_SHARE = 0.01
 # The remaining time is estimated from the median of so many steps.
 _RECENT_STEPS = 20
 _SHOWN_CHARACTERS = 200
+# How TensorBoard groups the columns of `metrics.jsonl` and `timing.jsonl`.
+_TAGS = {
+    "loss": "loss/train",
+    "held_out_loss": "loss/held_out",
+    "held_out_bits_per_byte": "loss/held_out_bits_per_byte",
+    "learning_rate": "training/learning_rate",
+    "gradient_norm": "training/gradient_norm",
+    "tokens_per_second": "speed/tokens_per_second",
+    "utilisation": "speed/utilisation",
+}
 
 
 class TrainingLog:
@@ -44,7 +55,7 @@ class TrainingLog:
         self._timing = self._read_rows(TIMING_FILE, step)
         self._samples = self._read_rows(SAMPLES_FILE, step)
         self._tensorboard = (
-            TensorBoardLog(storage.join(job.output, TENSORBOARD_FOLDER), step) if job.tensorboard else None
+            TensorBoardLog(storage.join(job.output, TENSORBOARD_FOLDER), step) if job.options.tensorboard else None
         )
         # TensorBoard hides what it has of this step, so all of it is logged again.
         last = self._timing[-1] if self._timing and self._timing[-1]["step"] == step else {}
@@ -55,7 +66,7 @@ class TrainingLog:
         timing = self._timing_row(row["step"], seconds)
         self._timing.append(timing)
         self._log_to_tensorboard(row | timing)
-        log_every = self._job.log_every
+        log_every = self._job.options.log_every
         if log_every and (row["step"] % log_every == 0 or len(self._timing) == 1):
             self._job.note(self._line(row, timing))
         if time.monotonic() >= self._publish_at:
@@ -148,3 +159,39 @@ class TrainingLog:
         }
         spikes = [row["spike"] for row in self._rows if "spike" in row]
         return render_training_page(self._rows, self._timing, about=about, spikes=spikes).encode()
+
+
+def require_tensorboard() -> None:
+    """Raise WebtextError, with the command that installs it, if TensorBoard is not installed."""
+    require_extra("tensorboard", "--tensorboard", "tensorboard")
+
+
+class TensorBoardLog:
+    """Writes metrics as TensorBoard events to a local folder.
+
+    `step` is that of the checkpoint from which training resumes, 0 for none. Events of that step and later ones from an
+    earlier process are hidden, so log the row of `step` again after a resume.
+    """
+
+    def __init__(self, folder: str, step: int) -> None:
+        require_tensorboard()
+        if not storage.is_local(folder):
+            raise WebtextError(f"{folder}: TensorBoard events need a local folder; train without --tensorboard")
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(storage.local_path(folder), purge_step=step)
+        self._step = step
+        self._written: set[str] = set()
+
+    def log(self, row: dict[str, Any]) -> None:
+        """Write the values of a row that were not yet written for its step; a row may be logged again with more."""
+        if row["step"] != self._step:
+            self._step, self._written = row["step"], set()
+        for name, tag in _TAGS.items():
+            if row.get(name) is not None and tag not in self._written:
+                self._writer.add_scalar(tag, row[name], self._step)
+                self._written.add(tag)
+
+    def close(self) -> None:
+        """Flush and close the file."""
+        self._writer.close()

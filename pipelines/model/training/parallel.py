@@ -64,15 +64,9 @@ class World:
             dist.all_reduce(values)
         return values
 
-    def max(self, values: Tensor) -> Tensor:
-        """Return the elementwise maximum over all processes, in place."""
-        if self.size > 1:
-            dist.all_reduce(values, op=dist.ReduceOp.MAX)
-        return values
-
     def any(self, flag: bool, device: torch.device) -> bool:
         """Return whether the flag is set in any process."""
-        return flag if self.size == 1 else bool(self.max(torch.tensor(float(flag), device=device)).item())
+        return flag if self.size == 1 else bool(self.sum(torch.tensor(float(flag), device=device)).item())
 
     def own_micro_batches(self, count: int) -> range:
         """Return the indices of this process's micro-batches; `check_batch` makes sure that all get equally many."""

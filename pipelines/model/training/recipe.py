@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import MISSING
@@ -74,6 +75,46 @@ class Recipe:
 
 
 @dataclasses.dataclass(frozen=True)
+class TrainingOptions:
+    """How training is computed, saved and logged, which does not change the result."""
+
+    device: str = option(
+        "auto",
+        "Device to train on; auto selects a CUDA GPU if there is one.",
+        choices=("auto", "cpu", "cuda", "mps"),
+        identity=False,
+    )
+    precision: str = option(
+        "auto",
+        "Precision of matrix products; auto selects bf16 on a CUDA GPU that supports it, else float32.",
+        choices=("auto", "bf16", "float32"),
+        identity=False,
+    )
+    compile: str = option(
+        "auto", "Use torch.compile; auto does so on a CUDA GPU.", choices=("auto", "on", "off"), identity=False
+    )
+    parallel: str = option(
+        "auto",
+        "How torchrun's processes share the model: ddp replicates it, fsdp shards it; auto selects fsdp from 1e9 "
+        "parameters.",
+        choices=("auto", "ddp", "fsdp"),
+        identity=False,
+    )
+    activation_checkpointing: bool = option(
+        False, "Recompute each layer in the backward pass: less memory, slower.", identity=False
+    )
+    threads: int = option(0, "CPU threads; 0 leaves the number to torch.", minimum=0, identity=False)
+    checkpoint_every: int = option(250, "Steps between checkpoints.", minimum=1, identity=False)
+    keep_checkpoints: int = option(2, "Number of latest checkpoints to keep.", minimum=1, identity=False)
+    keep_best: bool = option(False, "Also keep the checkpoint with the lowest held-out loss.", identity=False)
+    sample_every: int = option(
+        0, "Steps between samples of text, written to samples.jsonl; 0 disables them.", minimum=0, identity=False
+    )
+    log_every: int = option(10, "Steps between progress lines; 0 disables them.", minimum=0, identity=False)
+    tensorboard: bool = option(False, "Also write the metrics for TensorBoard.", identity=False)
+
+
+@dataclasses.dataclass(frozen=True)
 class PresetValue:
     """One value of a preset, and where it comes from."""
 
@@ -134,3 +175,16 @@ def parameter_count(recipe: Recipe, vocab_size: int) -> int:
     """Return the number of parameters: embeddings, layers, final norm; the output shares the token embedding."""
     layer = 12 * recipe.width**2 + 13 * recipe.width
     return (vocab_size + recipe.context + 2) * recipe.width + recipe.layers * layer
+
+
+def learning_rate(step: int, recipe: Recipe) -> float:
+    """Return the learning rate of a step, counted from 0: linear warm-up, then cosine decay to the final rate.
+
+    In an extended training each step has the rate of the schedule under which it was trained.
+    """
+    if step < recipe.warmup_steps:
+        return recipe.learning_rate * (step + 1) / recipe.warmup_steps
+    end = next(end for end in recipe.ends if step < end or end == recipe.steps)
+    progress = (step - recipe.warmup_steps) / (end - recipe.warmup_steps)
+    height = 0.5 * (1 + math.cos(math.pi * progress))
+    return recipe.final_learning_rate + height * (recipe.learning_rate - recipe.final_learning_rate)

@@ -13,7 +13,6 @@ import math
 import time
 from typing import Any
 
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from pipelines import progress, storage
@@ -49,9 +48,10 @@ from pipelines.model.training.engine import Engine
 from pipelines.model.training.held_out import held_out_loss, held_out_tokens
 from pipelines.model.training.job import TrainingJob
 from pipelines.model.training.log import TrainingLog
-from pipelines.model.training.optimizer import learning_rate
+from pipelines.model.training.recipe import learning_rate
 from pipelines.model.training.stop_signals import StopSignals
 from pipelines.records import shards
+from pipelines.tokenizers.formats import load_tokenizer
 
 _MEMORY_ADVICE = (
     "use a smaller --set micro_batch=..., --activation-checkpointing, a smaller --preset, or a larger machine"
@@ -66,7 +66,7 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
     WebtextError if the loss is not finite or memory runs out.
     """
     recipe, world = job.recipe, job.world
-    with reproducible(job.device.device, job.threads), translate_memory_errors(_MEMORY_ADVICE):
+    with reproducible(job.device.device, job.options.threads), translate_memory_errors(_MEMORY_ADVICE):
         trainer = _Trainer(job, checkpoint)
         log = TrainingLog(job, trainer.rows) if world.is_rank_zero else None
         description = _write_description(job) if world.is_rank_zero else ()
@@ -90,7 +90,7 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
                     log.sampled(trainer.step, trainer.sample())
                 # All processes must stop after the same step.
                 stopping = world.any(stop.received, job.device.device)
-                if stopping or trainer.step % job.checkpoint_every == 0 or trainer.step == recipe.steps:
+                if stopping or trainer.step % job.options.checkpoint_every == 0 or trainer.step == recipe.steps:
                     trainer.save(log)
                 if stopping and trainer.step < recipe.steps:
                     raise KeyboardInterrupt
@@ -113,7 +113,7 @@ def replay(job: TrainingJob, checkpoint: Checkpoint | None, step: int) -> bytes:
 
     Writes nothing and does not update the weights of that step.
     """
-    with reproducible(job.device.device, job.threads), translate_memory_errors(_MEMORY_ADVICE):
+    with reproducible(job.device.device, job.options.threads), translate_memory_errors(_MEMORY_ADVICE):
         trainer = _Trainer(job, checkpoint)
         while trainer.step + 1 < step:
             row, norm = trainer.compute_gradients()
@@ -169,7 +169,7 @@ class _Trainer:
             job.note(f"step {self.step:,}: evaluating on all {tokens:,} held-out tokens")
         with self.engine.evaluating() as loss_of:
             self.rows[-1] |= held_out_loss(loss_of, job, limit)
-            if job.keep_best and self.step > 0:
+            if job.options.keep_best and self.step > 0:
                 # On the same blocks every time: another part of the split has another loss.
                 is_on_blocks = limit is not None or not recipe.eval_blocks
                 row = self.rows[-1] if is_on_blocks else held_out_loss(loss_of, job, recipe.eval_blocks)
@@ -187,14 +187,14 @@ class _Trainer:
         spikes = [row["step"] for row in self.rows if "spike" in row]
         checkpoints = find_checkpoints(self.job.output)
         before = [checkpoint.step for checkpoint in checkpoints if spikes and checkpoint.step < spikes[-1]]
-        best = best_checkpoint(self.job.output) if self.job.keep_best else None
+        best = best_checkpoint(self.job.output) if self.job.options.keep_best else None
         save_checkpoint(
             self.job.output,
             self.step,
             model=self.model,
             optimizer=self.engine.optimizer,
             rows=self.rows,
-            keep_latest=self.job.keep_checkpoints,
+            keep_latest=self.job.options.keep_checkpoints,
             keep_steps=before[-1:] + ([best.step] if best else []),
         )
         log.publish()
@@ -211,7 +211,7 @@ class _Trainer:
 
     def is_sample_due(self) -> bool:
         """Return whether to sample after the last step."""
-        every = self.job.sample_every
+        every = self.job.options.sample_every
         return every > 0 and (self.step % every == 0 or self.step == self.job.recipe.steps)
 
     def sample(self) -> str:
@@ -220,7 +220,7 @@ class _Trainer:
         options = SamplingOptions(max_tokens=_SAMPLE_TOKENS)
         with self.engine.evaluating():
             [ids] = sample_tokens(self.model, [end], options, [seed], end_of_text=end, advance=lambda _: None)
-        tokenizer = Tokenizer.from_buffer(self.job.tokens.tokenizer)
+        tokenizer = load_tokenizer(self.job.tokens.tokenizer, self.job.tokens.path)
         return str(tokenizer.decode([id for id in ids if id != end], skip_special_tokens=False))
 
     def report_spike(self, spike: Spike) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from pipelines.model.training.checkpoint import (
     copy_checkpoint,
     find_checkpoints,
 )
-from pipelines.model.training.optimizer import learning_rate
-from pipelines.model.training.recipe import Recipe
+from pipelines.model.training.recipe import Recipe, learning_rate
 
 # What a training writes next to its result, and continues when it is extended.
 _CONTINUED_FILES = ("timing.jsonl", "samples.jsonl")

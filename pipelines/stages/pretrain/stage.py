@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pipelines.engine.run import RunOptions, Stage, Summary
+from pipelines.model import require_torch
 from pipelines.model.diagnostics.batch_documents import BatchBlock, describe_blocks
-from pipelines.model.requirements import require_torch
 from pipelines.model.training.data import BlockOrder, open_tokens
 from pipelines.model.training.recipe import make_recipe
 from pipelines.stages.pretrain.config import PretrainConfig

@@ -13,13 +13,13 @@ from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResul
 from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.model.device import DeviceConfig, device_config, select_device
 from pipelines.model.diagnostics.estimate import check_resources, describe_estimate, estimate_training
-from pipelines.model.diagnostics.tensorboard import require_tensorboard
 from pipelines.model.io.import_weights import ImportedModel, check_compatible, import_weights
 from pipelines.model.io.model_folder import CONFIG_FILE
 from pipelines.model.training.checkpoint import find_checkpoints, latest_checkpoint
 from pipelines.model.training.data import TokenFolder, open_tokens, token_fingerprint
 from pipelines.model.training.held_out import evaluation_work
 from pipelines.model.training.job import TrainingJob, architecture_of
+from pipelines.model.training.log import require_tensorboard
 from pipelines.model.training.parallel import (
     RunSpec,
     World,
@@ -53,10 +53,6 @@ class _Setup:
         world.check_batch(recipe.batch_size, recipe.micro_batch)
         return cls(recipe, world, device)
 
-    def with_recipe(self, recipe: Recipe) -> _Setup:
-        """Return the setup for a recipe that differs in where the training was extended."""
-        return dataclasses.replace(self, recipe=recipe)
-
 
 def run_rank_zero(
     stage: Stage, config: PretrainConfig, *, tokens: str, output: str, options: RunOptions, init_from: str | None
@@ -70,7 +66,7 @@ def run_rank_zero(
         initial = _import_initial(init_from, recipe, tokens, options.progress.note)
         inputs = _fingerprints(tokens, initial)
         recipe, options = prepare_extension(stage, recipe, inputs, output, options)
-        setup = setup.with_recipe(recipe)
+        setup = dataclasses.replace(setup, recipe=recipe)
         spec = RunSpec(recipe, inputs)
         # The recipe, not the config, is the identity of the result: however it was given, with the preset's values.
         with stage_run(stage, recipe, inputs=spec.inputs, output=output, options=options) as run:
@@ -80,7 +76,10 @@ def run_rank_zero(
                 folder = open_tokens(tokens)
                 folder.check_batch_filled(recipe)
                 job = _make_job(config, setup, tokens=folder, output=run.output, initial=initial, note=run.note)
-                _check_sampling(job)
+                if job.options.sample_every and job.is_sharded:
+                    raise UsageError(
+                        "--sample-every: no process has the whole model with --parallel fsdp; use ddp or generate"
+                    )
                 _note_epochs(job)
                 _check_estimate(job)
                 _train(job, run, lambda step: broadcast(dataclasses.replace(spec, step=step, subfolder=run.subfolder)))
@@ -101,7 +100,7 @@ def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_fr
             return
         output = storage.join(output, spec.subfolder) if spec.subfolder else output
         recipe = dataclasses.replace(recipe, extended_from=spec.recipe.extended_from)
-        setup = setup.with_recipe(recipe)
+        setup = dataclasses.replace(setup, recipe=recipe)
         initial = _import_initial(init_from, recipe, tokens, _ignore)
         spec.check_same(RunSpec(recipe, _fingerprints(tokens, initial)), world.rank)
         # Another machine has its own copy of the tokens.
@@ -134,7 +133,7 @@ def replay(
     setup.recipe.check_step(step)
     initial = _import_initial(init_from, setup.recipe, tokens, note)
     extended_from = _check_trained_with(setup.recipe, _fingerprints(tokens, initial), output)
-    setup = setup.with_recipe(dataclasses.replace(setup.recipe, extended_from=extended_from))
+    setup = dataclasses.replace(setup, recipe=dataclasses.replace(setup.recipe, extended_from=extended_from))
     job = _make_job(config, setup, tokens=open_tokens(tokens), output=output, initial=initial, note=note)
     earlier = [checkpoint for checkpoint in find_checkpoints(output) if checkpoint.step < step]
     checkpoint = next((checkpoint for checkpoint in reversed(earlier) if checkpoint.problem() is None), None)
@@ -182,6 +181,7 @@ def _make_job(
     ]
     return TrainingJob(
         recipe=setup.recipe,
+        options=config,
         tokens=tokens,
         output=output,
         device=setup.device,
@@ -189,16 +189,6 @@ def _make_job(
         note=note,
         initial=initial,
         replay_command=lambda step: shlex.join([*command, "--replay", str(step)]),
-        compile=config.compile,
-        parallel=config.parallel,
-        activation_checkpointing=config.activation_checkpointing,
-        threads=config.threads,
-        checkpoint_every=config.checkpoint_every,
-        keep_checkpoints=config.keep_checkpoints,
-        keep_best=config.keep_best,
-        sample_every=config.sample_every,
-        log_every=config.log_every,
-        tensorboard=config.tensorboard,
     )
 
 
@@ -242,11 +232,6 @@ def _check_trained_with(recipe: Recipe, inputs: dict[str, str], output: str) -> 
     return extended_from
 
 
-def _check_sampling(job: TrainingJob) -> None:
-    if job.sample_every and job.is_sharded:
-        raise UsageError("--sample-every: no process has the whole model with --parallel fsdp; use ddp or generate")
-
-
 def _note_epochs(job: TrainingJob) -> None:
     """Show the size of the run, and note what makes it pointless or leaves out the held-out loss."""
     recipe, train_split, held_out = job.recipe, job.tokens.train, job.tokens.held_out
@@ -277,10 +262,10 @@ def _check_estimate(job: TrainingJob) -> None:
         device_type=job.device.device.type,
         processes=job.world.size,
         sharded=job.is_sharded,
-        activation_checkpointing=job.activation_checkpointing,
+        activation_checkpointing=job.options.activation_checkpointing,
         bf16=job.device.bf16,
         compiled=job.is_compiled,
-        keep_checkpoints=job.keep_checkpoints,
+        keep_checkpoints=job.options.keep_checkpoints,
         device_name=job.device.name,
     )
     for line in describe_estimate(estimate):

@@ -43,17 +43,10 @@ class Needs:
     @property
     def memory_bytes(self) -> int:
         """The memory of a worker."""
-        shard_bytes = round(min(self.tokens, self.shard_tokens) * self._shard_bytes_per_token)
-        return self._process_bytes + max(_ENCODING_BYTES, self._copying_bytes + shard_bytes)
-
-    @property
-    def _process_bytes(self) -> int:
-        return _PROCESS_BYTES + min(_CACHE_BYTES, self.tokens * _TEXT_BYTES_PER_TOKEN)
-
-    @property
-    def _copying_bytes(self) -> int:
+        process_bytes = _PROCESS_BYTES + min(_CACHE_BYTES, self.tokens * _TEXT_BYTES_PER_TOKEN)
         remote_bytes = 0 if self.is_local else min(self.tokens * self.token_bytes, storage.MAX_REMOTE_BYTES)
-        return _COPYING_BYTES + remote_bytes
+        shard_bytes = round(min(self.tokens, self.shard_tokens) * self._shard_bytes_per_token)
+        return process_bytes + max(_ENCODING_BYTES, _COPYING_BYTES + remote_bytes + shard_bytes)
 
     @property
     def _shard_bytes_per_token(self) -> float:
@@ -74,10 +67,10 @@ class Needs:
     def check_memory(self, available_bytes: int | None) -> None:
         """Raise InputError if one worker lacks memory for a shard; the message suggests the size that fits."""
         advice = "free some memory or use another machine"
-        left_bytes = (available_bytes or 0) - self._process_bytes
-        fitting = int((left_bytes - self._copying_bytes) / self._shard_bytes_per_token)
+        left_bytes = (available_bytes or 0) - dataclasses.replace(self, shard_tokens=0).memory_bytes
+        fitting = int(left_bytes / self._shard_bytes_per_token)
         fitting -= fitting % 10 ** max(0, len(str(fitting)) - 2)
-        if left_bytes >= _ENCODING_BYTES and 0 < fitting < self.shard_tokens:
+        if 0 < fitting < self.shard_tokens:
             advice = f"use --shard-tokens {fitting} or less"
         check_memory("tokenize: one worker", self.memory_bytes, available_bytes, advice)
 
@@ -99,7 +92,10 @@ class Needs:
 
 
 def estimate_needs(source: inputs.DocumentInput, token_bytes: int, shard_tokens: int, *, is_local: bool) -> Needs:
-    """Estimate what a run needs from the size of its input; right within a factor of two or so."""
+    """Estimate what a run needs from the size of its input.
+
+    The result is right within a factor of two for prose. Text that compresses better has more tokens per byte of input.
+    """
     text_bytes = estimate_text_bytes(source.files)
     documents = source.records if source.records is not None else text_bytes // _TEXT_BYTES_PER_DOCUMENT
     return Needs(text_bytes // _TEXT_BYTES_PER_TOKEN + documents, documents, token_bytes, shard_tokens, is_local)

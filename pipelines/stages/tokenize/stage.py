@@ -15,8 +15,15 @@ from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResul
 from pipelines.errors import InputError
 from pipelines.records import inputs, shards
 from pipelines.stages.tokenize.config import TokenizeConfig
-from pipelines.stages.tokenize.encode import EncodeContext, encode_shard, prepare_worker
-from pipelines.stages.tokenize.encoders import TokenizerFile, choose_engine, find_lossy_text, load_library
+from pipelines.stages.tokenize.encode import (
+    EncodeContext,
+    TokenizerFile,
+    choose_engine,
+    encode_shard,
+    find_lossy_text,
+    load_library,
+    prepare_worker,
+)
 from pipelines.stages.tokenize.estimate import Needs, estimate_needs
 from pipelines.stages.tokenize.runs import SPLITS, RunSizes, is_intact, runs_of, sum_bins
 from pipelines.stages.tokenize.token_shards import (

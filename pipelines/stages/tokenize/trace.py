@@ -8,18 +8,16 @@ import re
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from tokenizers import Tokenizer
 
 from pipelines import storage
 from pipelines.errors import ChangedRunError, InputError, UsageError
-from pipelines.records import inputs, shards
+from pipelines.model.diagnostics.batch_documents import read_pieces
+from pipelines.model.training.data import TOKENS, Span, read_shards_tokenizer, read_token_description
+from pipelines.records import inputs
 from pipelines.tokenizers.formats import TOKENIZER, load_document_tokenizer, read_tokenizer
-from pipelines.tokenizers.token_description import TOKENS, read_shards_tokenizer, read_token_description
 
 _CONTEXT_TOKENS = 24
-_REBUILD = "delete the folder and re-run `webtext tokenize`"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,11 +56,14 @@ def trace(location: str, tokenizer: str | None = None) -> TracedToken:
     if not 0 <= position < shard["tokens"]:
         raise UsageError(f"--trace {location}: {name} has the tokens 0 to {shard['tokens'] - 1}")
     library = _load_tokenizer(folder, description, tokenizer)
-    row = _document_at(_verified(folder, shard["documents_file"]), position)
-    start = max(row["offset"], position - _CONTEXT_TOKENS)
-    stop = min(row["offset"] + row["tokens"], position + 1 + _CONTEXT_TOKENS)
-    ids = _read_tokens(_verified(folder, name), description, start, stop)
-    here = position - start
+    span = Span(0, max(0, position - _CONTEXT_TOKENS), min(shard["tokens"], position + 1 + _CONTEXT_TOKENS))
+    pieces = read_pieces(folder.file(shard["documents_file"]), [span], "", name)[span]
+    piece = next(piece for piece in pieces if piece.start <= position < piece.stop)
+    dtype = np.dtype(description["dtype"]).newbyteorder("<")
+    first, size = (tokens * dtype.itemsize for tokens in (piece.start, piece.stop - piece.start))
+    data = storage.read_range(_verified(folder, name), description["header_bytes"] + first, size)
+    ids: list[int] = np.frombuffer(data, dtype).tolist()
+    here = position - piece.start
     texts = [library.decode(part, skip_special_tokens=False) for part in (ids[:here], [ids[here]], ids[here + 1 :])]
     return TracedToken(
         shard=name,
@@ -70,9 +71,9 @@ def trace(location: str, tokenizer: str | None = None) -> TracedToken:
         token=ids[here],
         text=texts[1],
         is_end=ids[here] == description["end_of_text"],
-        id=row["id"],
-        url=row["url"],
-        position_in_document=row["document_offset"] + position - row["offset"],
+        id=piece.id,
+        url=piece.url,
+        position_in_document=(piece.document_start or 0) + here,
         before=texts[0],
         after=texts[2],
     )
@@ -95,7 +96,7 @@ def _shard_of(description: dict[str, Any], name: str, path: str) -> dict[str, An
         names = ", ".join([*list(known)[:5], *(["..."] if len(known) > 5 else [])])
         raise InputError(f"{path}: is not a token shard of its folder, which has {len(known):,}: {names}")
     if "documents_file" not in known[name]:
-        raise InputError(f"{path}: was made by an older version; {_REBUILD}")
+        raise InputError(f"{path}: was made by an older version; delete the folder and re-run `webtext tokenize`")
     return known[name]
 
 
@@ -110,25 +111,6 @@ def _load_tokenizer(folder: inputs.StageFolder, description: dict[str, Any], exp
             "omit --tokenizer to use that one"
         )
     return load_document_tokenizer(data, path)
-
-
-def _document_at(path: str, position: int) -> dict[str, Any]:
-    at = pa.scalar(position, pa.int64())
-    for batch in shards.read_batches(path):
-        ends = pc.add(batch.column("offset"), batch.column("tokens"))
-        rows = batch.filter(pc.and_(pc.less_equal(batch.column("offset"), at), pc.greater(ends, at))).to_pylist()
-        if rows:
-            row: dict[str, Any] = rows[0]
-            return row
-    raise InputError(f"{path}: lists no document at token {position}; {_REBUILD}")
-
-
-def _read_tokens(path: str, description: dict[str, Any], start: int, stop: int) -> list[int]:
-    dtype = np.dtype(description["dtype"]).newbyteorder("<")
-    with storage.open_read(path) as stream:
-        stream.seek(description["header_bytes"] + start * dtype.itemsize)
-        ids: list[int] = np.frombuffer(stream.read((stop - start) * dtype.itemsize), dtype).tolist()
-    return ids
 
 
 def _verified(folder: inputs.StageFolder, name: str) -> str:

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, WebtextError
-from pipelines.stages.tokenize.encoders import sample_characters
+from pipelines.stages.tokenize.encode import sample_characters
 from pipelines.tokenizers.encoding import Encoded, FastEncoder
 from pipelines.tokenizers.formats import read_tokenizer
 
