@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shlex
@@ -17,7 +16,7 @@ import click
 
 from pipelines.engine.run import Summary
 from pipelines.errors import UsageError
-from pipelines.format import format_duration, format_number, format_quantity
+from pipelines.format import format_duration, format_number, format_quantity, to_json
 from pipelines.progress import Progress, Silent
 
 _PLAIN_INTERVAL_S = 10.0
@@ -222,6 +221,14 @@ def say(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def print_result(result: Any, as_json: bool, print_text: Callable[[Any], None]) -> None:
+    """Print a result as one JSON object, or as text."""
+    if as_json:
+        say(to_json(result))
+    else:
+        print_text(result)
+
+
 def say_wrapped(text: str) -> None:
     """Write a long line; on a terminal, wrap it between words and indent the following lines."""
     if sys.stdout.isatty():
@@ -234,7 +241,7 @@ def say_wrapped(text: str) -> None:
 def print_summary(summary: Summary, as_json: bool) -> None:
     """Print the funnel of a stage, or one JSON object."""
     if as_json:
-        say(json.dumps(summary.to_json(), ensure_ascii=False))
+        say(to_json(summary.to_json()))
         return
     say(f"{summary.stage}: done in {format_duration(summary.seconds)}, in {summary.output}")
     rows = [("in", summary.records_in)]

@@ -44,6 +44,21 @@ COMMANDS = {
     "help": "Show the help of a command.",
     "demo": "Run the whole pipeline on a small local web, offline.",
 }
+# The commands that share a module, where they are functions of their names.
+_MODULES = {
+    "init": "folder",
+    "status": "folder",
+    "clean": "folder",
+    "explain": "queries",
+    "show": "queries",
+    "stats": "queries",
+    "sql": "queries",
+    "export-text": "queries",
+    "completion": "shell",
+    "help": "shell",
+}
+# An option of all commands, handled by `main`.
+_DEBUG = click.Option(["--debug"], is_flag=True, expose_value=False, help="Show tracebacks of errors.")
 
 
 class LazyGroup(click.Group):
@@ -57,8 +72,10 @@ class LazyGroup(click.Group):
         """Import and return a command, or None for an unknown name."""
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"webtext_cli.commands.{name.replace('-', '_')}")
-        command: click.Command = module.command
+        module = importlib.import_module(f"webtext_cli.commands.{_MODULES.get(name, name).replace('-', '_')}")
+        command: click.Command = module.command if name not in _MODULES else getattr(module, name.replace("-", "_"))
+        if _DEBUG not in command.params:
+            command.params.append(_DEBUG)
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
@@ -96,11 +113,36 @@ class LazyGroup(click.Group):
 def webtext(context: click.Context, version: bool, as_json: bool) -> None:
     """Rebuild WebText, the corpus behind GPT-2: links, pages, text, tokenizer, model, overlap audit."""
     if version:
-        from webtext_cli.versions import describe_versions
-
-        click.echo(describe_versions(as_json))
+        click.echo(_describe_versions(as_json))
     elif context.invoked_subcommand is None:
         raise click.exceptions.NoArgsIsHelpError(context)
+
+
+def _describe_versions(as_json: bool) -> str:
+    """Return the version as one line, or as JSON with the versions of Python, the system and all libraries.
+
+    A library that is not installed is null.
+    """
+    import importlib.metadata
+    import json
+    import platform
+    import re
+
+    version = importlib.metadata.version("webtext-kit")
+    if not as_json:
+        return f"webtext, version {version}"
+
+    def version_of(name: str) -> str | None:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    requirements = importlib.metadata.requires("webtext-kit") or []
+    names = {match[0] for requirement in requirements if (match := re.match(r"[A-Za-z0-9_.-]+", requirement))}
+    libraries = {name: version_of(name) for name in sorted(names, key=str.lower)}
+    system = {"python": platform.python_version(), "system": platform.platform()}
+    return json.dumps({"webtext": version, **system, "libraries": libraries}, indent=1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,31 +7,35 @@ import functools
 import os
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from pipelines.build import CorpusConfig
-from pipelines.engine.config import Config, OptionSpec, field_types, flag_of, spec_of
+from pipelines.engine.config import Config, OptionSpec, field_types, flag_of, make_config, spec_of
 from pipelines.engine.executor import ENGINES, make_executor
-from pipelines.engine.run import RunOptions
-from pipelines.engine.tasks import Executor
+from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import InputError, UsageError
 from pipelines.format import format_bytes
 from pipelines.pipeline import BY_NAME
 from pipelines.records.standard_input import STANDARD_INPUT, spool_standard_input
 from pipelines.storage import basename, is_folder, join, local_cache, local_path, size_bytes, temporary_folder
-from webtext_cli.console import make_progress, open_log
+from webtext_cli.console import make_progress, open_log, print_summary
 
 DOCUMENTS_HELP = "Documents: a stage's folder, or Parquet, Arrow, CSV, JSON, JSONL, text or WET; - is standard input"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclasses.dataclass(frozen=True)
-class Shared:
-    """The values of the shared options."""
+class StageCall:
+    """A call of a stage's command: the values of the options that stages share, and `flags`, those of its config.
 
+    `build` and `demo`, which run several stages, have no `stage` and no flags.
+    """
+
+    stage: str
+    flags: Mapping[str, Any]
     corpus: str
     workers: int | None
     overwrite: bool
@@ -43,40 +47,57 @@ class Shared:
     executor: str | None = None
     ray_address: str | None = None
 
-    def stage_output(self, stage: str) -> str:
-        """Return `--output`, or the stage's folder in the corpus; raise UsageError if it overlaps an input."""
-        output = self.output or join(self.corpus, stage)
-        check_disjoint(output, self.input)
-        if not self.input and stage in BY_NAME:
-            sources = CorpusConfig(self.corpus).sources(stage).values()
-            check_disjoint(output, [path for source in sources for path in _as_list(source)])
+    @functools.cached_property
+    def settings(self) -> CorpusConfig:
+        """The corpus's `webtext.toml`."""
+        return CorpusConfig(self.corpus)
+
+    def config(self) -> Any:
+        """Return the stage's config: its table in `webtext.toml`, overridden by flags."""
+        config_type = BY_NAME[self.stage].config_type()
+        return self.settings.options(self.stage, config_type, _flags_that_are_set(config_type, self.flags))
+
+    def configured(self, **paths: Any) -> dict[str, Any]:
+        """Return paths that options name, by default those of the stage's table in `webtext.toml`."""
+        files = BY_NAME[self.stage].files
+        defaults = self.settings.paths(self.stage) | ({files: self.settings.files(self.stage)} if files else {})
+        return {key: path or defaults.get(key) for key, path in paths.items()}
+
+    def output_folder(self, *others: str) -> str:
+        """Return `--output`, or the stage's folder in the corpus; raise UsageError if an input overlaps with it."""
+        output = self.output or join(self.corpus, self.stage)
+        sources = [] if self.input else self.settings.sources(self.stage).values()
+        check_disjoint(output, [*self.input, *(path for source in sources for path in _as_list(source)), *others])
         return output
 
-    def stage_input(self, stage: str) -> str:
-        """Return the folder of an earlier stage in the corpus."""
-        return join(self.corpus, stage)
-
-    def input_of(self, stage: str) -> list[str]:
+    def input_files(self) -> list[str]:
         """Return `--input`, or what the stage reads in the corpus; raise InputError if there is neither."""
-        source = None if self.input else CorpusConfig(self.corpus).sources(stage)[BY_NAME[stage].main_input or ""]
+        source = None if self.input else self.settings.sources(self.stage)[BY_NAME[self.stage].main_input or ""]
         if isinstance(source, str) and not is_folder(source):
             raise InputError(
                 f"{source}: no such folder; run `webtext {basename(source)}` first, or name another input with --input"
             )
         return with_standard_input(self.input, self.quiet) or _as_list(source)
 
-    def _executor(self) -> Executor:
-        """Return the executor of the flags, or of the environment or [run] in webtext.toml."""
-        recorded = CorpusConfig(self.corpus).run_settings()
-        executor = self.executor or recorded.executor
-        # An address in webtext.toml is that of the executor there.
-        address = self.ray_address or (recorded.ray_address if executor == "ray" else None)
-        return make_executor(self.workers or recorded.workers, executor, address)
+    def run(self, **inputs: Any) -> Summary:
+        """Run the stage on `inputs`, parameters of its function, and on `input_files`; print its summary."""
+        stage = BY_NAME[self.stage]
+        config = self.config()
+        if stage.main_input and stage.main_input not in inputs:
+            inputs[stage.main_input] = self.input_files()
+        output = self.output_folder(*(path for key in stage.path_keys for path in _as_list(inputs.get(key))))
+        summary = stage.load()(config, **inputs, output=output, options=self.run_options())
+        print_summary(summary, self.as_json)
+        return summary
 
     def run_options(self) -> RunOptions:
         """Return the executor, the progress display and what may be replaced, for a stage."""
+        recorded = self.settings.run_settings()
+        executor = self.executor or recorded.executor
+        # An address in webtext.toml is that of the executor there.
+        address = self.ray_address or (recorded.ray_address if executor == "ray" else None)
         return RunOptions(
-            self._executor(),
+            make_executor(self.workers or recorded.workers, executor, address),
             self.overwrite,
             make_progress(self.quiet),
             discard_pages=self.discard_pages,
@@ -94,8 +115,8 @@ def with_standard_input(paths: Sequence[str], quiet: bool = False) -> list[str]:
     return [spooled if path == STANDARD_INPUT else path for path in paths]
 
 
-def _as_list(source: str | list[str] | None) -> list[str]:
-    return [source] if isinstance(source, str) else source or []
+def _as_list(source: str | Sequence[str] | None) -> list[str]:
+    return [source] if isinstance(source, str) else list(source or ())
 
 
 def check_disjoint(output: str, inputs: Sequence[str]) -> None:
@@ -152,106 +173,117 @@ log_file_option = click.option(
     callback=_open_log,
     help="Append what is shown to a file, with times, whatever the terminal shows.",
 )
-# `webtext_cli.main` handles it.
-debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks of errors.")
+
+
+@dataclasses.dataclass(frozen=True)
+class _NoOptions:
+    """The config of a command that is not a stage's."""
+
+
+_RUN_OPTIONS: list[Callable[[Any], Any]] = [
+    click.option(
+        "--workers",
+        type=click.IntRange(1),
+        show_default="number of cores; 1 for documents below 1 MiB",
+        help="Number of worker processes.",
+    ),
+    click.option(
+        "--executor",
+        type=click.Choice(ENGINES),
+        envvar="WEBTEXT_EXECUTOR",
+        show_default="local",
+        help="What runs the tasks: processes of this machine, or a Ray cluster. [env: WEBTEXT_EXECUTOR]",
+    ),
+    click.option(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="Ray cluster, such as auto or HOST:6379; by default that of RAY_ADDRESS, else Ray is started here.",
+    ),
+    click.option(
+        "--scratch",
+        metavar="DIR",
+        envvar=local_cache.VARIABLE,
+        expose_value=False,
+        callback=_set_scratch,
+        help="Local folder for copies of remote files that must be mapped into memory; by default one in TMPDIR. "
+        f"[env: {local_cache.VARIABLE}]",
+    ),
+    click.option(
+        "--overwrite",
+        is_flag=True,
+        help="Replace a result that was built with other options or inputs, once the new one is complete. A result "
+        "that is up to date is kept.",
+    ),
+    json_option,
+    quiet_option,
+    log_file_option,
+]
 
 
 def stage_options(
-    reads: str | None = None, *, only_corpus: bool = False, corpus: str = "."
+    stage: str = "", reads: str | None = None, *, corpus: str = "."
 ) -> Callable[[Command], Callable[..., Any]]:
-    """Add the options that all stages have, and pass them to the command as `shared`.
+    """Add the options of a stage's config and those that all stages have, and pass them to the command as `call`.
 
-    `reads` is the help of `--input` (None: the command has no `--input`); `only_corpus` omits `--input` and
-    `--output`; `corpus` is the default of `--corpus`.
+    Without a stage, the command has no `--input` and `--output`. `reads` is the help of `--input` (None: the command
+    has none); `corpus` is the default of `--corpus`.
     """
+    config_type = BY_NAME[stage].config_type() if stage else _NoOptions
+    added: list[Callable[[Any], Any]] = [
+        *_config_options(config_type),
+        functools.partial(corpus_option, default=corpus),
+    ]
+    if reads is not None:
+        added.append(
+            click.option("--input", "-i", metavar="PATH", multiple=True, help=f"{reads} (repeatable; also a glob).")
+        )
+    if stage:
+        added.append(
+            click.option(
+                "--output", "-o", metavar="DIR", help="Output folder, instead of the stage's folder in the corpus."
+            )
+        )
 
     def decorate(command: Command) -> Callable[..., Any]:
         @functools.wraps(command)
         def wrapper(**values: Any) -> Any:
-            names = [field.name for field in dataclasses.fields(Shared)]
-            shared = Shared(**{name: values.pop(name) for name in names if name in values})
-            return command(shared=shared, **values)
+            flags = {field.name: values.pop(field.name) for field in dataclasses.fields(config_type)}
+            names = [field.name for field in dataclasses.fields(StageCall) if field.name in values]
+            call = StageCall(stage, flags, **{name: values.pop(name) for name in names})
+            return command(call=call, **values)
 
         decorated: Callable[..., Any] = wrapper
-        for add in reversed(_stage_option_list(reads, only_corpus, corpus)):
+        for add in reversed([*added, *_RUN_OPTIONS]):
             decorated = add(decorated)
         return decorated
 
     return decorate
 
 
-def _stage_option_list(reads: str | None, only_corpus: bool, corpus: str) -> list[Callable[[Any], Any]]:
-    added: list[Callable[[Any], Any]] = [functools.partial(corpus_option, default=corpus)]
-    if reads is not None:
-        added.append(
-            click.option("--input", "-i", metavar="PATH", multiple=True, help=f"{reads} (repeatable; also a glob).")
-        )
-    if not only_corpus:
-        added.append(
-            click.option(
-                "--output", "-o", metavar="DIR", help="Output folder, instead of the stage's folder in the corpus."
-            )
-        )
-    return [
-        *added,
-        click.option(
-            "--workers",
-            type=click.IntRange(1),
-            show_default="number of cores; 1 for documents below 1 MiB",
-            help="Number of worker processes.",
-        ),
-        click.option(
-            "--executor",
-            type=click.Choice(ENGINES),
-            envvar="WEBTEXT_EXECUTOR",
-            show_default="local",
-            help="What runs the tasks: processes of this machine, or a Ray cluster. [env: WEBTEXT_EXECUTOR]",
-        ),
-        click.option(
-            "--ray-address",
-            metavar="ADDRESS",
-            help="Ray cluster, such as auto or HOST:6379; by default that of RAY_ADDRESS, else Ray is started here.",
-        ),
-        click.option(
-            "--scratch",
-            metavar="DIR",
-            envvar=local_cache.VARIABLE,
-            expose_value=False,
-            callback=_set_scratch,
-            help="Local folder for copies of remote files that must be mapped into memory; by default one in TMPDIR. "
-            f"[env: {local_cache.VARIABLE}]",
-        ),
-        click.option(
-            "--overwrite",
-            is_flag=True,
-            help="Replace a result that was built with other options or inputs, once the new one is complete. A result "
-            "that is up to date is kept.",
-        ),
-        json_option,
-        quiet_option,
-        log_file_option,
-        debug_option,
-    ]
-
-
 def config_options(config_type: type[Any]) -> Callable[[Command], Command]:
-    """Add one flag per field of a stage's config; flags that the user set arrive as keyword arguments."""
+    """Add one flag per field of a config; flags that the user set arrive as keyword arguments."""
 
     def decorate(command: Command) -> Command:
-        kinds = field_types(config_type)
-        for field in reversed(dataclasses.fields(config_type)):
-            command = _config_option(field, kinds[field.name], spec_of(field))(command)
+        for add in reversed(_config_options(config_type)):
+            command = add(command)
         return command
 
     return decorate
 
 
-def stage_config(config_type: type[Config], stage: str, corpus: str, flags: dict[str, Any]) -> Config:
-    """Build a stage's config from its table in the corpus's `webtext.toml`, overridden by flags."""
-    names = {field.name for field in dataclasses.fields(config_type)}  # type: ignore[arg-type]
-    values = {name: value for name, value in flags.items() if name in names and value not in (None, ())}
-    config: Config = CorpusConfig(corpus).options(stage, config_type, values)
-    return config
+def config_of_flags(config_type: type[Config], flags: Mapping[str, Any]) -> Config:
+    """Build a config from the flags that the user set."""
+    return make_config(config_type, {}, _flags_that_are_set(config_type, flags), "command line")
+
+
+def _flags_that_are_set(config_type: type[Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(config_type)}
+    return {name: value for name, value in flags.items() if name in names and value not in (None, ())}
+
+
+def _config_options(config_type: type[Any]) -> list[Callable[[Any], Any]]:
+    kinds = field_types(config_type)
+    return [_config_option(field, kinds[field.name], spec_of(field)) for field in dataclasses.fields(config_type)]
 
 
 def _config_option(field: dataclasses.Field[Any], kind: Any, spec: OptionSpec) -> Callable[[Any], Any]:

@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from webtext_cli.commands.dedup import command as dedup
-from webtext_cli.commands.export_text import command as export_text
+from webtext_cli.commands.queries import export_text
 from webtext_cli.commands.remove_wikipedia import command as remove_wikipedia
 
 

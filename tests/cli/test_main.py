@@ -334,7 +334,7 @@ def test_ctrl_c_explains_how_to_resume(monkeypatch: pytest.MonkeyPatch, capsys: 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipelines.build.build", interrupt)
+    monkeypatch.setattr("webtext_cli.commands.build.build", interrupt)
     assert main(["build"]) == 130
     assert "re-run the same command to resume" in capsys.readouterr().err
 

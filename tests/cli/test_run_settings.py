@@ -12,7 +12,7 @@ from pipelines.engine.executor import LocalExecutor, make_executor
 from pipelines.engine.tasks import SerialExecutor
 from pipelines.storage import local_cache
 from webtext_cli.main import main
-from webtext_cli.options import Shared
+from webtext_cli.options import StageCall
 
 
 @pytest.fixture
@@ -24,17 +24,17 @@ def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def _shared(corpus: Path, workers: int | None = None) -> Shared:
-    return Shared(str(corpus), workers, overwrite=False, as_json=False, quiet=True)
+def _call(corpus: Path, workers: int | None = None) -> StageCall:
+    return StageCall("", {}, str(corpus), workers, overwrite=False, as_json=False, quiet=True)
 
 
 def test_the_number_of_workers(tmp_path: Path) -> None:
-    assert isinstance(_shared(tmp_path, 1).run_options().executor, SerialExecutor)
+    assert isinstance(_call(tmp_path, 1).run_options().executor, SerialExecutor)
     (tmp_path / "webtext.toml").write_text("[run]\nworkers = 3\n")
-    recorded = _shared(tmp_path).run_options().executor
+    recorded = _call(tmp_path).run_options().executor
     assert isinstance(recorded, LocalExecutor)
     assert recorded.workers == 3
-    assert _shared(tmp_path, 2).run_options().executor.workers == 2
+    assert _call(tmp_path, 2).run_options().executor.workers == 2
     assert make_executor().workers == executor.default_workers()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from webtext_cli.tables.tokenizer import print_tokenizer_report
+from webtext_cli.commands.train_bpe import print_tokenizer_report
 
 
 def _entry(token: str) -> dict[str, Any]:

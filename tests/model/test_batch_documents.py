@@ -22,7 +22,7 @@ from pipelines.model.training.data import TokenFolder, open_tokens
 from pipelines.records import shards
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.stage import tokenize
-from webtext_cli.tables.batch import print_batch
+from webtext_cli.commands.pretrain import print_batch
 
 Row = dict[str, Any]
 
@@ -196,15 +196,11 @@ def test_without_tables_blocks_are_split_at_end_of_text(tmp_path: Path, tokenize
     )
 
 
-def test_a_batch_is_printed_as_json(folder: TokenFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_batch_as_json(folder: TokenFolder) -> None:
     blocks = describe_blocks(folder, [3, 0], 50)
-    print_batch(blocks, 7, as_json=True)
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["step"] == 7
-    assert [item["number"] for item in shown["blocks"]] == [3, 0]
-    assert [tuple(Piece(**piece) for piece in item["pieces"]) for item in shown["blocks"]] == [
-        block.pieces for block in blocks
-    ]
+    shown = json.loads(json.dumps([block.to_json() for block in blocks]))
+    assert [item["number"] for item in shown] == [3, 0]
+    assert [tuple(Piece(**piece) for piece in item["pieces"]) for item in shown] == [block.pieces for block in blocks]
 
 
 def test_a_batch_is_printed_with_its_documents(capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,7 +219,7 @@ def test_a_batch_is_printed_with_its_documents(capsys: pytest.CaptureFixture[str
         Piece("", None, "train", "train-00003.bin", 0, 4, None, "unknown"),
         Piece("", None, "train", "train-00003.bin", 4, 5, 0, "new"),
     )
-    print_batch([BatchBlock(4711, pieces)], 12_000, as_json=False)
+    print_batch([BatchBlock(4711, pieces)], 12_000)
     assert capsys.readouterr().out.splitlines() == [
         "step 12,000, 1 of 1: block 4,711",
         "  train-00002.bin, tokens 1,500 to 1,509: document d1 from its token 2,000",

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from webtext_cli.console import print_summary, say
-from webtext_cli.options import Shared, discard_pages_option, stage_options
+from pipelines import storage
+from pipelines.build import build
+from pipelines.format import format_bytes, to_json
+from webtext_cli.console import print_result, print_summary, say
+from webtext_cli.options import StageCall, discard_pages_option, stage_options
+
+if TYPE_CHECKING:
+    from pipelines.dry_run import StageDecision
 
 
 @click.command("build")
@@ -17,8 +24,8 @@ from webtext_cli.options import Shared, discard_pages_option, stage_options
     "--dry-run", is_flag=True, help="Show what would run, why, and the disk space; exit code 1 if a stage is refused."
 )
 @discard_pages_option
-@stage_options(only_corpus=True)
-def command(shared: Shared, first: str | None, last: str | None, dry_run: bool) -> int:
+@stage_options()
+def command(call: StageCall, first: str | None, last: str | None, dry_run: bool) -> int:
     """Run the stages listed in webtext.toml, in order.
 
     Finished stages are only verified by their checksums; an interrupted stage resumes. New dumps, links and pages are
@@ -32,19 +39,34 @@ def command(shared: Shared, first: str | None, last: str | None, dry_run: bool) 
       webtext build --corpus my-corpus --dry-run
       webtext build --corpus my-corpus --from dedup --to tokenize --overwrite
     """
-    from pipelines.build import CorpusConfig, build
-
-    stages = CorpusConfig(shared.corpus).stages(first, last)
+    stages, options = call.settings.stages(first, last), call.run_options()
     if dry_run:
         from pipelines.dry_run import decide_build
-        from webtext_cli.tables.build import print_decisions
 
-        decisions = decide_build(shared.corpus, stages, shared.run_options())
-        print_decisions(decisions, shared.corpus, shared.as_json)
+        decisions = decide_build(call.corpus, stages, options)
+        print_result({"stages": decisions}, call.as_json, lambda _: _print_decisions(decisions, call.corpus))
         return 1 if any(decision.action == "refuse" for decision in decisions) else 0
-    if shared.as_json:
-        summaries = build(shared.corpus, stages, shared.run_options())
-        say(json.dumps({"stages": [summary.to_json() for summary in summaries]}, ensure_ascii=False))
-    else:
-        build(shared.corpus, stages, shared.run_options(), lambda summary: print_summary(summary, as_json=False))
+    summaries = build(
+        call.corpus, stages, options, None if call.as_json else lambda summary: print_summary(summary, as_json=False)
+    )
+    if call.as_json:
+        say(to_json({"stages": [summary.to_json() for summary in summaries]}))
     return 0
+
+
+def _print_decisions(decisions: Sequence[StageDecision], corpus: str) -> None:
+    """Print a line per stage and the sum of the disk space."""
+    width = max(len(decision.stage) for decision in decisions)
+    for decision in decisions:
+        disk = f"; disk: {_disk(decision)}" if decision.action not in ("keep", "refuse") else ""
+        hint = " (needs --overwrite)" if decision.action == "refuse" else ""
+        say(f"{decision.stage:<{width}}  {decision.action:<7}  {decision.reason}{hint}{disk}")
+    free = storage.free_bytes(corpus)
+    available = f", {format_bytes(free)} free" if free is not None else ""
+    total = format_bytes(sum(decision.disk_bytes or 0 for decision in decisions))
+    say(f"disk: about {total}, without work files{available}")
+
+
+def _disk(decision: StageDecision) -> str:
+    size, basis = decision.disk_bytes, decision.basis
+    return basis if size is None else f"about {format_bytes(size)} ({basis})"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from pipelines.errors import UsageError
-from pipelines.stages.dedup.config import DedupConfig
-from webtext_cli.console import print_summary
-from webtext_cli.options import DOCUMENTS_HELP, Shared, config_options, stage_config, stage_options
+from pipelines.errors import UsageError, WebtextError
+from pipelines.format import format_count, format_decimal, format_percent, plural
+from webtext_cli.console import print_result, print_table, say, say_wrapped
+from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
 
 
 @click.command("dedup")
-@config_options(DedupConfig)
 @click.option(
     "--self-test",
     is_flag=True,
@@ -25,8 +25,8 @@ from webtext_cli.options import DOCUMENTS_HELP, Shared, config_options, stage_co
     type=click.IntRange(1, 100_000),
     help="Number of documents that --self-test copies. [default: 1000]",
 )
-@stage_options(DOCUMENTS_HELP)
-def command(shared: Shared, self_test: bool, sample: int | None, **flags: Any) -> None:
+@stage_options("dedup", DOCUMENTS_HELP)
+def command(call: StageCall, self_test: bool, sample: int | None) -> None:
     """Remove duplicate and near-duplicate documents.
 
     Exact duplicates are equal after normalization; near-duplicates share most of their shingles, runs of --ngram words.
@@ -41,25 +41,47 @@ def command(shared: Shared, self_test: bool, sample: int | None, **flags: Any) -
       webtext dedup -i 2018-01.parquet -o new-month --against my-corpus/dedup
       webtext dedup -i docs.jsonl.zst --threshold 0.7 --self-test
     """
-    config = stage_config(DedupConfig, "dedup", shared.corpus, flags)
-    if self_test:
-        from pipelines.stages.dedup.self_test import SAMPLE
-        from pipelines.stages.dedup.self_test import self_test as measure
-        from webtext_cli.tables.dedup import print_self_test
-
-        result = measure(
-            config, documents=shared.input_of("dedup"), options=shared.run_options(), sample=sample or SAMPLE
-        )
-        print_self_test(result, shared.as_json)
+    if not self_test:
+        if sample is not None:
+            raise UsageError("--sample has no effect without --self-test; omit it")
+        call.run()
         return
-    if sample is not None:
-        raise UsageError("--sample has no effect without --self-test; omit it")
-    from pipelines.stages.dedup.stage import dedup
+    from pipelines.stages.dedup.self_test import SAMPLE
+    from pipelines.stages.dedup.self_test import self_test as measure
 
-    summary = dedup(
-        config,
-        documents=shared.input_of("dedup"),
-        output=shared.stage_output("dedup"),
-        options=shared.run_options(),
+    result = measure(call.config(), documents=call.input_files(), options=call.run_options(), sample=sample or SAMPLE)
+    print_result(result, call.as_json, _print_self_test)
+    if below := result["below_threshold"]:
+        dropped = plural(result["dropped"], "dropped document")
+        raise WebtextError(
+            f"self-test: {below:,} of {dropped} are less similar to the kept one than the threshold; this is a bug in "
+            "webtext, please report it"
+        )
+
+
+def _print_self_test(result: Mapping[str, Any]) -> None:
+    """Print the recall by similarity and by kind of copy."""
+    say_wrapped(
+        f"Altered copies of {plural(result['documents'], 'document')} were planted and deduplicated with "
+        f"{result['bands']} bands of {result['rows']} values. A pair is a kept document and its copy."
     )
-    print_summary(summary, shared.as_json)
+    rows = [
+        [f"{row['from']:.2f} to {row['to']:.2f}", *_recall(row), format_percent(row["predicted"], 2)]
+        for row in result["ranges"]
+    ]
+    print_table(["Jaccard similarity", "pairs", "found", "recall", "S-curve"], rows, title="By similarity")
+    rows = [
+        [row["kind"], format_count(row["copies"]), format_decimal(row["mean_similarity"]), *_recall(row)]
+        for row in result["kinds"]
+    ]
+    headings = ["copy", "copies", "mean similarity", "at the threshold", "found", "recall"]
+    print_table(headings, rows, title="By kind of copy")
+    dropped, precision = plural(result["dropped"], "dropped document"), format_percent(result["precision"], 2)
+    say(
+        f"{dropped}, {result['below_threshold']:,} less similar to the kept one than the threshold: "
+        f"precision {precision}"
+    )
+
+
+def _recall(row: Mapping[str, Any]) -> list[str]:
+    return [format_count(row["pairs"]), format_count(row["found"]), format_percent(row["recall"], 2)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 import sys
@@ -13,9 +12,9 @@ from typing import Any
 import click
 
 from pipelines.engine.run import Summary
-from pipelines.format import format_duration
+from pipelines.format import format_duration, to_json
 from webtext_cli.console import make_progress, say
-from webtext_cli.options import Shared, stage_options
+from webtext_cli.options import StageCall, stage_options
 
 _PROMPT = "Return a"
 _SAMPLE_TOKENS = 80
@@ -23,8 +22,8 @@ _SHOWN_DROPS = 3
 
 
 @click.command("demo")
-@stage_options(only_corpus=True, corpus="webtext-demo")
-def command(shared: Shared) -> None:
+@stage_options(corpus="webtext-demo")
+def command(call: StageCall) -> None:
     """Run the whole pipeline on a small local web, offline.
 
     The web is Python's own documentation server on loopback: about 380 pages. The demo writes a submissions dump that
@@ -37,7 +36,7 @@ def command(shared: Shared) -> None:
       webtext demo --corpus my-demo
     """
     from pipelines import storage
-    from pipelines.build import CorpusConfig, build
+    from pipelines.build import build
     from pipelines.demo.corpus import write_demo_corpus
     from pipelines.demo.web import demo_web
     from pipelines.model import require_torch
@@ -48,28 +47,27 @@ def command(shared: Shared) -> None:
     from pipelines.model.inference.sampling import generate
 
     def show(summary: Summary) -> None:
-        if not shared.as_json:
+        if not call.as_json:
             say(_stage_line(summary))
 
-    write_demo_corpus(shared.corpus)
+    write_demo_corpus(call.corpus)
     options = dataclasses.replace(
-        shared.run_options(), progress=make_progress(shared.quiet, brief=True), discard_pages=True
+        call.run_options(), progress=make_progress(call.quiet, brief=True), discard_pages=True
     )
     with demo_web():
-        stages = CorpusConfig(shared.corpus).stages(None, None)
-        summaries = build(shared.corpus, stages, options, show)
-    model = storage.join(shared.corpus, "pretrain")
+        summaries = build(call.corpus, call.settings.stages(None, None), options, show)
+    model = storage.join(call.corpus, "pretrain")
     (sample,) = generate(model, [_PROMPT], 1, SamplingOptions(max_tokens=_SAMPLE_TOKENS))
-    results = evaluate_demo(shared.corpus, options)
-    if shared.as_json:
+    results = evaluate_demo(call.corpus, options)
+    if call.as_json:
         result = {
             "stages": [summary.to_json() for summary in summaries],
             "sample": sample.to_json(),
             "evaluation": results,
         }
-        say(json.dumps(result, ensure_ascii=False))
+        say(to_json(result))
     else:
-        _print_end(shared.corpus, sample.prompt + sample.text, results)
+        _print_end(call.corpus, sample.prompt + sample.text, results)
 
 
 def _stage_line(summary: Summary) -> str:

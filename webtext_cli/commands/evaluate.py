@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from typing import Any
 
 import click
 
-from pipelines.engine.config import Config, make_config
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError
 from pipelines.evaluation.config import EvaluateConfig, TaskOptions
 from pipelines.progress import Silent
 from pipelines.storage import join
-from webtext_cli.console import make_progress, say
+from webtext_cli.console import make_progress, print_result, say
 from webtext_cli.options import (
     check_disjoint,
+    config_of_flags,
     config_options,
     corpus_option,
-    debug_option,
     log_file_option,
     quiet_option,
 )
@@ -58,7 +55,6 @@ from webtext_cli.options import (
 )
 @quiet_option
 @log_file_option
-@debug_option
 def command(
     corpus: str,
     model: str | None,
@@ -92,10 +88,10 @@ def command(
     from webtext_cli.tables.evaluate import print_comparison, print_protocol, print_results, print_steps, print_tasks
 
     if list_tasks:
-        print_tasks([read_task(name) for name in task_names()], as_json)
+        print_result([read_task(name) for name in task_names()], as_json, print_tasks)
         return
     if show_task:
-        print_protocol(find_task(show_task), as_json)
+        print_result(find_task(show_task), as_json, print_protocol)
         return
     from pipelines.model import require_torch
 
@@ -104,7 +100,7 @@ def command(
     from pipelines.evaluation.results_page import PAGE, read_results, step_folders, write_page
     from pipelines.model.training.parallel import torchrun_world
 
-    config, selected = _config(EvaluateConfig, flags), _config(TaskOptions, flags)
+    config, selected = config_of_flags(EvaluateConfig, flags), config_of_flags(TaskOptions, flags)
     tasks = parse_tasks(
         selected.task, selected.variant, selected.examples, shots=selected.shots, shot_seeds=selected.shot_seeds
     )
@@ -130,16 +126,9 @@ def command(
     if not is_shown:
         return
     comparisons = write_page(folder, compare)
+    print_result(results, as_json, print_steps if checkpoints else print_results)
     if as_json:
-        say(json.dumps(results, ensure_ascii=False))
         return
-    (print_steps if checkpoints else print_results)(results)
     for comparison in comparisons:
         print_comparison(comparison)
     say(f"{join(folder, PAGE)}  all results in this folder (open in a browser)")
-
-
-def _config(config_type: type[Config], flags: dict[str, Any]) -> Config:
-    names = {field.name for field in dataclasses.fields(config_type)}  # type: ignore[arg-type]
-    given = {name: value for name, value in flags.items() if name in names and value not in (None, ())}
-    return make_config(config_type, {}, given, "command line")

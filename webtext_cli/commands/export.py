@@ -7,7 +7,7 @@ import click
 from pipelines.engine.run import RunOptions
 from pipelines.storage import join
 from webtext_cli.console import make_progress, print_summary
-from webtext_cli.options import corpus_option, debug_option, json_option
+from webtext_cli.options import corpus_option, json_option
 
 
 @click.command("export")
@@ -21,7 +21,6 @@ from webtext_cli.options import corpus_option, debug_option, json_option
 @click.option("--output", "-o", metavar="DIR", help="Output folder. [default: export in the corpus folder]")
 @click.option("--overwrite", is_flag=True, help="Replace a different result in the output folder.")
 @json_option
-@debug_option
 def command(corpus: str, model: str | None, best: bool, output: str | None, overwrite: bool, as_json: bool) -> None:
     """Write a trained model as a Hugging Face folder.
 

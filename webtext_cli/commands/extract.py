@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from pipelines import storage
-from pipelines.build import CorpusConfig
-from pipelines.stages.extract.config import ExtractConfig
-from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, config_options, stage_config, stage_options
+from pipelines.format import escape_unprintable, format_decimal, plural
+from webtext_cli.console import print_result, print_table, say
+from webtext_cli.options import StageCall, stage_options
+
+_TEXT_CHARACTERS = 60
+_LEGEND = "p: probability to be wanted; log odds: +2.0 multiplies the odds p / (1 - p) by 7.4, -2.0 divides them by 7.4"
+_REPEATS = 'kept: "repeats" is left out because its text is kept in another block'
 
 
 @click.command("extract")
-@config_options(ExtractConfig)
 @click.option("--links", metavar="DIR", help="Folder of `webtext scrape` with the links of the pages in --input.")
 @click.option(
     "--explain",
@@ -22,8 +25,8 @@ from webtext_cli.options import Shared, config_options, stage_config, stage_opti
     help="Show the blocks of an HTML file, or of the page with this URL or id in --input: which are kept, their "
     "probability, and the features that moved it most; write nothing. Only for fast.",
 )
-@stage_options("Pages: a folder of `webtext fetch`, WARC files, or .html files")
-def command(shared: Shared, links: str | None, explain: str | None, **flags: Any) -> None:
+@stage_options("extract", "Pages: a folder of `webtext fetch`, WARC files, or .html files")
+def command(call: StageCall, links: str | None, explain: str | None) -> None:
     """Extract the main text of the pages.
 
     Every page is extracted in a process that is killed if it exceeds the timeout or the memory limit; dropped-*.parquet
@@ -36,37 +39,58 @@ def command(shared: Shared, links: str | None, explain: str | None, **flags: Any
       webtext extract --explain saved-pages/a.html
       webtext extract --explain https://example.com/page --corpus my-corpus
     """
-    if explain is not None:
-        from pipelines.stages.extract.explain import explain as explain_page
-        from pipelines.stages.extract.explain import is_file
-        from webtext_cli.tables.extract import print_explanation
-
-        config = stage_config(ExtractConfig, "extract", shared.corpus, flags)
-        pages = list(shared.input) if is_file(explain) else shared.input_of("extract")
-        print_explanation(explain_page(config, explain, pages=pages), shared.as_json)
+    if explain is None:
+        call.run(links=links or _links_of_corpus(call))
         return
-    from pipelines.stages.extract.stage import extract
+    from pipelines.stages.extract.explain import explain as explain_page
+    from pipelines.stages.extract.explain import is_file
 
-    config = stage_config(ExtractConfig, "extract", shared.corpus, flags)
-    summary = extract(
-        config,
-        pages=shared.input_of("extract"),
-        links=links or _links_of_corpus(shared),
-        output=shared.stage_output("extract"),
-        options=shared.run_options(),
-    )
-    print_summary(summary, shared.as_json)
+    pages = list(call.input) if is_file(explain) else call.input_files()
+    print_result(explain_page(call.config(), explain, pages=pages), call.as_json, _print_explanation)
 
 
-def _links_of_corpus(shared: Shared) -> str | None:
+def _links_of_corpus(call: StageCall) -> str | None:
     """Return the corpus's links, unless the pages are from elsewhere or were fetched from a list of URLs.
 
     The stage refuses links that are missing or unfinished: without them, documents would lose their scores.
     """
     from pipelines.stages.extract.stage import reads_scrape
 
-    folder = shared.stage_input("scrape")
-    has_no_links = shared.input or CorpusConfig(shared.corpus).sources("extract")["links"] is None
-    if has_no_links or not (storage.list_folder(folder) or reads_scrape(shared.stage_input("fetch"))):
-        return None
-    return folder
+    folder, pages = (storage.join(call.corpus, stage) for stage in ("scrape", "fetch"))
+    has_no_links = call.input or call.settings.sources("extract")["links"] is None
+    return None if has_no_links or not (storage.list_folder(folder) or reads_scrape(pages)) else folder
+
+
+def _print_explanation(explanation: Mapping[str, Any]) -> None:
+    """Print the blocks of a page, then its outcome and the text that is written."""
+    if explanation["blocks"]:
+        headings = ["block", "tag", "words", "kept", "p", "moved most by (log odds)"]
+        print_table(headings, [_row(block) for block in explanation["blocks"]], narrow=True)
+        say(_LEGEND)
+        if any(block["is_repetition"] for block in explanation["blocks"]):
+            say(_REPEATS)
+        say("")
+    detail = f" ({explanation['detail']})" if explanation["detail"] else ""
+    kept = f"kept, {plural(explanation['words'], 'word')}"
+    why = f"; no block is kept: {explanation['why_nothing']}" if explanation["why_nothing"] else ""
+    say(f"page        {escape_unprintable(explanation['url'] or explanation['id'])}")
+    say(f"title       {escape_unprintable(explanation['title'] or 'none')}")
+    say(f"type        {explanation['page_type'] or 'not detected'}")
+    say(f"confidence  {format_decimal(explanation['confidence'])} (the F1 to expect: 1.00 is exactly what is wanted)")
+    reason = explanation["reason"]
+    say(f"outcome     {f'dropped as {reason}{detail}{why}' if reason else kept}")
+    if reason is None:
+        say("")
+        say(escape_unprintable(explanation["text"], keep="\n\t"))
+
+
+def _row(block: Mapping[str, Any]) -> list[str]:
+    line = escape_unprintable(" ".join(block["text"].split()))
+    return [
+        line if len(line) <= _TEXT_CHARACTERS else f"{line[: _TEXT_CHARACTERS - 1]}…",
+        block["tag"],
+        f"{block['words']:,}",
+        "yes" if block["is_kept"] else "repeats" if block["is_repetition"] else "-",
+        f"{block['probability']:.2f}",
+        ", ".join(f"{group} {change:+.1f}" for group, change in block["moved_by"].items()),
+    ]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from pipelines.build import CorpusConfig
 from pipelines.engine.config import flag_of
 from pipelines.errors import UsageError
-from pipelines.stages.filter.config import FilterConfig
-from webtext_cli.console import print_summary
-from webtext_cli.options import DOCUMENTS_HELP, Shared, check_disjoint, config_options, stage_config, stage_options
+from pipelines.format import escape_unprintable, format_bytes, format_percent
+from webtext_cli.console import print_result, print_table, say, say_wrapped
+from webtext_cli.options import DOCUMENTS_HELP, StageCall, check_disjoint, stage_options
 
 _SAMPLE = 10_000
 _ABOUT_RULES = ("profile", "rule", "set", "language", "language_score", "quality_alpha")
@@ -32,10 +32,9 @@ _ABOUT_RULES = ("profile", "rule", "set", "language", "language_score", "quality
 @click.option(
     "--against", metavar="PATH", multiple=True, help="With --train-quality: unfiltered documents (repeatable)."
 )
-@config_options(FilterConfig)
-@stage_options(DOCUMENTS_HELP)
+@stage_options("filter", DOCUMENTS_HELP)
 def command(
-    shared: Shared,
+    call: StageCall,
     rules: str | None,
     quality_model: str | None,
     explain: str | None,
@@ -43,7 +42,6 @@ def command(
     sample: int | None,
     train_quality: tuple[str, ...],
     against: tuple[str, ...],
-    **flags: Any,
 ) -> None:
     """Drop documents by quality rules, language, or a classifier.
 
@@ -58,47 +56,88 @@ def command(
       webtext filter -i docs.parquet --rules my_rules.py --explain http://example.com/page
       webtext filter --train-quality good/ --against raw/ -o quality-model
     """
-    from pipelines.stages.filter import stage
-    from webtext_cli.tables import filter as tables
-
-    config = stage_config(FilterConfig, "filter", shared.corpus, flags)
+    config = call.config()
     if bool(train_quality) != bool(against):
         raise UsageError("--train-quality and --against belong together: good documents, and unfiltered ones")
     if sum(map(bool, (explain, dry_run, train_quality))) > 1:
         raise UsageError("--explain, --dry-run and --train-quality exclude each other")
     if sample and not dry_run:
         raise UsageError("--sample has no effect without --dry-run; omit it")
-    if (explain or dry_run) and (shared.output or shared.overwrite):
+    if (explain or dry_run) and (call.output or call.overwrite):
         raise UsageError("--explain and --dry-run write nothing; omit --output and --overwrite")
     if train_quality:
         from pipelines.stages.filter.quality import train_quality as train
 
-        if not shared.output:
+        if not call.output:
             raise UsageError("--train-quality needs --output, the folder of the model")
-        others = {"input": shared.input, "rules": rules, "quality_model": quality_model, **flags}
+        others = {"input": call.input, "rules": rules, "quality_model": quality_model, **call.flags}
         for name in ("input", "rules", "quality_model", *_ABOUT_RULES):
             if others[name] not in (None, ()):
                 raise UsageError(f"{flag_of(name)} has no effect with --train-quality; omit it")
-        check_disjoint(shared.output, [*train_quality, *against])
-        card = train(train_quality, against, shared.output, config, shared.run_options(), seed=config.seed)
-        tables.print_card(shared.output, card, shared.as_json)
+        check_disjoint(call.output, [*train_quality, *against])
+        card = train(train_quality, against, call.output, config, call.run_options(), seed=config.seed)
+        print_result(card, call.as_json, _print_card)
+        if not call.as_json:
+            say(f"{call.output}: card.json and weights.npy written")
         return
-    paths = CorpusConfig(shared.corpus).paths("filter")
-    rules, quality_model = rules or paths.get("rules"), quality_model or paths.get("quality_model")
-    documents, options = shared.input_of("filter"), shared.run_options()
-    if explain or dry_run:
-        from pipelines.records.inputs import open_configured
+    files = call.configured(rules=rules, quality_model=quality_model)
+    if not (explain or dry_run):
+        call.run(**files)
+        return
+    from pipelines.records.inputs import open_configured
+    from pipelines.stages.filter import stage
 
-        document_filter = stage.DocumentFilter.open(config, rules, quality_model)
-        source = open_configured(documents, config, options)
-        if explain:
-            tables.print_explanation(stage.explain(document_filter, source, explain), shared.as_json)
-        else:
-            tables.print_funnel(stage.sample_funnel(document_filter, source, sample or _SAMPLE), shared.as_json)
-        return
-    output = shared.stage_output("filter")
-    check_disjoint(output, [path for path in (rules, quality_model) if path])
-    summary = stage.filter(
-        config, documents=documents, output=output, options=options, rules=rules, quality_model=quality_model
-    )
-    print_summary(summary, shared.as_json)
+    documents, options = call.input_files(), call.run_options()
+    document_filter = stage.DocumentFilter.open(config, **files)
+    source = open_configured(documents, config, options)
+    if explain:
+        print_result(stage.explain(document_filter, source, explain), call.as_json, _print_explanation)
+    else:
+        print_result(stage.sample_funnel(document_filter, source, sample or _SAMPLE), call.as_json, _print_funnel)
+
+
+def _print_explanation(explanation: Mapping[str, Any]) -> None:
+    """Print the value of every rule for a document, the verdict last."""
+    say(f"id   {escape_unprintable(explanation['id'])}")
+    say(f"url  {escape_unprintable(explanation['url'] or '-')}")
+    rows = [
+        [
+            rule["rule"],
+            rule["statistic"],
+            f"{rule['value']:g}",
+            f"at most {rule['max']:g}" if rule["min"] is None else f"at least {rule['min']:g}",
+            "drops it" if rule["drops"] else "",
+        ]
+        for rule in explanation["values"]
+    ]
+    print_table(["rule", "statistic", "value", "threshold", ""], rows)
+    for name, value in explanation["measured"].items():
+        say(f"{name}  {f'{value:.3f}' if isinstance(value, float) else value}")
+    detail = f" ({explanation['detail']})" if explanation["detail"] else ""
+    say_wrapped(f"dropped for {explanation['reason']}{detail}" if explanation["reason"] else "kept")
+
+
+def _print_funnel(funnel: Mapping[str, Any]) -> None:
+    """Print how many documents of a sample each rule would drop."""
+    documents = left = funnel["documents"]
+    rows = [["in", f"{documents:,}", "100%"]]
+    for reason, count in funnel["dropped"].items():
+        left -= count
+        rows.append([f"dropped: {reason}", f"{count:,}", format_percent(count / documents)])
+    rows.append(["out", f"{left:,}", format_percent(left / documents)])
+    print_table(["sample", "documents", "share"], rows)
+    kept, total = format_bytes(funnel["kept_bytes"]), format_bytes(funnel["bytes"])
+    say(f"{kept} of {total} of text are left; nothing was written")
+
+
+def _print_card(card: Mapping[str, Any]) -> None:
+    """Print what a quality model was trained on and how it does on held-out documents."""
+    for side in ("good", "against"):
+        say(f"{side}: {card[side]['sampled']:,} of {card[side]['documents']:,} documents")
+    held_out = card["held_out"]
+    sizes = f"{held_out['good']:,} good documents, {held_out['against']:,} others"
+    say(f"held out: ROC AUC {held_out['roc_auc']:.4f} ({sizes})")
+    rows = [
+        [f"{row['score']:g}", *(format_percent(row[side]) for side in ("good", "against"))] for row in held_out["curve"]
+    ]
+    print_table(["score at least", "good", "against"], rows)

@@ -7,11 +7,10 @@ from typing import Any
 import click
 
 from pipelines import storage
-from pipelines.engine.config import make_config
 from pipelines.engine.run import RunOptions
 from pipelines.model.inference.options import SamplingOptions, read_prompts
 from webtext_cli.console import make_progress, print_summary
-from webtext_cli.options import config_options, corpus_option, debug_option, log_file_option, quiet_option
+from webtext_cli.options import config_of_flags, config_options, corpus_option, log_file_option, quiet_option
 
 
 @click.command("generate")
@@ -36,7 +35,6 @@ from webtext_cli.options import config_options, corpus_option, debug_option, log
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per sample; with --output, the summary.")
 @quiet_option
 @log_file_option
-@debug_option
 def command(
     corpus: str,
     model: str | None,
@@ -69,8 +67,7 @@ def command(
     require_torch()
     from pipelines.model.inference.sampling import Sampler, check_output, write_samples
 
-    flags = {name: value for name, value in sampling.items() if value is not None}
-    options = make_config(SamplingOptions, {}, flags, "command line")
+    options = config_of_flags(SamplingOptions, sampling)
     if output is not None:
         check_output(output, overwrite)  # before the model is loaded
     all_prompts = [*prompts, *(read_prompts(prompt_file) if prompt_file is not None else [])] or [""]

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from pipelines.build import CorpusConfig
+from pipelines import storage
 from pipelines.errors import UsageError
-from pipelines.stages.overlap_report.config import OverlapReportConfig
-from webtext_cli.console import print_summary
-from webtext_cli.options import DOCUMENTS_HELP, Shared, config_options, stage_config, stage_options
+from webtext_cli.console import say, say_wrapped
+from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
 
 
 def _list_benchmarks(context: click.Context, _: click.Parameter, is_set: bool) -> None:
+    """Print the known benchmarks: their source, license, splits, fields and the paper's figures."""
     if not is_set or context.resilient_parsing:
         return
-    from webtext_cli.tables.benchmark import print_known_benchmarks
+    from pipelines.benchmark_sets.registry import known_benchmarks
+    from pipelines.extras import install_command
 
-    print_known_benchmarks()
+    for entry in known_benchmarks().values():
+        aliases = f" (also {', '.join(entry.aliases)})" if entry.aliases else ""
+        say(f"{entry.name}{aliases}")
+        say(f"  {entry.source}; license: {entry.licence}")
+        say(f"  splits: {', '.join(entry.splits)}; field: {entry.field}")
+        if entry.paper is not None:
+            say(f"  the paper: {entry.paper.webtext}% in WebText, {entry.paper.own_train}% in its own train split")
+    say("")
+    say_wrapped(
+        f"These are loaded by the `datasets` library ({install_command('benchmarks')}); the first split is "
+        "the one that is audited. For any other benchmark, or your own file, use --benchmark NAME=PATH."
+    )
     context.exit()
 
 
@@ -48,15 +58,9 @@ def _list_benchmarks(context: click.Context, _: click.Parameter, is_set: bool) -
     callback=_list_benchmarks,
     help="List the benchmarks known by name, and exit.",
 )
-@config_options(OverlapReportConfig)
-@stage_options(DOCUMENTS_HELP)
+@stage_options("overlap-report", DOCUMENTS_HELP)
 def command(
-    shared: Shared,
-    benchmarks: tuple[str, ...],
-    index: str | None,
-    scores: tuple[str, ...],
-    samples: str | None,
-    **flags: Any,
+    call: StageCall, benchmarks: tuple[str, ...], index: str | None, scores: tuple[str, ...], samples: str | None
 ) -> None:
     """Report which 8-grams of a benchmark occur in the corpus.
 
@@ -69,28 +73,14 @@ def command(
       webtext overlap-report --corpus my-corpus --benchmark wikitext-2=wiki.test.txt --sensitivity
       webtext overlap-report -i docs.parquet -o report --benchmark gsm8k/test:question=gsm8k.jsonl
     """
-    from pipelines import storage
-    from pipelines.stages.overlap_report.stage import REPORT, overlap_report
-
-    if index is None and not shared.input:
-        index = CorpusConfig(shared.corpus).paths("overlap-report").get("index")
-    if index is not None and shared.input:
+    if index is not None and call.input:
         raise UsageError("--index and --input exclude each other: the index replaces the documents")
-    output = shared.stage_output("overlap-report")
-    benchmarks = benchmarks or tuple(CorpusConfig(shared.corpus).files("overlap-report"))
-    reads_documents = index is None and benchmarks  # without benchmarks, the stage refuses the call first
-    summary = overlap_report(
-        stage_config(OverlapReportConfig, "overlap-report", shared.corpus, flags),
-        documents=shared.input_of("overlap-report") if reads_documents else None,
-        benchmarks=benchmarks,
-        output=output,
-        options=shared.run_options(),
-        index=index,
-        scores=scores,
-        samples=samples or CorpusConfig(shared.corpus).paths("overlap-report").get("samples"),
-    )
-    if not shared.as_json:
+    files = call.configured(benchmarks=benchmarks, samples=samples, **({} if call.input else {"index": index}))
+    if files.get("index") or not files["benchmarks"]:  # without benchmarks, the stage refuses the call first
+        files["documents"] = None
+    summary = call.run(scores=scores, **files)
+    if not call.as_json:
+        from pipelines.stages.overlap_report.stage import REPORT
         from webtext_cli.tables.overlap import print_overlap
 
-        print_overlap(storage.read_json(storage.join(output, REPORT)))
-    print_summary(summary, shared.as_json)
+        print_overlap(storage.read_json(storage.join(summary.output, REPORT)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webtext_cli.console import say
-from webtext_cli.options import DOCUMENTS_HELP, debug_option, json_option
+from webtext_cli.options import DOCUMENTS_HELP, json_option
 
 if TYPE_CHECKING:
     from pipelines.plan import Resources, StageCost, Workload
@@ -40,7 +40,6 @@ class _Number(click.FloatRange):
 @click.option("--price-gb-month", type=_Number(0), metavar="MONEY", help="Price of a GB stored for a month.")
 @click.option("--price-1000-requests", type=_Number(0), metavar="MONEY", help="Price of 1,000 object store requests.")
 @json_option
-@debug_option
 def command(
     corpus: str | None, input: tuple[str, ...], links: float | None, nodes: int, cores: int | None,
     memory: float | None, as_json: bool, **prices: float | None,

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.build import CorpusConfig
 from pipelines.errors import UsageError
+from pipelines.format import escape_unprintable
 from pipelines.model import require_torch
 from pipelines.stages.pretrain.config import PretrainConfig
-from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, check_disjoint, config_options, stage_config, stage_options
+from pipelines.storage import join
+from webtext_cli.console import print_result, print_summary, say
+from webtext_cli.options import StageCall, stage_options
+
+if TYPE_CHECKING:
+    from pipelines.model.diagnostics.batch_documents import BatchBlock, Piece
 
 
 @click.command("pretrain")
-@config_options(PretrainConfig)
 @click.option("--show-preset", is_flag=True, help="Print the values of the preset and their origins, and exit.")
 @click.option(
     "--input", "-i", metavar="DIR", multiple=True, help="Folder of tokenize. [default: the one in the corpus folder]"
@@ -39,9 +42,9 @@ from webtext_cli.options import Shared, check_disjoint, config_options, stage_co
     metavar="STEP",
     help="Recompute a step, print its loss and its documents as JSON, and exit.",
 )
-@stage_options()
+@stage_options("pretrain")
 def command(
-    shared: Shared, show_preset: bool, init_from: str | None, show_batch: int | None, replay: int | None, **options: Any
+    call: StageCall, show_preset: bool, init_from: str | None, show_batch: int | None, replay: int | None
 ) -> None:
     """Train a GPT-2 on token shards.
 
@@ -58,47 +61,41 @@ def command(
       torchrun --nproc-per-node 2 --no-python webtext pretrain --corpus my-corpus --preset tiny --set micro_batch=2
       torchrun --nproc-per-node 8 --no-python webtext pretrain --corpus my-corpus --preset gpt2-xl
     """
-    config = stage_config(PretrainConfig, "pretrain", shared.corpus, options)
+    config = call.config()
     if show_batch is not None and replay is not None:
         raise UsageError("--show-batch and --replay cannot be combined")
     if show_preset:
-        _show_preset(config, shared.as_json)
+        _show_preset(config, call.as_json)
         return
-    folders = shared.input or [shared.stage_input("tokenize")]
-    if len(folders) > 1:
+    tokens, *others = call.input or [join(call.corpus, "tokenize")]
+    if others:
         raise UsageError("--input: pretrain reads one tokenize folder")
-    initial = init_from or CorpusConfig(shared.corpus).paths("pretrain").get("init_from")
     if show_batch is not None:
         from pipelines.stages.pretrain.stage import show_batch as read_batch
-        from webtext_cli.tables.batch import print_batch
 
-        print_batch(read_batch(config, tokens=folders[0], step=show_batch), show_batch, shared.as_json)
+        blocks = read_batch(config, tokens=tokens, step=show_batch)
+        result = {"step": show_batch, "blocks": [block.to_json() for block in blocks]} if call.as_json else blocks
+        print_result(result, call.as_json, lambda blocks: print_batch(blocks, show_batch))
         return
+    init_from = call.configured(init_from=init_from)["init_from"]
     require_torch()
-    output = shared.stage_output("pretrain")
-    if replay is None:
-        _train(config, shared, tokens=folders[0], output=output, init_from=initial)
-        return
-    from pipelines.stages.pretrain.training import replay as replay_step
-
-    note = shared.run_options().progress.note
-    report = replay_step(config, tokens=folders[0], output=output, step=replay, note=note, init_from=initial)
-    click.echo(report.decode(), nl=False)
-
-
-def _train(config: PretrainConfig, shared: Shared, tokens: str, output: str, init_from: str | None) -> None:
     from pipelines.model.training.parallel import torchrun_world
+    from pipelines.stages.pretrain import training
     from pipelines.stages.pretrain.stage import pretrain
-    from pipelines.stages.pretrain.training import run_worker_rank
 
-    check_disjoint(output, [init_from] if init_from else [])
-    if shared.quiet:
+    inputs = {"tokens": tokens, "init_from": init_from}
+    if replay is not None:
+        note = call.run_options().progress.note
+        report = training.replay(config, **inputs, output=call.output_folder(), step=replay, note=note)
+        click.echo(report.decode(), nl=False)
+        return
+    output = call.output_folder(*([init_from] if init_from else []))
+    if call.quiet:
         config = dataclasses.replace(config, log_every=0)
     if not torchrun_world().is_rank_zero:
-        run_worker_rank(config, tokens=tokens, output=output, init_from=init_from)
+        training.run_worker_rank(config, **inputs, output=output)
         return
-    summary = pretrain(config, tokens=tokens, output=output, options=shared.run_options(), init_from=init_from)
-    print_summary(summary, shared.as_json)
+    print_summary(pretrain(config, **inputs, output=output, options=call.run_options()), call.as_json)
 
 
 def _show_preset(config: PretrainConfig, as_json: bool) -> None:
@@ -112,9 +109,33 @@ def _show_preset(config: PretrainConfig, as_json: bool) -> None:
         for key, entry in read_preset(config.preset).items()
     }
     parameters = parameter_count(recipe, 50_257)
-    if as_json:
-        click.echo(json.dumps({"preset": config.preset, "parameters": parameters, "values": rows}, ensure_ascii=False))
-        return
-    for key, row in rows.items():
-        click.echo(f"{key:<20} {row['value']:<8} {row['origin']:<10} {row['note']}")
-    click.echo(f"{parameters:,} parameters with GPT-2's vocabulary of 50,257 entries")
+
+    def print_preset(preset: dict[str, Any]) -> None:
+        for key, row in preset["values"].items():
+            say(f"{key:<20} {row['value']:<8} {row['origin']:<10} {row['note']}")
+        say(f"{parameters:,} parameters with GPT-2's vocabulary of 50,257 entries")
+
+    print_result({"preset": config.preset, "parameters": parameters, "values": rows}, as_json, print_preset)
+
+
+def print_batch(blocks: Sequence[BatchBlock], step: int) -> None:
+    """Print the blocks of a step with the text of their documents."""
+    for index, block in enumerate(blocks, 1):
+        say(f"step {step:,}, {index:,} of {len(blocks):,}: block {block.number:,}")
+        for piece in block.pieces:
+            say(f"  {_describe_origin(piece)}")
+            if piece.url is not None:
+                say(f"  {escape_unprintable(piece.url)}")
+            # Only line feeds end a line: Python splits at more characters than a terminal does.
+            for line in piece.text.split("\n"):
+                say(f"    {escape_unprintable(line.expandtabs(4))}")
+        say("")
+
+
+def _describe_origin(piece: Piece) -> str:
+    tokens = f"{piece.file}, tokens {piece.start:,} to {piece.stop - 1:,}"
+    if piece.document_start is None:
+        return f"{tokens}: a document that starts earlier"
+    document = f"document {escape_unprintable(piece.id)}" if piece.id else "a document"
+    start = "its beginning" if piece.document_start == 0 else f"its token {piece.document_start:,}"
+    return f"{tokens}: {document} from {start}"

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from pipelines.build import CorpusConfig
-from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
-from webtext_cli.console import print_summary
-from webtext_cli.options import DOCUMENTS_HELP, Shared, check_disjoint, config_options, stage_config, stage_options
+from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
 
 
 @click.command("remove-wikipedia")
@@ -25,9 +20,8 @@ from webtext_cli.options import DOCUMENTS_HELP, Shared, check_disjoint, config_o
     metavar="DIR",
     help="Output folder of an earlier run with --reference: use its index instead of reading the reference again.",
 )
-@config_options(RemoveWikipediaConfig)
-@stage_options(DOCUMENTS_HELP)
-def command(shared: Shared, reference: tuple[str, ...], reference_index: str | None, **flags: Any) -> None:
+@stage_options("remove-wikipedia", DOCUMENTS_HELP)
+def command(call: StageCall, reference: tuple[str, ...], reference_index: str | None) -> None:
     """Remove the documents of Wikipedia and its mirrors.
 
     The paper removes Wikipedia, since many benchmarks consist of its text. A document is dropped if the registered
@@ -42,20 +36,5 @@ def command(shared: Shared, reference: tuple[str, ...], reference_index: str | N
       webtext remove-wikipedia -i january.parquet -o january --reference enwiki-pages-articles-multistream.xml.bz2
       webtext remove-wikipedia -i february.parquet -o february --reference-index january
     """
-    from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
-
-    config = stage_config(RemoveWikipediaConfig, "remove-wikipedia", shared.corpus, flags)
-    corpus, output = CorpusConfig(shared.corpus), shared.stage_output("remove-wikipedia")
-    if not reference and not reference_index and not shared.input:
-        reference = tuple(corpus.files("remove-wikipedia"))
-        reference_index = corpus.paths("remove-wikipedia").get("reference_index")
-    check_disjoint(output, [*reference, *([reference_index] if reference_index else [])])
-    summary = remove_wikipedia(
-        config,
-        documents=shared.input_of("remove-wikipedia"),
-        output=output,
-        options=shared.run_options(),
-        reference=reference,
-        reference_index=reference_index,
-    )
-    print_summary(summary, shared.as_json)
+    files = {"reference": reference, "reference_index": reference_index}
+    call.run(**(files if reference or reference_index or call.input else call.configured(**files)))

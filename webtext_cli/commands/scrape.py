@@ -6,11 +6,9 @@ from typing import Any
 
 import click
 
-from pipelines.build import CorpusConfig
 from pipelines.errors import UsageError
-from pipelines.stages.scrape.config import ScrapeConfig
-from webtext_cli.console import print_summary
-from webtext_cli.options import Shared, config_options, stage_config, stage_options
+from webtext_cli.console import print_result, print_summary
+from webtext_cli.options import StageCall, stage_options
 
 
 @click.command("scrape")
@@ -23,9 +21,8 @@ from webtext_cli.options import Shared, config_options, stage_config, stage_opti
     is_flag=True,
     help="Show statistics of the dumps by month; exit code 1 if a scrape would refuse a file or month; write nothing.",
 )
-@config_options(ScrapeConfig)
-@stage_options("Dumps, as the arguments: files, folders, - for standard input")
-def command(shared: Shared, dumps: tuple[str, ...], explain: str | None, lint: bool, **flags: Any) -> int:
+@stage_options("scrape", "Dumps, as the arguments: files, folders, - for standard input")
+def command(call: StageCall, dumps: tuple[str, ...], explain: str | None, lint: bool) -> int:
     """Collect the links that Reddit users gave at least 3 karma.
 
     DUMP is a monthly dump of Reddit's submissions (.zst .xz .bz2 .gz or plain NDJSON), a folder or glob of them, or -
@@ -43,25 +40,24 @@ def command(shared: Shared, dumps: tuple[str, ...], explain: str | None, lint: b
     """
     if explain is not None and lint:
         raise UsageError("--explain and --lint exclude each other")
-    config = stage_config(ScrapeConfig, "scrape", shared.corpus, flags)
-    paths = [*dumps, *shared.input]
+    config, paths = call.config(), [*dumps, *call.input]
     if not paths and config.needs_files:
-        paths = CorpusConfig(shared.corpus).files("scrape")
-    call: dict[str, Any] = {"dumps": paths, "output": shared.stage_output("scrape"), "options": shared.run_options()}
+        paths = call.settings.files("scrape")
+    inputs: dict[str, Any] = {"dumps": paths, "output": call.output_folder(), "options": call.run_options()}
     if explain is not None:
         from pipelines.stages.scrape.explain import explain as explain_url
         from webtext_cli.tables.scrape import print_explanation
 
-        print_explanation(explain_url(config, explain, **call), shared.as_json)
+        print_result(explain_url(config, explain, **inputs), call.as_json, print_explanation)
         return 0
     if lint:
         from pipelines.stages.scrape.explain import lint as lint_dumps
         from webtext_cli.tables.scrape import print_lint
 
-        report = lint_dumps(config, **call)
-        print_lint(report, shared.as_json)
+        report = lint_dumps(config, **inputs)
+        print_result(report, call.as_json, print_lint)
         return 1 if report["refused"] else 0
     from pipelines.stages.scrape.stage import scrape
 
-    print_summary(scrape(config, **call), shared.as_json)
+    print_summary(scrape(config, **inputs), call.as_json)
     return 0

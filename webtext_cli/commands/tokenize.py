@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.build import CorpusConfig
-from pipelines.stages.tokenize.config import TokenizeConfig
-from webtext_cli.console import print_summary, say
-from webtext_cli.options import DOCUMENTS_HELP, Shared, config_options, stage_config, stage_options
+from pipelines.storage import join
+from webtext_cli.console import print_result, say
+from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
+
+if TYPE_CHECKING:
+    from pipelines.stages.tokenize.trace import TracedToken
 
 
 @click.command("tokenize")
@@ -28,9 +28,8 @@ from webtext_cli.options import DOCUMENTS_HELP, Shared, config_options, stage_co
     metavar="FILE:POSITION",
     help="Print the document of the token at a position of a finished shard, and write nothing.",
 )
-@config_options(TokenizeConfig)
-@stage_options(DOCUMENTS_HELP)
-def command(shared: Shared, tokenizer: str | None, location: str | None, **flags: Any) -> None:
+@stage_options("tokenize", DOCUMENTS_HELP)
+def command(call: StageCall, tokenizer: str | None, location: str | None) -> None:
     """Encode documents into token shards.
 
     Writes train-*.bin and held-out-*.bin with a fixed number of tokens each (with --format, the files of nanoGPT, llm.c
@@ -44,30 +43,15 @@ def command(shared: Shared, tokenizer: str | None, location: str | None, **flags
       webtext tokenize --trace my-corpus/tokenize/train-00000.bin:1234
     """
     if location is not None:
-        _trace(location, tokenizer, shared.as_json)
+        from pipelines.stages.tokenize.trace import trace
+
+        print_result(trace(location, tokenizer), call.as_json, _print_token)
         return
-    from pipelines.stages.tokenize.stage import tokenize
-
-    config = stage_config(TokenizeConfig, "tokenize", shared.corpus, flags)
-    summary = tokenize(
-        config,
-        documents=shared.input_of("tokenize"),
-        tokenizer=tokenizer
-        or CorpusConfig(shared.corpus).paths("tokenize").get("tokenizer")
-        or shared.stage_input("train-bpe"),
-        output=shared.stage_output("tokenize"),
-        options=shared.run_options(),
-    )
-    print_summary(summary, shared.as_json)
+    configured = call.configured(tokenizer=tokenizer)["tokenizer"]
+    call.run(tokenizer=configured or join(call.corpus, "train-bpe"))
 
 
-def _trace(location: str, tokenizer: str | None, as_json: bool) -> None:
-    from pipelines.stages.tokenize.trace import trace
-
-    token = trace(location, tokenizer)
-    if as_json:
-        say(json.dumps(dataclasses.asdict(token), ensure_ascii=False))
-        return
+def _print_token(token: TracedToken) -> None:
     end = ", which ends the document" if token.is_end else ""
     say(f"token {token.position:,} of {token.shard}: {token.token} {token.text!r}{end}")
     say(f"  document  {token.id}")

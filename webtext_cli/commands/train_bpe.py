@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from pipelines.build import CorpusConfig
-from pipelines.stages.train_bpe.config import TrainBpeConfig
-from webtext_cli.console import print_summary
-from webtext_cli.options import (
-    DOCUMENTS_HELP,
-    Shared,
-    check_disjoint,
-    config_options,
-    stage_config,
-    stage_options,
-)
+from pipelines.algorithms.bpe.suspicious_tokens import shortened_runs
+from pipelines.errors import UsageError
+from pipelines.format import escape_unprintable
+from webtext_cli.console import print_table, say_wrapped, shorten
+from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
+
+_EXAMPLES = 6
+_EXAMPLE_CHARACTERS = 18
+_NAME_CHARACTERS = 30
 
 
 @click.command("train-bpe")
 @click.option(
     "--counts",
-    "counts_paths",
     metavar="PATH",
     multiple=True,
     help="Train from word counts instead of documents: folders of this command, or Parquet files with the columns word "
@@ -33,9 +31,8 @@ from webtext_cli.options import (
     metavar="PATH",
     help="A tokenizer to compare with in the report, such as GPT-2's own encoder.json and vocab.bpe.",
 )
-@config_options(TrainBpeConfig)
-@stage_options(DOCUMENTS_HELP)
-def command(shared: Shared, counts_paths: tuple[str, ...], compare: str | None, **flags: Any) -> None:
+@stage_options("train-bpe", DOCUMENTS_HELP)
+def command(call: StageCall, counts: tuple[str, ...], compare: str | None) -> None:
     """Train a byte-level BPE tokenizer like GPT-2's.
 
     Writes the tokenizer in the format of every common library, the counts of all words (for --counts), and a
@@ -47,25 +44,43 @@ def command(shared: Shared, counts_paths: tuple[str, ...], compare: str | None, 
       webtext train-bpe -i docs.jsonl.zst -o my-tokenizer --vocab-size 8192
       webtext train-bpe --counts my-tokenizer -o smaller --vocab-size 4096
     """
-    from pipelines.errors import UsageError
-    from pipelines.stages.train_bpe.stage import read_report, train_bpe
-    from webtext_cli.tables.tokenizer import print_tokenizer_report
-
-    config = stage_config(TrainBpeConfig, "train-bpe", shared.corpus, flags)
-    if counts_paths and shared.input:
+    if counts and call.input:
         raise UsageError("--input and --counts exclude each other: counts replace documents")
-    counts = list(counts_paths) or ([] if shared.input else CorpusConfig(shared.corpus).files("train-bpe"))
-    compare = compare or CorpusConfig(shared.corpus).paths("train-bpe").get("compare")
-    output = shared.stage_output("train-bpe")
-    check_disjoint(output, [*counts, *([compare] if compare else [])])
-    summary = train_bpe(
-        config,
-        documents=[] if counts else shared.input_of("train-bpe"),
-        output=output,
-        options=shared.run_options(),
-        counts=counts,
-        compare=compare,
+    files = call.configured(compare=compare, **({} if call.input else {"counts": counts}))
+    summary = call.run(**files, **({"documents": []} if files.get("counts") else {}))
+    if not (call.as_json or call.config().count_only):
+        from pipelines.stages.train_bpe.stage import read_report
+
+        print_tokenizer_report(read_report(summary.output))
+
+
+def print_tokenizer_report(report: Mapping[str, Any]) -> None:
+    """Print the figures next to those of the reference, then rare, suspicious and longest entries."""
+    from pipelines.reports.tokenizer import compare_figures, describe_run
+
+    reference = report["reference"]
+    names = ["this", *([shorten(escape_unprintable(reference["name"]), _NAME_CHARACTERS)] if reference else [])]
+    print_table(["", *names], compare_figures(report), narrow=True)
+    rare = report["rare"]
+    occurring = [entry for entry in rare["listed"] if entry["count"]]
+    examples = f"; the rarest that occur: {_format_entries(occurring, _EXAMPLES)}" if occurring else ""
+    say_wrapped(
+        f"rare: {rare['entries']:,} entries ({rare['single_bytes']:,} single bytes) occur fewer than {rare['below']:,} "
+        f"times in the corpus, {rare['never']:,} never{examples}"
     )
-    print_summary(summary, shared.as_json)
-    if not (shared.as_json or config.count_only):
-        print_tokenizer_report(read_report(output))
+    if report["suspicious"]:
+        kinds = (
+            f"{kind['kind']} {kind['entries']:,} ({_format_entries(kind['listed'], 1)})"
+            for kind in report["suspicious"]
+        )
+        say_wrapped(f"suspicious: {', '.join(kinds)}")
+    say_wrapped(f"longest: {_format_entries(report['longest'], _EXAMPLES)}")
+    if report["held_out_was_trained_on"]:
+        say_wrapped("note: no text was held out of training, so the held-out figures are too favorable")
+    if report["run"]:
+        say_wrapped(f"run: {', '.join(f'{name} {value}' for name, value in describe_run(report['run']))}")
+
+
+def _format_entries(entries: Sequence[Mapping[str, Any]], limit: int) -> str:
+    # Entries contain no characters that control a terminal.
+    return "  ".join(shorten(shortened_runs(entry["token"]), _EXAMPLE_CHARACTERS) for entry in entries[:limit])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,20 +22,14 @@ from pipelines.reports.evaluation import (
 from webtext_cli.console import print_table, say, say_wrapped
 
 
-def print_tasks(tasks: Sequence[TaskDefinition], as_json: bool) -> None:
+def print_tasks(tasks: Sequence[TaskDefinition]) -> None:
     """Print the known tasks."""
-    if as_json:
-        say(json.dumps([dataclasses.asdict(task) for task in tasks], ensure_ascii=False))
-        return
     rows = [[task.name, task.title, task.kind, task.section, ", ".join(("paper", *task.variants))] for task in tasks]
     print_table(["task", "title", "kind", "section", "variants"], rows, text_columns=True)
 
 
-def print_protocol(task: TaskDefinition, as_json: bool) -> None:
+def print_protocol(task: TaskDefinition) -> None:
     """Print the choices of a protocol: stated by the paper, inferred from it, or chosen."""
-    if as_json:
-        say(json.dumps(dataclasses.asdict(task), ensure_ascii=False))
-        return
     source = f"section {task.section}" if task.section[:1].isdigit() else task.section
     say(f"{task.title} ({task.name})" + (f", {source}" if source else ""))
     if task.note:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections import Counter
 from typing import Any
 
@@ -16,11 +15,8 @@ _MAX_CHARACTERS = 60
 _MAX_DIFFERENCES = 5
 
 
-def print_explanation(explanation: dict[str, Any], as_json: bool) -> None:
-    """Print the outcome of a URL, the verdict last, or one JSON object."""
-    if as_json:
-        say(json.dumps(explanation, ensure_ascii=False))
-        return
+def print_explanation(explanation: dict[str, Any]) -> None:
+    """Print the outcome of a URL, the verdict last."""
     say(f"url     {explanation['canonical_url']}")
     shard, rule = explanation["shard"], explanation["rule"]
     say(f"domain  {explanation['domain']}{f', in {shard}' if shard else ''}")
@@ -78,11 +74,8 @@ def _print_result(result: dict[str, Any]) -> None:
     say_wrapped(f"{result['folder']} {content}{but}")
 
 
-def print_lint(report: dict[str, Any], as_json: bool) -> None:
-    """Print the months, the files with problems, and what a scrape would refuse, or one JSON object."""
-    if as_json:
-        say(json.dumps(report, ensure_ascii=False))
-        return
+def print_lint(report: dict[str, Any]) -> None:
+    """Print the months, the files with problems, and what a scrape would refuse."""
     months, files, refused = report["months"], report["files"], report["refused"]
     if months:
         headings = ["month", "submitted", "links", "days", "null", "mean", *SCORE_LABELS]

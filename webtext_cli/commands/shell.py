@@ -1,4 +1,4 @@
-"""`webtext completion`."""
+"""`webtext help` and `webtext completion`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,34 @@ import click
 from click.shell_completion import get_completion_class
 
 from webtext_cli.console import say
-from webtext_cli.options import debug_option
+
+
+@click.command("help")
+@click.argument("name", metavar="[COMMAND]", required=False)
+@click.pass_context
+def help(context: click.Context, name: str | None) -> None:
+    """Show the help of a command.
+
+    \b
+    Example:
+      webtext help dedup
+    """
+    root = context.find_root()
+    assert isinstance(root.command, click.Group)
+    if name is None:
+        say(root.get_help())
+        return
+    shown = root.command.get_command(root, name)
+    if shown is None:
+        root.command.resolve_command(root, [name])  # raises the error of a wrong command
+    assert shown is not None
+    say(shown.get_help(click.Context(shown, info_name=name, parent=root)))
 
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@debug_option
 @click.pass_context
-def command(context: click.Context, shell: str) -> None:
+def completion(context: click.Context, shell: str) -> None:
     """Print the completion script of a shell.
 
     With it, the tab key completes commands and options.

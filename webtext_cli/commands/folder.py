@@ -1,0 +1,159 @@
+"""`webtext init`, `status` and `clean`: a corpus folder as a whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import click
+
+from pipelines import storage
+from pipelines.build import StageStatus, check_corpus
+from pipelines.build import status as read_status
+from pipelines.engine.config import CONFIG_FILE
+from pipelines.engine.run_record import LiveProgress
+from pipelines.errors import UsageError
+from pipelines.format import format_bytes, format_count, format_duration, format_quantity
+from webtext_cli.console import format_done, print_result, print_table, say
+from webtext_cli.options import corpus_option, json_option
+
+_WATCH_S = 2.0
+
+
+@click.command("init")
+@click.argument("folder", metavar="DIR")
+def init(folder: str) -> None:
+    """Write a commented webtext.toml for a new corpus.
+
+    The file lists every option of every stage with its meaning, range and default, commented out.
+
+    \b
+    Example:
+      webtext init my-corpus
+    """
+    from pipelines.template import config_template
+
+    path = storage.join(folder, CONFIG_FILE)
+    if storage.exists(path):
+        raise UsageError(f"{path}: already exists; edit it, or name another folder")
+    storage.write_bytes(path, config_template().encode())
+    click.echo(f"wrote {path}: name your dumps under [scrape], then run `webtext build --corpus {folder}`")
+
+
+@click.command("status")
+@corpus_option
+@click.option("--verify", is_flag=True, help="Verify the checksum of every file; exit code 1 if one differs.")
+@click.option("--watch", is_flag=True, help="Show the progress of what is running every two seconds, until it ends.")
+@json_option
+def status(corpus: str, verify: bool, watch: bool, as_json: bool) -> int:
+    """Show the state of each stage of a corpus.
+
+    A stage is done if its manifest exists; what is shown of it is read from there. Of a stage that is running, in
+    another terminal or on another machine, the progress is shown.
+
+    \b
+    Examples:
+      webtext status --corpus my-corpus
+      webtext status --corpus my-corpus --watch
+      webtext status --corpus my-corpus --verify
+    """
+    stages = read_status(corpus, verify)
+    try:
+        while watch and any(stage.writer for stage in stages):
+            _describe_runs(corpus, stages)
+            time.sleep(_WATCH_S)
+            stages = read_status(corpus, verify=False)
+    except KeyboardInterrupt:  # not the end of a run, of which the message would speak
+        return 130
+    print_result({"corpus": corpus, "stages": stages}, as_json, lambda _: _print_stages(corpus, stages))
+    problems = [problem for stage in stages for problem in stage.problems]
+    for problem in problems:
+        click.echo(f"error: {problem}", err=True)
+    if problems:
+        click.echo("re-run the stage to rebuild files that are missing or damaged", err=True)
+    elif verify and not as_json:
+        say("all files match their checksums")
+    return 1 if problems else 0
+
+
+def _print_stages(corpus: str, stages: Sequence[StageStatus]) -> None:
+    print_table(["stage", "state", "in", "dropped", "out", "shards", "size"], [_row(stage) for stage in stages])
+    _describe_runs(corpus, stages)
+    for replacement in filter(None, (stage.replacement for stage in stages)):
+        click.echo(f"note: {replacement}", err=True)
+
+
+def _describe_runs(corpus: str, stages: Sequence[StageStatus]) -> None:
+    for stage in stages:
+        if stage.writer:
+            say(_describe_run(stage))
+        if stage.writer and stage.stage == "fetch":
+            from pipelines.stages.fetch.report import describe_activity
+
+            if activity := describe_activity(storage.join(corpus, stage.stage)):
+                say(f"  {activity}")
+
+
+def _describe_run(stage: StageStatus) -> str:
+    """Describe a running stage: `dedup: signatures: 250 of 1,000 records, 17 records/s, 44 s left (process 12 ...)`."""
+    progress = f"{stage.progress.label}: {_describe_progress(stage.progress)}" if stage.progress else stage.stage
+    return f"{progress} ({stage.writer})"
+
+
+def _describe_progress(progress: LiveProgress) -> str:
+    parts = [format_done(progress.done, progress.total, progress.unit)]
+    if progress.done:
+        parts.append(f"{format_quantity(progress.rate, progress.unit)}/s")
+    if progress.seconds_left is not None:
+        parts.append(f"{format_duration(progress.seconds_left)} left")
+    return ", ".join(parts)
+
+
+def _row(stage: StageStatus) -> list[str]:
+    if stage.state not in ("done", "damaged"):
+        return [stage.stage, stage.state, "", "", "", "", ""]
+    counts = (stage.records_in, sum(stage.dropped.values()), stage.records_out, stage.shards)
+    return [stage.stage, stage.state, *map(format_count, counts), format_bytes(stage.size_bytes)]
+
+
+@click.command("clean")
+@corpus_option
+@click.option("--stages", is_flag=True, help="Also documents of stages before the last one that wrote documents.")
+@click.option("--yes", is_flag=True, help="Remove without asking.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+def clean(corpus: str, stages: bool, yes: bool, dry_run: bool) -> int:
+    """Remove what a corpus no longer needs.
+
+    Unfinished runs and replacements, temporary files of killed runs, and with --stages the documents that a later stage
+    has read. Fetched pages, trained models and stages that are running stay. Asks first.
+
+    \b
+    Examples:
+      webtext clean --corpus my-corpus
+      webtext clean --corpus my-corpus --stages --yes
+    """
+    from pipelines.corpus.clean import find_removable, remove
+
+    check_corpus(corpus)
+    removable = find_removable(corpus, stages)
+    if not removable:
+        say("nothing to remove")
+        return 0
+    rows = [[item.path, item.what, item.loss, format_bytes(item.size_bytes)] for item in removable]
+    print_table(["path", "what it is", "what is lost", "size"], rows)
+    total = format_bytes(sum(item.size_bytes for item in removable))
+    if dry_run:
+        say(f"{total} can be removed")
+        return 0
+    try:
+        if not yes and not click.confirm(f"Remove {total}?"):
+            return 1
+    except click.Abort:  # there is nobody to ask
+        say("nothing removed; --yes removes without asking")
+        return 1
+    removed = remove(corpus, removable)
+    for item in removable:
+        if item not in removed:
+            say(f"{item.path}: is in use or has changed meanwhile, and stays")
+    say(f"{format_bytes(sum(item.size_bytes for item in removed))} removed")
+    return 0

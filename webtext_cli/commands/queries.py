@@ -1,0 +1,331 @@
+"""`webtext explain`, `show`, `stats`, `sql` and `export-text`: what a corpus contains."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import datetime as dt
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipelines import storage
+from pipelines.errors import UsageError
+from pipelines.format import format_bytes, format_count, format_percent, to_json
+from webtext_cli.console import make_progress, print_result, print_table, say, shorten
+from webtext_cli.options import corpus_option, json_option, with_standard_input
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pipelines.corpus.explain import History
+
+_INDENT = "  "
+_MAX_TABLE_ROWS = 200
+_MAX_CELL = 80
+# How a dropped or absent document reads.
+_OUTCOMES = {"kept": "kept", "dropped": "DROPPED", "absent": "not there"}
+
+
+@click.command("explain")
+@click.argument("document", metavar="URL_OR_ID")
+@corpus_option
+@json_option
+def explain(document: str, corpus: str, as_json: bool) -> int:
+    """Show what every stage made of a document, or why it is missing.
+
+    From the link and its submissions to the position in the token shards: whatever the finished stages recorded. The
+    exit code is 1 if the corpus does not have the document.
+
+    \b
+    Examples:
+      webtext explain https://example.com/page --corpus my-corpus
+      webtext explain 9fc5847bfde8303e8edaae501346eaac --corpus my-corpus --json
+    """
+    from pipelines.corpus.explain import explain as explain_document
+    from pipelines.corpus.tables import CorpusTables
+
+    history = explain_document(CorpusTables(corpus), document)
+    result = dataclasses.asdict(history) | {"is_present": history.is_present}
+    print_result(result, as_json, lambda _: _print_history(history))
+    return 0 if history.is_present else 1
+
+
+@click.command("show")
+@click.argument("documents", nargs=-1, metavar="[URL_OR_ID]...")
+@corpus_option
+@click.option("--random", "-n", type=click.IntRange(1), metavar="N", help="Show N documents, chosen at random.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of --random: another seed, other documents.")
+@click.option("--domain", metavar="NAME", help="Only documents of this registered domain.")
+@click.option("--where", metavar="SQL", help='Only documents that meet a condition on their columns: "words > 5000".')
+@click.option("--dropped", metavar="REASON", help="Documents that a stage dropped for this reason, with their text.")
+@click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Without --random: the first N.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per document.")
+def show(
+    documents: tuple[str, ...],
+    corpus: str,
+    random: int | None,
+    seed: int,
+    domain: str | None,
+    where: str | None,
+    dropped: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Print documents of a corpus as readable text.
+
+    They are those of the last stage that wrote documents. A document that a stage dropped is shown as that stage read
+    it; the stages before extract have no text.
+
+    \b
+    Examples:
+      webtext show --random 3 --corpus my-corpus
+      webtext show https://example.com/page --corpus my-corpus
+      webtext show --dropped near_duplicate --random 5 --seed 7
+      webtext show --domain nytimes.com --where "words > 5000" --limit 2
+    """
+    from pipelines.corpus.documents import choose_documents
+    from pipelines.corpus.tables import CorpusTables
+
+    if documents and (random or domain or where or dropped):
+        raise UsageError("documents by name and --random, --domain, --where, --dropped exclude each other")
+    chosen = choose_documents(
+        CorpusTables(corpus),
+        documents,
+        domain=domain,
+        where=where,
+        reason=dropped,
+        seed=seed if random else None,
+        limit=random or limit,
+    )
+    for number, document in enumerate(chosen):
+        if number and not as_json:
+            say("\n" + "─" * 40 + "\n")
+        print_result(document, as_json, _print_document)
+
+
+@click.command("stats")
+@corpus_option
+@click.option(
+    "--by",
+    multiple=True,
+    metavar="NAME",
+    help="domain, language, year (of submission), subreddit, length, or any column of the documents (repeatable; "
+    "default: those five of which something is known).",
+)
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Largest groups to show.")
+@click.option("--html", metavar="FILE", help="Also write the tables as a page.")
+@json_option
+def stats(corpus: str, by: tuple[str, ...], limit: int, html: str | None, as_json: bool) -> None:
+    """Count the documents, words and bytes of a corpus.
+
+    They are those of the last stage that wrote documents. A document counts once for each of its subreddits.
+
+    \b
+    Examples:
+      webtext stats --corpus my-corpus
+      webtext stats --corpus my-corpus --by domain --limit 100 --json
+      webtext stats --corpus my-corpus --html stats.html
+    """
+    from pipelines.corpus.statistics import count_documents, group_name
+    from pipelines.corpus.tables import CorpusTables
+
+    tables = CorpusTables(corpus)
+    statistics = count_documents(tables, by, limit)
+    if html:
+        from pipelines.reports.statistics import render_statistics
+
+        groups = {
+            kind: [(group_name(kind, row["value"]), row) for row in rows] for kind, rows in statistics["groups"].items()
+        }
+        page = render_statistics(statistics["total"], groups, statistics["sizes"])
+        storage.write_bytes(html, page.encode())
+    print_result(statistics, as_json, _print_statistics)
+    if html and not as_json:
+        say(f"page: {html}")
+
+
+@click.command("sql")
+@click.argument("query")
+@corpus_option
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["table", "csv", "jsonl"]),
+    default="table",
+    show_default=True,
+    help="A table has at most 200 rows, and 80 characters of a cell.",
+)
+def sql(query: str, corpus: str, kind: str) -> None:
+    """Query the files of a corpus with SQL (DuckDB).
+
+    The tables are links, pages, documents, dropped (with a column stage), clusters and tokens; extract_documents,
+    dedup_documents and remove_wikipedia_documents are the documents of one stage. docs/formats.md lists the columns.
+    Only queries are allowed: nothing is changed.
+
+    \b
+    Examples:
+      webtext sql "SELECT domain, count(*) FROM documents GROUP BY ALL ORDER BY 2 DESC LIMIT 10" --corpus my-corpus
+      webtext sql "SELECT url FROM dropped WHERE reason = 'http_not_found'" --format csv
+      webtext sql "DESCRIBE documents"
+    """
+    from pipelines.corpus.tables import CorpusTables
+
+    batches = CorpusTables(corpus).select(query)
+    if kind == "csv":
+        _write_csv(batches)
+    elif kind == "jsonl":
+        for batch in batches:
+            for row in batch.to_pylist():
+                say(to_json(row))
+    else:
+        _print_rows(batches)
+
+
+@click.command("export-text")
+@corpus_option
+@click.option(
+    "--input",
+    "-i",
+    metavar="PATH",
+    multiple=True,
+    help="Documents, instead of the corpus's (repeatable); - is standard input.",
+)
+@click.option(
+    "--text-field",
+    default="text",
+    show_default=True,
+    metavar="NAME",
+    help="Of --input: the column or field of the text.",
+)
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    default="-",
+    help="The file to write, .jsonl or .txt, also .gz or .zst; by default standard output.",
+)
+@click.option(
+    "--format", "kind", type=click.Choice(["jsonl", "txt"]), help="Default: by the name of the file, or jsonl."
+)
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Write only N documents.")
+@click.option(
+    "--sample",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    metavar="SHARE",
+    help="Write this share of the documents, chosen by a hash of the id: a larger share has all of a smaller.",
+)
+def export_text(
+    corpus: str,
+    input: tuple[str, ...],
+    text_field: str,
+    output: str,
+    kind: str | None,
+    limit: int | None,
+    sample: float,
+) -> None:
+    """Write documents as JSONL or plain text.
+
+    For tools that do not read Parquet. They are those of the last stage of the corpus that wrote documents. In a .txt
+    file, a line <|endoftext|> separates the texts.
+
+    \b
+    Examples:
+      webtext export-text --corpus my-corpus -o corpus.jsonl.zst
+      webtext export-text --corpus my-corpus --sample 0.01 -o sample.txt
+      webtext export-text --corpus my-corpus --limit 10 | jq .title
+    """
+    from pipelines.corpus.export import export_text as write_text
+    from pipelines.corpus.export import last_documents
+
+    documents = with_standard_input(input) or [last_documents(corpus)]
+    written = write_text(documents, output, kind, sample, limit, text_field, make_progress().note)
+    click.echo(f"{written:,} documents written", err=True)
+    sys.stdout.flush()
+
+
+def _print_history(history: History) -> None:
+    """Print what every stage made of a document."""
+    say(f"{history.url or 'no URL'}\nid {history.id}")
+    for step in history.steps:
+        say(f"\n{step.stage}: {_OUTCOMES[step.outcome]}{f', {step.reason}' if step.reason else ''}")
+        _print_fields(step.fields)
+    if history.similar_urls:
+        say("\nlinks with a similar URL:")
+        say("\n".join(f"{_INDENT}{url}" for url in history.similar_urls))
+    last = history.steps[-1]
+    if history.is_present:
+        say(f"\nThe document is in the corpus, up to {last.stage}.")
+    else:
+        problem = "does not have it" if last.outcome == "absent" else "dropped it"
+        say(f"\nThe document is not in the corpus: {last.stage} {problem}.")
+
+
+def _print_fields(fields: Mapping[str, Any]) -> None:
+    for name, value in fields.items():
+        if value is None or value == []:
+            continue
+        if name == "created_utc":
+            value = dt.datetime.fromtimestamp(value, dt.UTC)
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        say(f"{_INDENT}{name}: {shown.isoformat(' ') if isinstance(shown, dt.datetime) else shown}")
+
+
+def _print_document(document: Mapping[str, Any]) -> None:
+    """Print the columns of a document, and below them its text."""
+    _print_fields({name: value for name, value in document.items() if name != "text"})
+    say(f"\n{document['text'] if document['text'] is not None else '(no stage wrote a text of this page)'}")
+
+
+def _print_statistics(statistics: Mapping[str, Any]) -> None:
+    """Print counts as tables."""
+    from pipelines.corpus.statistics import group_name
+
+    total = statistics["total"]
+    print_table(["", "documents", "words", "bytes"], [["all", *_counts(total)]])
+    for kind, groups in statistics["groups"].items():
+        rows = [
+            [group_name(kind, row["value"]), *_counts(row), format_percent(row["documents"] / total["documents"])]
+            for row in groups
+        ]
+        if statistics["sizes"][kind] > len(groups):
+            rows.append([f"and {statistics['sizes'][kind] - len(groups):,} more", "", "", "", ""])
+        print_table([kind, "documents", "words", "bytes", "share of documents"], rows)
+
+
+def _counts(row: Mapping[str, Any]) -> list[str]:
+    return [format_count(row["documents"]), format_count(row["words"]), format_bytes(row["bytes"])]
+
+
+def _write_csv(batches: Iterable[pa.RecordBatch]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    for number, batch in enumerate(batches):
+        if not number:
+            writer.writerow(batch.schema.names)
+        writer.writerows(
+            [value if isinstance(value, str | int | float) or value is None else _cell(value) for value in row.values()]
+            for row in batch.to_pylist()
+        )
+
+
+def _print_rows(batches: Iterable[pa.RecordBatch]) -> None:
+    names: list[str] = []
+    rows: list[list[str]] = []
+    for batch in batches:
+        names = batch.schema.names
+        cells = (map(_cell, row.values()) for row in batch.slice(0, _MAX_TABLE_ROWS + 1 - len(rows)).to_pylist())
+        rows += [[" ".join(cell.split()) for cell in row] for row in cells]
+        if len(rows) > _MAX_TABLE_ROWS:
+            break
+    shown = [[shorten(cell, _MAX_CELL) for cell in row] for row in rows[:_MAX_TABLE_ROWS]]
+    if names:
+        print_table(names, shown)
+    if shown != rows:
+        say(f"at most {_MAX_TABLE_ROWS} rows, and {_MAX_CELL} characters of a cell; --format csv and jsonl print all")
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else to_json(value).strip('"')
