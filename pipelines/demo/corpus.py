@@ -1,18 +1,31 @@
-"""Writes the demo's corpus folder: its `webtext.toml`, the dump, and the texts for the overlap report."""
+"""Writes the demo's corpus folder: `webtext.toml`, the texts for the overlap report, and the dump.
+
+The dump has submissions in Reddit's format that link to the demo's web, and some that scrape drops.
+"""
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from pydoc_data.topics import topics
+from typing import Any
+
+import zstandard
 
 from pipelines import storage
-from pipelines.demo.submissions import DUMP_NAME, write_dump
+from pipelines.demo.web import demo_routes
 from pipelines.engine.config import CONFIG_FILE
 from pipelines.errors import UsageError
 from pipelines.pipeline import PIPELINE
 
 VOCABULARY_SIZE = 4096
+
+_DUMP_NAME = "RS_2017-11.zst"
+_START_UTC = 1509494400  # 2017-11-01, the last full month but one before the paper's cutoff
+_SUBREDDITS = ("Python", "programming", "learnpython", "compsci")
 
 _MARKER = "demo.txt"
 _MARKER_TEXT = b"Created by `webtext demo` from Python's own documentation; it can be deleted.\n"
@@ -59,26 +72,60 @@ def write_demo_corpus(corpus: str) -> None:
             raise UsageError(f"{corpus}: contains other files ({names[0]}, ...); name a new folder with --corpus")
         storage.write_bytes(marker, _MARKER_TEXT)
     stages = json.dumps([stage.name for stage in PIPELINE])
-    text = _TOML.format(stages=stages, dump=DUMP_NAME, vocabulary_size=VOCABULARY_SIZE)
-    if not storage.exists(storage.join(corpus, CONFIG_FILE)):
-        storage.write_bytes(storage.join(corpus, CONFIG_FILE), text.encode())
-    _write_lines(storage.join(corpus, "benchmarks", "language-reference.jsonl"), dict(sorted(topics.items())))
-    _write_lines(storage.join(corpus, "benchmarks", "builtins.jsonl"), _builtin_docstrings())
-    dump = storage.join(corpus, "dumps", DUMP_NAME)
-    if not storage.exists(dump):
-        write_dump(dump)
-
-
-def _builtin_docstrings() -> dict[str, str]:
-    """Return the docstrings of the built-in functions and types."""
-    import builtins
-
     docstrings = {name: inspect.getdoc(getattr(builtins, name)) for name in sorted(dir(builtins)) if name[0] != "_"}
-    return {name: docstring for name, docstring in docstrings.items() if docstring}
+    files = {
+        CONFIG_FILE: _TOML.format(stages=stages, dump=_DUMP_NAME, vocabulary_size=VOCABULARY_SIZE).encode(),
+        "benchmarks/language-reference.jsonl": _texts(dict(sorted(topics.items()))),
+        "benchmarks/builtins.jsonl": _texts(docstrings),
+        f"dumps/{_DUMP_NAME}": zstandard.ZstdCompressor(level=6).compress(_lines(demo_submissions())),
+    }
+    for name, data in files.items():
+        if not storage.exists(path := storage.join(corpus, name)):
+            storage.write_bytes(path, data)
 
 
-def _write_lines(path: str, texts: dict[str, str]) -> None:
-    if storage.exists(path):
-        return
-    lines = [json.dumps({"id": name, "text": text}, ensure_ascii=False) for name, text in texts.items()]
-    storage.write_bytes(path, ("\n".join(lines) + "\n").encode())
+def _texts(texts: Mapping[str, str | None]) -> bytes:
+    return _lines({"id": name, "text": text} for name, text in texts.items() if text)
+
+
+def _lines(records: Iterable[Any]) -> bytes:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+
+
+def demo_submissions() -> Iterator[dict[str, Any]]:
+    """Yield the submissions of the dump, with the fields that scrape reads."""
+    for number, (url, fields) in enumerate(_links()):
+        subreddit = fields.get("subreddit", _SUBREDDITS[number % len(_SUBREDDITS)])
+        yield {
+            "id": f"demo{number:04d}",
+            "created_utc": _START_UTC + 977 * number,
+            "subreddit": subreddit,
+            "domain": f"self.{subreddit}" if fields.get("is_self") else url.split("/")[2],
+            "url": url,
+            "title": f"Worth reading: {url.rsplit('/', 1)[-1]}",
+            "over_18": False,
+            "is_self": False,
+            **fields,
+        }
+
+
+def _links() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield URLs with the fields in which their submissions differ from an ordinary one."""
+    for number, url in enumerate(demo_routes()):
+        score = zlib.crc32(url.encode()) % 40  # three in forty are below the minimum score of 3
+        yield url, {"score": score}
+        if number % 7 == 0:
+            yield f"{url}?utm_source=reddit&utm_medium=social", {"score": score + 1, "subreddit": "programming"}
+        if number % 11 == 0:
+            yield f"{url}#top", {"score": max(0, score - 2)}
+    host = next(iter(demo_routes())).split("/")[2]
+    for number in range(12):
+        yield f"http://{host}/gone-{number}.html", {"score": 5 + number}
+    yield "http://gone.pydoc.example/", {"score": 9}
+    for number in range(8):
+        yield f"http://i.imgur.com/demo{number}.jpg", {"score": 1200, "subreddit": "pics"}
+    for number in range(20):
+        permalink = f"https://www.reddit.com/r/Python/comments/self{number}/a_question/"
+        yield permalink, {"score": 14, "is_self": True}
+    yield f"http://{host}/ast.html?view=nsfw", {"score": 40, "over_18": True}
+    yield "ftp://ftp.pydoc.example/pub/python.tar", {"score": 6}

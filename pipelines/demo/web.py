@@ -8,16 +8,29 @@ from __future__ import annotations
 import contextlib
 import http.client
 import http.server
+import importlib.util
 import os
+import pkgutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from pipelines.demo.pages import demo_routes
 from pipelines.errors import WebtextError
 
+MODULES_HOST = "modules.pydoc.example"
+PACKAGES_HOST = "packages.pydoc.example"
+TOPICS_HOST = "topics.pydoc.example"
+MIRROR_HOST = "mirror.example"
+WIKIPEDIA_HOST = "en.wikipedia.org"
+
+# Documenting a module imports it: these open a window or a browser, print, or are Python's own test suite.
+_EXCLUDED = {"antigravity", "idlelib", "lib2to3", "pydoc_data", "test", "this", "tkinter", "turtle", "turtledemo"}
+_PACKAGES = (
+    "asyncio", "collections", "concurrent", "ctypes", "email", "html", "http", "importlib", "json", "logging",
+    "multiprocessing", "sqlite3", "unittest", "urllib", "wsgiref", "xml", "zoneinfo",
+)  # fmt: skip
 _SERVERS = 2
 # `python -m pydoc -n 127.0.0.1 -p 0`, which exits when its parent process is gone.
 _SERVER = """
@@ -32,8 +45,41 @@ sys.argv = ["pydoc", "-n", "127.0.0.1", "-p", "0"]
 pydoc.cli()
 """
 _PROXY_VARIABLES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
-_NO_PROXY_VARIABLES = ("no_proxy", "NO_PROXY")
 _ROBOTS = b"User-agent: *\nDisallow: /test\nDisallow: /*.tests.html$\n"
+
+
+def module_names() -> list[str]:
+    """Return the public top-level modules of this Python's standard library."""
+    names = sorted(name for name in sys.stdlib_module_names if not name.startswith("_") and name not in _EXCLUDED)
+    return [name for name in names if importlib.util.find_spec(name) is not None]
+
+
+def submodule_names() -> list[str]:
+    """Return the public modules one level inside the larger packages of the standard library."""
+    names = []
+    for package in _PACKAGES:
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.submodule_search_locations:
+            modules = pkgutil.iter_modules(spec.submodule_search_locations)
+            names += [f"{package}.{module.name}" for module in modules if not module.name.startswith("_")]
+    return sorted(names)
+
+
+def demo_routes() -> dict[str, str]:
+    """Return the path at which pydoc serves each page of the demo's web, by URL."""
+    import pydoc
+
+    modules = module_names()
+    # pydoc serves the topics of Python's reference under their upper-case names.
+    topics = sorted(key for key in pydoc.Helper.topics if key.isupper())
+    routes = {f"http://{MODULES_HOST}/{name}.html": f"/{name}.html" for name in modules}
+    routes |= {f"http://{PACKAGES_HOST}/{name}.html": f"/{name}.html" for name in submodule_names()}
+    # Only half of the topics, so that the overlap report finds part of the reference.
+    routes |= {f"http://{TOPICS_HOST}/{key}": f"/topic?key={quote(key)}" for key in topics[::2]}
+    # A mirror of some pages, and URLs under wikipedia.org that serve topics of the reference.
+    routes |= {f"http://{MIRROR_HOST}/python/{name}.html": f"/{name}.html" for name in modules[::12]}
+    routes |= {f"http://{WIKIPEDIA_HOST}/wiki/{key.title()}": f"/topic?key={quote(key)}" for key in topics[1:12:4]}
+    return routes
 
 
 @contextlib.contextmanager
@@ -75,16 +121,14 @@ def _pydoc_server() -> Iterator[int]:
 @contextlib.contextmanager
 def _proxy_environment(proxy: str) -> Iterator[None]:
     """Point the proxy variables of this process at a proxy, and restore them afterwards."""
-    names = (*_PROXY_VARIABLES, *_NO_PROXY_VARIABLES)
-    saved = {name: os.environ.pop(name, None) for name in names}
+    saved = {name: os.environ.pop(name) for name in (*_PROXY_VARIABLES, "no_proxy", "NO_PROXY") if name in os.environ}
     os.environ.update(dict.fromkeys(_PROXY_VARIABLES, proxy))
     try:
         yield
     finally:
-        for name, value in saved.items():
+        for name in _PROXY_VARIABLES:
             os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        os.environ.update(saved)
 
 
 class _Proxy(http.server.ThreadingHTTPServer):

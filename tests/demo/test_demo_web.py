@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from pipelines.demo import pages, submissions
+from pipelines.demo import web as pages
 from pipelines.demo.corpus import write_demo_corpus
 from pipelines.demo.web import demo_web
 from pipelines.errors import UsageError
@@ -79,12 +79,12 @@ def test_there_are_hundreds_of_pages() -> None:
 
 
 def test_the_dump_has_links_and_every_kind_of_drop(tmp_path: Path) -> None:
-    count = submissions.write_dump(str(tmp_path / "one.zst"))
-    submissions.write_dump(str(tmp_path / "two.zst"))
-    data = (tmp_path / "one.zst").read_bytes()
-    assert data == (tmp_path / "two.zst").read_bytes()
+    for name in ("one", "two"):
+        write_demo_corpus(str(tmp_path / name))
+    data = (tmp_path / "one" / "dumps" / "RS_2017-11.zst").read_bytes()
+    assert data == (tmp_path / "two" / "dumps" / "RS_2017-11.zst").read_bytes()
     rows = [json.loads(line) for line in zstandard.decompress(data).splitlines()]
-    assert len(rows) == count == len({row["id"] for row in rows})
+    assert len(rows) == len({row["id"] for row in rows})
     kinds = Counter(
         "self" if row["is_self"] else "low" if row["score"] < 3 else "nsfw" if row["over_18"] else "link"
         for row in rows

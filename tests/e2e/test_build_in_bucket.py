@@ -8,8 +8,7 @@ import pytest
 
 from pipelines import storage
 from pipelines.demo.corpus import write_demo_corpus
-from pipelines.demo.pages import MIRROR_HOST, TOPICS_HOST, demo_routes
-from pipelines.demo.web import demo_web
+from pipelines.demo.web import MIRROR_HOST, TOPICS_HOST, demo_routes, demo_web
 from webtext_cli.main import main
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -24,7 +23,7 @@ def _few_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     mirror = [path for url, path in routes.items() if MIRROR_HOST in url][:6]
     topics = [path for url, path in routes.items() if TOPICS_HOST in url][:12]
     few = {url: path for url, path in routes.items() if path in (*mirror, *topics)}
-    for module in ("submissions", "web"):
+    for module in ("corpus", "web"):
         monkeypatch.setattr(f"pipelines.demo.{module}.demo_routes", lambda: few)
     monkeypatch.setattr("pipelines.demo.corpus.VOCABULARY_SIZE", 500)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import api
-from pipelines.demo.pages import demo_routes
+from pipelines.demo.web import demo_routes
 from pipelines.engine.manifest import read_manifest
 from pipelines.pipeline import PIPELINE, StageSpec
 
@@ -20,7 +20,7 @@ def test_the_example_runs_every_stage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     routes = dict(list(demo_routes().items())[::3])
-    for module in ("submissions", "web"):
+    for module in ("corpus", "web"):
         monkeypatch.setattr(f"pipelines.demo.{module}.demo_routes", lambda: routes)
     runpy.run_path(str(_EXAMPLE))["main"](str(tmp_path), workers=1)
     for stage in PIPELINE:

@@ -219,7 +219,7 @@ def test_a_batch_is_printed_with_its_documents(capsys: pytest.CaptureFixture[str
         Piece("", None, "train", "train-00003.bin", 0, 4, None, "unknown"),
         Piece("", None, "train", "train-00003.bin", 4, 5, 0, "new"),
     )
-    print_batch([BatchBlock(4711, pieces)], 12_000)
+    print_batch({"step": 12_000, "blocks": [BatchBlock(4711, pieces)]})
     assert capsys.readouterr().out.splitlines() == [
         "step 12,000, 1 of 1: block 4,711",
         "  train-00002.bin, tokens 1,500 to 1,509: document d1 from its token 2,000",

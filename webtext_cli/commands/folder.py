@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -65,7 +66,7 @@ def status(corpus: str, verify: bool, watch: bool, as_json: bool) -> int:
             stages = read_status(corpus, verify=False)
     except KeyboardInterrupt:  # not the end of a run, of which the message would speak
         return 130
-    print_result({"corpus": corpus, "stages": stages}, as_json, lambda _: _print_stages(corpus, stages))
+    print_result({"corpus": corpus, "stages": stages}, as_json, _print_stages)
     problems = [problem for stage in stages for problem in stage.problems]
     for problem in problems:
         click.echo(f"error: {problem}", err=True)
@@ -76,7 +77,8 @@ def status(corpus: str, verify: bool, watch: bool, as_json: bool) -> int:
     return 1 if problems else 0
 
 
-def _print_stages(corpus: str, stages: Sequence[StageStatus]) -> None:
+def _print_stages(result: Mapping[str, Any]) -> None:
+    corpus, stages = result["corpus"], result["stages"]
     print_table(["stage", "state", "in", "dropped", "out", "shards", "size"], [_row(stage) for stage in stages])
     _describe_runs(corpus, stages)
     for replacement in filter(None, (stage.replacement for stage in stages)):

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from webtext_cli.console import say
+from pipelines.errors import UsageError
+from pipelines.format import format_bytes, format_duration, format_quantity, plural, to_json
+from webtext_cli.console import print_table, say
 from webtext_cli.options import DOCUMENTS_HELP, json_option
 
 if TYPE_CHECKING:
@@ -58,7 +60,6 @@ def command(
     from pipelines import plan
     from pipelines.engine.executor import default_workers
     from pipelines.engine.machine import available_memory_bytes
-    from pipelines.errors import UsageError
 
     if corpus and input:
         raise UsageError("--corpus and --input are two samples; name one")
@@ -76,10 +77,6 @@ def command(
 
 def _print_costs(costs: list[StageCost], work: Workload, resources: Resources, as_json: bool) -> None:
     """Print a line per stage, the totals and what they are based on, or one JSON object."""
-    import dataclasses
-    import json
-
-    from pipelines.format import format_bytes, format_duration, format_quantity, plural
     from pipelines.plan import describe_rates, peak_disk_bytes
 
     seconds, disk = sum(cost.seconds for cost in costs), peak_disk_bytes(costs)
@@ -88,22 +85,28 @@ def _print_costs(costs: list[StageCost], work: Workload, resources: Resources, a
     slowest = max(costs, key=lambda cost: cost.seconds).stage
     if as_json:
         total = {"seconds": seconds, "disk_bytes": disk, "money": money, "slowest": slowest}
-        stages = [dataclasses.asdict(cost) for cost in costs]
-        parts = {"workload": vars(work), "rates": describe_rates(costs), "resources": vars(resources)}
-        say(json.dumps({**parts, "stages": stages, "total": total}, ensure_ascii=False))
+        parts = {"workload": work, "rates": describe_rates(costs), "resources": resources}
+        say(to_json({**parts, "stages": costs, "total": total}))
         return
-    heading = f"{'stage':<16} {'input':>18} {'time':>12} {'disk':>8} {'memory':>8}"
-    say(f"{heading}  {'bottleneck':<14}{'money':>12}" if prices else f"{heading}  bottleneck")
-    for cost in costs:
-        amount = format_quantity(cost.amount, cost.unit)
-        if cost.amount >= 1e6 and cost.unit != "bytes":
-            amount = f"{cost.amount / 1e6:,.4g}M {cost.unit}"
-        line = f"{cost.stage:<16} {amount:>18} {format_duration(cost.seconds):>12} "
-        line += f"{format_bytes(cost.disk_bytes):>8} {format_bytes(cost.memory_bytes):>8}  {cost.bottleneck}"
-        say(line if cost.money is None else f"{line:<81}{cost.money:>12,.2f}")
+    rows = [
+        [
+            cost.stage,
+            f"{cost.amount / 1e6:,.4g}M {cost.unit}"
+            if cost.amount >= 1e6 and cost.unit != "bytes"
+            else format_quantity(cost.amount, cost.unit),
+            format_duration(cost.seconds),
+            format_bytes(cost.disk_bytes),
+            format_bytes(cost.memory_bytes),
+            cost.bottleneck,
+            *([] if cost.money is None else [f"{cost.money:,.2f}"]),
+        ]
+        for cost in costs
+    ]
+    headings = ["stage", "input", "time", "disk", "memory", "bottleneck", *(["money"] if prices else [])]
+    print_table(headings, rows, narrow=True)
     price = f"; money: {money:,.2f}" if money is not None else ""
     say(f"total: {format_duration(seconds)}, most of it {slowest}; disk: {format_bytes(disk)} at the peak{price}")
-    say(f"with {plural(resources.nodes, 'machine')} of {plural(resources.cores, 'core')} and "
-        f"{format_bytes(resources.memory_bytes)} of memory; the memory is per machine")  # fmt: skip
+    machines, cores = plural(resources.nodes, "machine"), plural(resources.cores, "core")
+    say(f"with {machines} of {cores} and {format_bytes(resources.memory_bytes)} of memory; the memory is per machine")
     say(f"amounts: {work.basis}")
     say(f"rates: {describe_rates(costs)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +17,7 @@ from webtext_cli.console import print_result, print_summary, say
 from webtext_cli.options import StageCall, stage_options
 
 if TYPE_CHECKING:
-    from pipelines.model.diagnostics.batch_documents import BatchBlock, Piece
+    from pipelines.model.diagnostics.batch_documents import Piece
 
 
 @click.command("pretrain")
@@ -74,8 +74,7 @@ def command(
         from pipelines.stages.pretrain.stage import show_batch as read_batch
 
         blocks = read_batch(config, tokens=tokens, step=show_batch)
-        result = {"step": show_batch, "blocks": [block.to_json() for block in blocks]} if call.as_json else blocks
-        print_result(result, call.as_json, lambda blocks: print_batch(blocks, show_batch))
+        print_result({"step": show_batch, "blocks": blocks}, call.as_json, print_batch)
         return
     init_from = call.configured(init_from=init_from)["init_from"]
     require_torch()
@@ -118,8 +117,9 @@ def _show_preset(config: PretrainConfig, as_json: bool) -> None:
     print_result({"preset": config.preset, "parameters": parameters, "values": rows}, as_json, print_preset)
 
 
-def print_batch(blocks: Sequence[BatchBlock], step: int) -> None:
+def print_batch(batch: Mapping[str, Any]) -> None:
     """Print the blocks of a step with the text of their documents."""
+    step, blocks = batch["step"], batch["blocks"]
     for index, block in enumerate(blocks, 1):
         say(f"step {step:,}, {index:,} of {len(blocks):,}: block {block.number:,}")
         for piece in block.pieces:
