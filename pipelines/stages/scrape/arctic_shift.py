@@ -211,18 +211,18 @@ class _StoredPages:
         names = self._names()
         for name in names:
             page = self._read(name)
-            search.resume_after(page.records)
+            search.resume_after(page.submissions)
         for number in itertools.count(len(names)):
             if page.last:
                 break
             page = search.next_page()
-            data = json.dumps({"last": page.last, "submissions": page.records}).encode()
-            storage.write_bytes(storage.join(self._folder, f"{self._prefix}{number:07d}.json"), data)
-            progress.advance(len(page.records))
+            path = storage.join(self._folder, f"{self._prefix}{number:07d}.json")
+            storage.write_bytes(path, json.dumps(vars(page)).encode())
+            progress.advance(len(page.submissions))
 
     def lines(self) -> Iterator[bytes]:
         """Yield all submissions as lines of NDJSON sorted by time and id, whatever the order of the responses."""
-        records = (record for name in self._names() for record in self._read(name).records)
+        records = (record for name in self._names() for record in self._read(name).submissions)
         for _, same_second in itertools.groupby(records, key=lambda record: record["created_utc"]):
             for record in sorted(same_second, key=lambda record: record["id"]):
                 yield json.dumps(record, ensure_ascii=True, sort_keys=True).encode() + b"\n"
@@ -236,8 +236,7 @@ class _StoredPages:
         return [name for name in storage.list_folder(self._folder) if name.startswith(self._prefix)]
 
     def _read(self, name: str) -> SearchPage:
-        value = storage.read_json(storage.join(self._folder, name))
-        return SearchPage(value["submissions"], value["last"])
+        return SearchPage(**storage.read_json(storage.join(self._folder, name)))
 
 
 def _fixed_window(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter) -> tuple[int, int]:
@@ -266,7 +265,7 @@ def _fixed_window(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter)
 class SearchPage:
     """The new submissions of one response, in order of time; `last` if no more can follow."""
 
-    records: list[Record]
+    submissions: list[Record]
     last: bool
 
 

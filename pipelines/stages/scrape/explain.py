@@ -33,7 +33,7 @@ from pipelines.stages.scrape.decision import (
     resolve_config,
 )
 from pipelines.stages.scrape.merge import bucket_of_domain, distinct_by_url, link_scores, submission_batch
-from pipelines.stages.scrape.reports import FileStats, MonthReport, make_month_reports, month_of, unusable_months
+from pipelines.stages.scrape.reports import FileStats, make_month_reports, month_of, unusable_months
 from pipelines.stages.scrape.sources import SourceFile, open_sources, read_file
 from pipelines.stages.scrape.stage import SCORE_INPUT, STAGE, run_inputs
 from pipelines.stages.scrape.submission import Rejects, Submission
@@ -127,11 +127,11 @@ def lint(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: Ru
     ]
     refused = [] if config.skip_damaged else [file["problem"] for file in files if file["problem"]]
     if not (config.accept_fresh_scores or config.refresh_scores):
-        refused += [f"{report.month}: {report.problem}" for report in unusable_months(months, filter)]
-    return {"months": [month.row() for month in months], "files": files, "refused": refused}
+        refused += [f"{month}: {problem}" for month, problem in unusable_months(months, filter).items()]
+    return {"months": months, "files": files, "refused": refused}
 
 
-def _month_reports(surveys: Sequence[FileSurvey], config: ScrapeConfig) -> list[MonthReport]:
+def _month_reports(surveys: Sequence[FileSurvey], config: ScrapeConfig) -> list[dict[str, Any]]:
     return make_month_reports([(survey.file.label, survey.stats) for survey in surveys], config.source)
 
 
@@ -152,7 +152,7 @@ def explain(
         raise UsageError(f"--explain {url}: not an http(s) URL; give a complete one, such as http://example.com/page")
     filter = make_filter(config)
     surveys = _survey_files("explain", config, canonical, dumps, output, options)
-    fresh = {month.month: month.problem for month in unusable_months(_month_reports(surveys, config), filter)}
+    fresh = unusable_months(_month_reports(surveys, config), filter)
     matches = [(survey.file.label, *match) for survey in surveys for match in survey.matches]
     matches.sort(key=lambda match: (match[2].created_utc, match[2].id))
     scores: dict[str, int | None] = {}
@@ -255,7 +255,7 @@ def _verdict(outcomes: Counter[str], score: int | None, config: ScrapeConfig, fi
     return f"dropped: {', '.join(f'{reason} {count:,}' for reason, count in outcomes.most_common())}"
 
 
-def _notes(surveys: Sequence[FileSurvey], fresh: Mapping[str, str | None], config: ScrapeConfig) -> list[str]:
+def _notes(surveys: Sequence[FileSurvey], fresh: Mapping[str, str], config: ScrapeConfig) -> list[str]:
     """Return notes on damaged files, and on months of the submissions whose scores cannot be used."""
     then = "the readable part is used" if config.skip_damaged else "scrape needs --skip-damaged to use the rest"
     problems = [survey.stats.problem(survey.file.path) for survey in surveys]

@@ -217,65 +217,44 @@ class FileStats:
         return cls(**{**fields, "dropped": Counter(fields["dropped"]), "days": days})
 
 
-@dataclasses.dataclass(frozen=True)
-class MonthReport:
-    """One month `YYYY-MM` over all files: its counts by day since 1970, in order.
+def make_month_reports(files: Sequence[tuple[str, FileStats]], source: str) -> list[dict[str, Any]]:
+    """Return the months of files, given by label, as rows of MONTH_SCHEMA in order of time.
 
-    `truncated` says why it may be incomplete, `problem` why its scores cannot be used.
-    """
-
-    month: str
-    days: Mapping[int, Counts]
-    files: tuple[str, ...]
-    truncated: str | None
-    problem: str | None
-
-    def row(self) -> dict[str, Any]:
-        """Return the row of the list of months."""
-        total = _total(self.days)
-        histogram = total[_FIRST_SCORE:_SUM].tolist()
-        return {
-            "month": self.month,
-            "files": list(self.files),
-            "submissions": int(total[_SUBMISSIONS]),
-            "links": int(total[_LINKS]),
-            "without_score": int(total[_NO_SCORE]),
-            "mean_score": round(_mean(total), 6),
-            **{f"score_{label}": count for label, count in zip(SCORE_LABELS, histogram, strict=True)},
-            "first_day": _day_of_month(min(self.days)),
-            "last_day": _day_of_month(max(self.days)),
-            "empty_days": days_in_month(self.month) - len(self.days),
-            "truncated": self.truncated,
-            "problem": self.problem,
-        }
-
-
-def make_month_reports(files: Sequence[tuple[str, FileStats]], source: str) -> list[MonthReport]:
-    """Return the reports on the months of files, given by label, in order of time.
-
-    The list of known months is about the public dumps; an API returns current scores.
+    `truncated` says why a month may be incomplete, `problem` why its scores cannot be used. The list of known months is
+    about the public dumps; an API returns current scores.
     """
     known = known_months() if source == "dump" else {}
-    days = DayCounts()
+    all_days = DayCounts()
     labels: dict[str, list[str]] = {}
     damaged: dict[str, str] = {}
     for label, stats in files:
-        days.update(stats.days)
+        all_days.update(stats.days)
         months = list(stats.days.by_month())
         for month in months:
             labels.setdefault(month, []).append(label)
         if stats.damaged_at is not None and months:
             damaged.setdefault(months[-1], f"{label} is damaged near compressed byte {stats.damaged_at}")
-    return [
-        MonthReport(
-            month=month,
-            days=counts,
-            files=tuple(labels[month]),
-            truncated=damaged.get(month) or _early_end(month, counts),
-            problem=_score_problem(counts, known.get(month)),
+    reports = []
+    for month, days in all_days.by_month().items():
+        total = _total(days)
+        histogram = zip(SCORE_LABELS, total[_FIRST_SCORE:_SUM].tolist(), strict=True)
+        reports.append(
+            {
+                "month": month,
+                "files": labels[month],
+                "submissions": int(total[_SUBMISSIONS]),
+                "links": int(total[_LINKS]),
+                "without_score": int(total[_NO_SCORE]),
+                "mean_score": round(_mean(total), 6),
+                **{f"score_{label}": count for label, count in histogram},
+                "first_day": _day_of_month(min(days)),
+                "last_day": _day_of_month(max(days)),
+                "empty_days": days_in_month(month) - len(days),
+                "truncated": damaged.get(month) or _early_end(month, days),
+                "problem": _score_problem(days, known.get(month)),
+            }
         )
-        for month, counts in days.by_month().items()
-    ]
+    return reports
 
 
 def _early_end(month: str, days: Mapping[int, Counts]) -> str | None:
@@ -304,8 +283,8 @@ def _score_problem(days: Mapping[int, Counts], known: Mapping[str, Any] | None) 
     return f"on {len(fresh_days)} of its days (first: {fresh_days[0]}) almost no submission has 3 points; {evidence}"
 
 
-def unusable_months(reports: Sequence[MonthReport], filter: SubmissionFilter) -> list[MonthReport]:
-    """Return the months whose scores cannot be used, without those that an option or the profile excludes by date."""
+def unusable_months(reports: Sequence[dict[str, Any]], filter: SubmissionFilter) -> dict[str, str]:
+    """Return the months whose scores cannot be used, with the reason; without those that a date excludes."""
 
     def is_requested(month: str) -> bool:
         start, end = month_span(month)
@@ -313,7 +292,8 @@ def unusable_months(reports: Sequence[MonthReport], filter: SubmissionFilter) ->
         is_before = all(limit is None or start < limit for limit in limits)
         return is_before and (filter.after is None or end > filter.after)
 
-    return [report for report in reports if report.problem and is_requested(report.month)]
+    problems = {report["month"]: report["problem"] for report in reports}
+    return {month: problem for month, problem in problems.items() if problem and is_requested(month)}
 
 
 def known_months() -> dict[str, dict[str, Any]]:

@@ -60,15 +60,6 @@ def fetch_scores(service: str, ids: list[str], api_url: str) -> dict[str, int]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Refreshed:
-    """What replaces the first reading after scores were fetched: counts and submissions; and the files of scores."""
-
-    stats: list[FileStats]
-    bucket_files: list[str]
-    score_files: list[str]
-
-
-@dataclasses.dataclass(frozen=True)
 class ScoreRequest:
     """Some rows of a row group of a file's submissions that wait for their scores."""
 
@@ -90,11 +81,12 @@ class ScoreRequest:
 
 def refresh_scores(
     run: StageRun, files: Sequence[SourceFile], months: Sequence[str], context: ReadContext
-) -> Refreshed:
+) -> tuple[list[FileStats], list[str], list[str]]:
     """Re-read the files of some months (YYYY-MM), fetch the scores of these months, and filter by them.
 
-    A submission that the service does not know is dropped as `score_not_found`. Raises InputError if the fetched scores
-    are no better, since an archive may have lost a month for good.
+    Returns the counts of the files and their submissions by bucket, which replace those of the first reading, and the
+    files of scores. A submission that the service does not know is dropped as `score_not_found`. Raises InputError if
+    the fetched scores are no better, since an archive may have lost a month for good.
     """
     service = context.config.refresh_scores or ""
     own_months = [sorted(stats.days.by_month().keys() & {*months}) for stats in read_stats(files, run.output)]
@@ -120,7 +112,7 @@ def refresh_scores(
             f"of {known:,} submissions have 3 points. Try --refresh-scores {other}, or use --accept-fresh-scores"
         )
     bucket_files = [file.work_file("submissions.buckets") for file in (*(file.unscored for file in scored), *again)]
-    return Refreshed(stats, bucket_files, [request.scores_name for request in requests])
+    return stats, bucket_files, [request.scores_name for request in requests]
 
 
 def _score_requests(file: SourceFile, output: str) -> Iterator[ScoreRequest]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -25,13 +25,12 @@ from pipelines.stages.scrape.reports import (
     FILE_SCHEMA,
     MONTH_SCHEMA,
     FileStats,
-    MonthReport,
     known_months_version,
     make_month_reports,
     unusable_months,
     write_list,
 )
-from pipelines.stages.scrape.scores import SCORE_SCHEMA, Refreshed, refresh_scores
+from pipelines.stages.scrape.scores import SCORE_SCHEMA, refresh_scores
 from pipelines.stages.scrape.sources import ReadContext, SourceFile, open_sources, partition_file, read_stats
 from pipelines.stages.scrape.submission import REJECT_SCHEMA
 
@@ -154,10 +153,9 @@ def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, 
     unusable = unusable_months(reports, filter)
     _check_months(run, config, unusable)
     bucket_files = [file.work_file("submissions.buckets") for file in files]
-    refreshed: Refreshed | None = None
+    score_files: list[str] | None = None
     if config.refresh_scores and unusable:
-        refreshed = refresh_scores(run, files, [report.month for report in unusable], context)
-        stats, bucket_files = refreshed.stats, refreshed.bucket_files
+        stats, bucket_files, score_files = refresh_scores(run, files, list(unusable), context)
     kept = sum(stat.kept for stat in stats)
     run.map(
         merge_bucket,
@@ -172,18 +170,17 @@ def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, 
     def write_lists() -> TaskResult:
         """Write the lists, and return the funnel of the reading: records in and drops before the merge."""
         file_rows = [stat.row(file.label) for file, stat in zip(files, stats, strict=True)]
-        month_rows = [report.row() for report in reports]
         lists = [
             ("rejects", _read_all(run.output, [file.work_file("rejects.parquet") for file in files]), REJECT_SCHEMA),
             ("files", [pa.RecordBatch.from_pylist(file_rows, FILE_SCHEMA)], FILE_SCHEMA),
-            ("months", [pa.RecordBatch.from_pylist(month_rows, MONTH_SCHEMA)], MONTH_SCHEMA),
+            ("months", [pa.RecordBatch.from_pylist(reports, MONTH_SCHEMA)], MONTH_SCHEMA),
         ]
         counts = {
             "damaged_files": sum(bool(stat.damage) for stat in stats),
             "months_with_fresh_scores": len(unusable),
         }
-        if refreshed is not None:
-            lists.append(("scores", _read_all(run.output, refreshed.score_files), SCORE_SCHEMA))
+        if score_files is not None:
+            lists.append(("scores", _read_all(run.output, score_files), SCORE_SCHEMA))
             counts["refreshed_scores"] = sum(stat.fetched for stat in stats)
         return TaskResult(
             records_in=sum(stat.lines for stat in stats),
@@ -226,9 +223,9 @@ def _check_damage(run: StageRun, config: ScrapeConfig, files: Sequence[SourceFil
         run.note(f"{problem}; the readable part is used")
 
 
-def _check_months(run: StageRun, config: ScrapeConfig, unusable: Sequence[MonthReport]) -> None:
+def _check_months(run: StageRun, config: ScrapeConfig, unusable: Mapping[str, str]) -> None:
     """Raise InputError for months whose scores were recorded at ingestion, unless they are accepted or re-fetched."""
-    problems = [f"{report.month}: {report.problem}" for report in unusable]
+    problems = [f"{month}: {problem}" for month, problem in unusable.items()]
     if config.refresh_scores or not problems:
         return
     if not config.accept_fresh_scores:

@@ -81,7 +81,7 @@ def test_counts_match_a_plain_count(rows: list[tuple[int, int | None, bool]], cu
     counts = _counted(rows[:cut])
     counts.update(_counted(rows[cut:]))
     stats = FileStats.from_json(FileStats(days=counts).to_json())
-    months = [report.row() for report in make_month_reports([("RS", stats)], "dump")]
+    months = make_month_reports([("RS", stats)], "dump")
     found = [
         {
             "submissions": month["submissions"],
@@ -112,7 +112,7 @@ def _problem(month: str, scores: list[Any], days: int = 28, source: str = "dump"
     rows = [(record["created_utc"], record["score"], True) for record in records(month, scores, days=days)]
     (report,) = make_month_reports([("RS", FileStats(days=_counted(rows)))], source)
     assert report.month == month
-    return report.problem
+    return report["problem"]
 
 
 def test_a_month_of_ones_is_fresh_and_an_ordinary_one_is_not() -> None:
@@ -147,14 +147,13 @@ def test_a_month_with_some_fresh_days() -> None:
     rows = [(second(_UNKNOWN, day) + n, 1, True) for day in (5, 6) for n in range(1100)]
     rows += [(second(_UNKNOWN, day) + n, 50, True) for day in range(7, 29) for n in range(1100)]
     (report,) = make_month_reports([("RS", FileStats(days=_counted(rows)))], "dump")
-    assert report.problem is not None
-    assert report.problem.startswith(
+    assert report["problem"].startswith(
         "on 2 of its days (first: 5) almost no submission has 3 points; 91.7% of 26,400 submissions have 3 points"
     )
     # A day of few submissions may well have no good one.
     rows = [(second(_UNKNOWN, 5) + n, 1, True) for n in range(900)] + rows[2200:]
     (report,) = make_month_reports([("RS", FileStats(days=_counted(rows)))], "dump")
-    assert report.problem is None
+    assert report["problem"] is None
 
 
 def test_known_months_are_refused() -> None:
@@ -176,7 +175,7 @@ def test_known_months_are_refused() -> None:
 def test_a_month_that_ends_early() -> None:
     def truncated(month: str, count: int, days: int) -> str | None:
         rows = [(record["created_utc"], 9, True) for record in records(month, [9] * count, days=days)]
-        return make_month_reports([("RS", FileStats(days=_counted(rows)))], "dump")[0].truncated
+        return make_month_reports([("RS", FileStats(days=_counted(rows)))], "dump")[0]["truncated"]
 
     assert truncated("2017-01", 700, 20) == "nothing after day 20 of 31"
     assert truncated("2016-02", 700, 28) == "nothing after day 28 of 29"
@@ -192,9 +191,9 @@ def test_a_damaged_file_ends_its_last_month() -> None:
     reports = make_month_reports(
         [("RS_1", FileStats(days=both, damaged_at=77)), ("RS_2", FileStats(days=other)), ("RS_3", FileStats())], "dump"
     )
-    assert [(report.month, report.files, report.truncated) for report in reports] == [
-        ("2017-01", ("RS_1",), None),
-        ("2017-02", ("RS_1", "RS_2"), "RS_1 is damaged near compressed byte 77"),
+    assert [(report["month"], report["files"], report["truncated"]) for report in reports] == [
+        ("2017-01", ["RS_1"], None),
+        ("2017-02", ["RS_1", "RS_2"], "RS_1 is damaged near compressed byte 77"),
     ]
 
 
