@@ -61,7 +61,7 @@ class QuietProgress(Silent):
 class PlainProgress(QuietProgress):
     """Writes a line at the start, every ten seconds and at the end of a phase; `brief` omits the first and last.
 
-    Of a phase without a total there is no line at the start, and if it is short, none at the end.
+    A phase without a total has no line at the start and, if it is short, none at the end.
     """
 
     def __init__(self, brief: bool = False, write: Callable[[str], None] = _echo) -> None:

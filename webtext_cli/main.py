@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - top level: every failure ends as one line
         from pipelines.errors import exception_chain
 
-        # An interrupt within a method of C, such as readline, is the cause of a SystemError.
+        # An interrupt inside a C function such as readline becomes the cause of a SystemError.
         if not any(isinstance(cause, KeyboardInterrupt | click.Abort) for cause in exception_chain(error)):
             return _explain_failure(error, argv)
         _ignore_further_interrupts()

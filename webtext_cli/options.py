@@ -106,7 +106,7 @@ class StageCall:
 
 
 def with_standard_input(paths: Sequence[str], quiet: bool = False) -> list[str]:
-    """Return paths with, for `-`, a temporary file, until the command ends, with what standard input contains."""
+    """Return paths, with `-` replaced by a file of standard input that exists until the command ends."""
     if STANDARD_INPUT not in paths:
         return list(paths)
     spooled = spool_standard_input(click.get_current_context().with_resource(temporary_folder()))
@@ -147,7 +147,7 @@ def corpus_option(command: Command, default: str = ".") -> Command:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
-# To be added above the options of `stage_options`.
+# Goes above `stage_options`, which passes it on in `call`.
 discard_pages_option = click.option(
     "--discard-pages",
     is_flag=True,
@@ -171,7 +171,7 @@ log_file_option = click.option(
     metavar="FILE",
     expose_value=False,
     callback=_open_log,
-    help="Append what is shown to a file, with times, whatever the terminal shows.",
+    help="Append everything that is shown to a file, with times; progress also with --quiet.",
 )
 
 

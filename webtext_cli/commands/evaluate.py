@@ -51,7 +51,8 @@ from webtext_cli.options import (
     "--json",
     "as_json",
     is_flag=True,
-    help="Print an array of results, with --checkpoints an object with an array per step; or what is listed or shown.",
+    help="Print the results as a JSON array, with --checkpoints an object with an array per step; or as JSON what "
+    "--list-tasks and --show-task print.",
 )
 @quiet_option
 @log_file_option

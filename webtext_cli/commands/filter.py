@@ -22,7 +22,7 @@ _ABOUT_RULES = ("profile", "rule", "set", "language", "language_score", "quality
 @click.option("--quality-model", metavar="DIR", help="Quality model that --train-quality wrote.")
 @click.option("--explain", metavar="ID|URL", help="Show what every rule says of one document; write nothing.")
 @click.option("--dry-run", is_flag=True, help="Show what would be dropped of a sample; write nothing.")
-@click.option("--sample", type=click.IntRange(1), show_default=str(_SAMPLE), help="With --dry-run, how many documents.")
+@click.option("--sample", type=click.IntRange(1), show_default=str(_SAMPLE), help="Number of documents for --dry-run.")
 @click.option(
     "--train-quality",
     metavar="PATH",

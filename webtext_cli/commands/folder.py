@@ -49,8 +49,8 @@ def init(folder: str) -> None:
 def status(corpus: str, verify: bool, watch: bool, as_json: bool) -> int:
     """Show the state of each stage of a corpus.
 
-    A stage is done if its manifest exists; what is shown of it is read from there. Of a stage that is running, in
-    another terminal or on another machine, the progress is shown.
+    A stage is done if its manifest exists; its counts are read from there. A stage that is running, in another terminal
+    or on another machine, is shown with its progress.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ def status(corpus: str, verify: bool, watch: bool, as_json: bool) -> int:
             _describe_runs(corpus, stages)
             time.sleep(_WATCH_S)
             stages = read_status(corpus, verify=False)
-    except KeyboardInterrupt:  # not the end of a run, of which the message would speak
+    except KeyboardInterrupt:  # no run was interrupted, so there is nothing to resume
         return 130
     print_result({"corpus": corpus, "stages": stages}, as_json, _print_stages)
     problems = [problem for stage in stages for problem in stage.problems]
@@ -150,12 +150,12 @@ def clean(corpus: str, stages: bool, yes: bool, dry_run: bool) -> int:
     try:
         if not yes and not click.confirm(f"Remove {total}?"):
             return 1
-    except click.Abort:  # there is nobody to ask
+    except click.Abort:  # standard input is not a terminal
         say("nothing removed; --yes removes without asking")
         return 1
     removed = remove(corpus, removable)
     for item in removable:
         if item not in removed:
-            say(f"{item.path}: is in use or has changed meanwhile, and stays")
+            say(f"{item.path}: is in use or has changed meanwhile; not removed")
     say(f"{format_bytes(sum(item.size_bytes for item in removed))} removed")
     return 0

@@ -39,6 +39,6 @@ def command(call: StageCall, merge: tuple[str, ...]) -> None:
         raise UsageError("--input and --merge exclude each other: merging does not read documents")
     for name, value in call.flags.items():
         if value is not None and name not in _WITH_MERGE:
-            raise UsageError(f"{flag_of(name)} cannot be set with --merge: it is that of the indexes")
+            raise UsageError(f"{flag_of(name)} cannot be set with --merge, which takes it from the indexes; omit it")
     check_disjoint(call.output_folder(), merge)
     call.run(documents=None, merge=merge)

@@ -57,11 +57,17 @@ def explain(document: str, corpus: str, as_json: bool) -> int:
 @click.argument("documents", nargs=-1, metavar="[URL_OR_ID]...")
 @corpus_option
 @click.option("--random", "-n", type=click.IntRange(1), metavar="N", help="Show N documents, chosen at random.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of --random: another seed, other documents.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Random seed of --random.")
 @click.option("--domain", metavar="NAME", help="Only documents of this registered domain.")
 @click.option("--where", metavar="SQL", help='Only documents that meet a condition on their columns: "words > 5000".')
 @click.option("--dropped", metavar="REASON", help="Documents that a stage dropped for this reason, with their text.")
-@click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Without --random: the first N.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Maximum number of documents, without --random.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per document.")
 def show(
     documents: tuple[str, ...],
@@ -76,8 +82,8 @@ def show(
 ) -> None:
     """Print documents of a corpus as readable text.
 
-    They are those of the last stage that wrote documents. A document that a stage dropped is shown as that stage read
-    it; the stages before extract have no text.
+    The documents are those of the last stage that wrote documents. A document that a stage dropped is shown as that
+    stage read it; the stages before extract have no text.
 
     \b
     Examples:
@@ -112,8 +118,8 @@ def show(
     "--by",
     multiple=True,
     metavar="NAME",
-    help="domain, language, year (of submission), subreddit, length, or any column of the documents (repeatable; "
-    "default: those five of which something is known).",
+    help="domain, language, year (of submission), subreddit, length, or any column of the documents (repeatable; by "
+    "default those of the first five that have values).",
 )
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Largest groups to show.")
 @click.option("--html", metavar="FILE", help="Also write the tables as a page.")
@@ -121,7 +127,7 @@ def show(
 def stats(corpus: str, by: tuple[str, ...], limit: int, html: str | None, as_json: bool) -> None:
     """Count the documents, words and bytes of a corpus.
 
-    They are those of the last stage that wrote documents. A document counts once for each of its subreddits.
+    The documents are those of the last stage that wrote documents. A document counts once for each of its subreddits.
 
     \b
     Examples:
@@ -198,7 +204,7 @@ def sql(query: str, corpus: str, kind: str) -> None:
     default="text",
     show_default=True,
     metavar="NAME",
-    help="Of --input: the column or field of the text.",
+    help="Column or field with the text, for --input.",
 )
 @click.option(
     "--output",
@@ -229,8 +235,8 @@ def export_text(
 ) -> None:
     """Write documents as JSONL or plain text.
 
-    For tools that do not read Parquet. They are those of the last stage of the corpus that wrote documents. In a .txt
-    file, a line <|endoftext|> separates the texts.
+    For tools that do not read Parquet. The documents are those of the last stage of the corpus that wrote documents. In
+    a .txt file, a line <|endoftext|> separates the texts.
 
     \b
     Examples:

@@ -49,11 +49,11 @@ def reaches_minimum(scores: Any, minimum: int | None) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class SubmissionFilter:
-    """What a submission and its link have to be. Times in seconds since 1970, UTC.
+    """The conditions that a submission and its link must meet. Times in seconds since 1970, UTC.
 
     `needs_score` and `min_score` apply to submissions, `min_link_score` to the link that is merged from all submissions
-    of a URL. Only one of the scores is set: a maximum reaches what one of its submissions reaches, while a sum or the
-    score of the first one is known only after merging. Lists of URLs have neither.
+    of a URL. Only one of them is set: the maximum of a link reaches the minimum if one of its submissions does, while a
+    sum or the first score is known only after merging. Lists of URLs have neither.
     """
 
     profile: Profile

@@ -159,16 +159,16 @@ def explain(
     if config.refresh_scores:
         scores = _find_scores(output, config.refresh_scores, {submission.id for _, _, submission in matches})
     refreshed = fresh.keys() if config.refresh_scores else ()
-    judged = [
-        _judge(submission, filter, scores if month_of(submission.created_utc) in refreshed else None)
+    filtered = [
+        _filter_submission(submission, filter, scores if month_of(submission.created_utc) in refreshed else None)
         for _, _, submission in matches
     ]
-    outcomes, members, score = _merge(judged, filter)
+    outcomes, members, score = _merge(filtered, filter)
     is_kept = True if score is not None else None if _PENDING in outcomes else False
 
     submissions = []
     for number, (file, line, _) in enumerate(matches):
-        post, _ = judged[number]
+        post, _ = filtered[number]
         fields = {name: getattr(post, name) for name in ("id", "subreddit", "created_utc", "score")}
         submissions.append({"file": file, "line": line, **fields, "outcome": outcomes[number]})
     lines = sum(survey.stats.lines for survey in surveys)
@@ -195,7 +195,7 @@ def explain(
     }
 
 
-def _judge(
+def _filter_submission(
     submission: Submission, filter: SubmissionFilter, scores: Mapping[str, int | None] | None
 ) -> tuple[Submission, FilterResult]:
     """Filter a submission as the scrape does; return it with its score.
@@ -216,17 +216,17 @@ def _judge(
 
 
 def _merge(
-    judged: Sequence[tuple[Submission, FilterResult]], filter: SubmissionFilter
+    filtered: Sequence[tuple[Submission, FilterResult]], filter: SubmissionFilter
 ) -> tuple[list[str], list[int], int | None]:
     """Merge submissions that have the same canonical URL, as the scrape does.
 
     Returns the outcome of each, and if they make a link, the numbers of those that it is merged from, and its score.
     """
-    outcomes = [result.reason or "duplicate_submission" for _, result in judged]
-    passed = [number for number, (_, result) in enumerate(judged) if result.reason is None]
+    outcomes = [result.reason or "duplicate_submission" for _, result in filtered]
+    passed = [number for number, (_, result) in enumerate(filtered) if result.reason is None]
     if not passed:
         return outcomes, [], None
-    rows = submission_batch([judged[number] for number in passed])
+    rows = submission_batch([filtered[number] for number in passed])
     groups = distinct_by_url(rows)
     members = [passed[row] for row in groups.rows.tolist()]
     score = int(link_scores(rows, groups, filter.karma)[0])

@@ -89,20 +89,27 @@ def refresh_scores(
     the fetched scores are no better, since an archive may have lost a month for good.
     """
     service = context.config.refresh_scores or ""
-    own_months = [sorted(stats.days.by_month().keys() & {*months}) for stats in read_stats(files, run.output)]
+    months_of_files = [sorted(stats.days.by_month().keys() & {*months}) for stats in read_stats(files, run.output)]
     scored = [
-        dataclasses.replace(file, unscored_months=tuple(own), scored_by=service) if own else file
-        for file, own in zip(files, own_months, strict=True)
+        dataclasses.replace(file, unscored_months=tuple(unscored), scored_by=service) if unscored else file
+        for file, unscored in zip(files, months_of_files, strict=True)
     ]
-    again = [file for file in scored if file.scored_by]
-    unscored = [file.unscored for file in again]
+    rescored = [file for file in scored if file.scored_by]
     size = operator.attrgetter("size_bytes")
-    run.map(partition_file, unscored, context, phase="read-again", work=True, unit="bytes", cost=size)
-    requests = [request for file in again for request in _score_requests(file, run.output)]
+    run.map(
+        partition_file,
+        [file.unscored for file in rescored],
+        context,
+        phase="read-again",
+        work=True,
+        unit="bytes",
+        cost=size,
+    )
+    requests = [request for file in rescored for request in _score_requests(file, run.output)]
     _note_estimate(run, requests, service, months)
     rows = operator.attrgetter("rows")
     run.map(fetch_rows, requests, context, phase="scores", work=True, unit="scores", cost=rows, serial=True)
-    run.map(apply_scores, again, context, phase="filter-again", work=True, unit="submissions")
+    run.map(apply_scores, rescored, context, phase="filter-again", work=True, unit="submissions")
     stats = read_stats(scored, run.output)
     known, good = sum(stat.fetched for stat in stats), sum(stat.fetched_good for stat in stats)
     if has_fresh_scores(known, good) and not context.config.accept_fresh_scores:
@@ -111,7 +118,7 @@ def refresh_scores(
             f"the scores of {', '.join(months)} from {service} also look recorded at ingestion: {good:,} "
             f"of {known:,} submissions have 3 points. Try --refresh-scores {other}, or use --accept-fresh-scores"
         )
-    bucket_files = [file.work_file("submissions.buckets") for file in (*(file.unscored for file in scored), *again)]
+    bucket_files = [file.work_file("submissions.buckets") for file in (*(file.unscored for file in scored), *rescored)]
     return stats, bucket_files, [request.scores_name for request in requests]
 
 

@@ -111,7 +111,7 @@ def test_the_stats_of_a_file_round_trip_as_json() -> None:
 def _problem(month: str, scores: list[Any], days: int = 28, source: str = "dump") -> str | None:
     rows = [(record["created_utc"], record["score"], True) for record in records(month, scores, days=days)]
     (report,) = make_month_reports([("RS", FileStats(days=_counted(rows)))], source)
-    assert report.month == month
+    assert report["month"] == month
     return report["problem"]
 
 
