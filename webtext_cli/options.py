@@ -146,6 +146,11 @@ def corpus_option(command: Command, default: str = ".") -> Command:
     )(command)
 
 
+def input_option(reads: str) -> Callable[[Any], Any]:
+    """Return the decorator that adds `--input`."""
+    return click.option("--input", "-i", metavar="PATH", multiple=True, help=f"{reads} (repeatable; also a glob).")
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 # Goes above `stage_options`, which passes it on in `call`.
 discard_pages_option = click.option(
@@ -234,9 +239,7 @@ def stage_options(
         functools.partial(corpus_option, default=corpus),
     ]
     if reads is not None:
-        added.append(
-            click.option("--input", "-i", metavar="PATH", multiple=True, help=f"{reads} (repeatable; also a glob).")
-        )
+        added.append(input_option(reads))
     if stage:
         added.append(
             click.option(

@@ -12,9 +12,6 @@ from pipelines.format import plural
 # The plot area within a chart of 540 by 290 pixels.
 _WIDTH, _HEIGHT = 540, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 524, 14, 248
-# Horizontal bars: their height, and the room for their labels and values.
-_BAR_CHART_WIDTH, _BAR_HEIGHT, _LABEL_WIDTH, _VALUE_WIDTH = 480, 13, 170, 44
-_LABEL_CHARACTERS = 24
 # Histograms of percentages.
 _BINS_WIDTH, _BINS_HEIGHT, _BINS_TOP, _BINS_BOTTOM = 540, 190, 24, 150
 
@@ -104,25 +101,6 @@ def line_chart(
     return Chart(title, caption, shapes, drawn if len(drawn) > 1 else ())
 
 
-def bar_chart(title: str, caption: str, bars: Sequence[tuple[str, int]]) -> Chart:
-    """Draw a horizontal bar from 0 for each label and its count."""
-    max_count = max((count for _, count in bars), default=0)
-    if not max_count:
-        return Chart(title, caption)
-    scale = (_BAR_CHART_WIDTH - _LABEL_WIDTH - _VALUE_WIDTH) / max_count
-    shapes = []
-    for index, (label, count) in enumerate(bars):
-        top = 4 + index * (_BAR_HEIGHT + 10)
-        shown = label[: _LABEL_CHARACTERS - 1] + "…" if len(label) > _LABEL_CHARACTERS else label
-        shapes += [
-            _text(_LABEL_WIDTH - 10, top + _BAR_HEIGHT / 2 + 3, shown, "label", label),
-            _rect(_LABEL_WIDTH, top, scale * count, _BAR_HEIGHT - 2, style="primary", tooltip=f"{label}: {count:,}"),
-            _text(_LABEL_WIDTH + scale * count + 6, top + 10, f"{count:,}", "value"),
-        ]
-    height = 8 + (_BAR_HEIGHT + 10) * len(bars)
-    return Chart(title, caption, shapes, width=_BAR_CHART_WIDTH, height=height, style="wide")
-
-
 def percent_histogram(
     title: str, caption: str, counts: Sequence[int], *, noun: str, x_title: str, thresholds: Sequence[int] = ()
 ) -> Chart:
@@ -191,8 +169,8 @@ def _rect(x: float, y: float, width: float, height: float, *, style: str, toolti
     return Shape("rect", {"class": style, **size}, tooltip)
 
 
-def _text(x: float, y: float, text: str, style: str | None = None, tooltip: str = "") -> Shape:
-    return Shape("text", {"class": style, "x": _px(x), "y": _px(y)}, tooltip, text)
+def _text(x: float, y: float, text: str, style: str | None = None) -> Shape:
+    return Shape("text", {"class": style, "x": _px(x), "y": _px(y)}, text=text)
 
 
 def _px(value: float) -> str:

@@ -193,6 +193,7 @@ def test_counts_by_all_kinds_of_groups(corpus: Path, capsys: pytest.CaptureFixtu
     page = (tmp_path / "stats.html").read_text()
     assert "alpha.com" in page
     assert "128 to 255 words" in page
+    assert ".sortable thead button" in page  # the script that sorts the tables
     largest = _json(capsys, "stats", "--corpus", str(corpus), "--by", "extractor", "--by", "domain", "--limit", "1")
     assert largest["sizes"] == {"extractor": 1, "domain": len({row["domain"] for row in documents})}
     assert "more" in _run(capsys, "stats", "--corpus", str(corpus), "--by", "domain", "--limit", "1")

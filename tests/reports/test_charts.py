@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from page_reading import Page, render_figure
 
-from pipelines.reports.charts import Axis, Series, bar_chart, line_chart
+from pipelines.reports.charts import Axis, Series, line_chart
 
 _LOG, _PLAIN = Axis("x", is_log=True), Axis("y")
 
@@ -19,13 +19,6 @@ def test_a_chart_has_a_title_and_a_description() -> None:
     drawing = render_figure(line_chart("t", "a", [Series("s", [(1, 2)])], _PLAIN, _PLAIN))
     assert 'role="img"' in drawing
     assert re.search(r"<title>[^<]+</title><desc>[^<]+</desc>", drawing)
-
-
-def test_bar_lengths_are_proportional_to_values() -> None:
-    page = Page(render_figure(bar_chart("t", "a", [("long name " * 9, 4), ("b", 2), ("c", 1)])))
-    first, second, third = page.numbers("rect", "width")
-    assert first == 2 * second == 4 * third
-    assert "long name long name lon…" in page.text.replace(" …", "…")
 
 
 @given(st.lists(st.tuples(st.integers(1, 10**9), st.integers(1, 10**12)), min_size=1, max_size=8), st.booleans())

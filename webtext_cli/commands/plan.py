@@ -10,7 +10,7 @@ import click
 from pipelines.errors import UsageError
 from pipelines.format import format_bytes, format_duration, format_quantity, plural, to_json
 from webtext_cli.console import print_table, say
-from webtext_cli.options import DOCUMENTS_HELP, json_option
+from webtext_cli.options import DOCUMENTS_HELP, input_option, json_option
 
 if TYPE_CHECKING:
     from pipelines.plan import Resources, StageCost, Workload
@@ -31,7 +31,7 @@ class _Number(click.FloatRange):
     help="A corpus that is a sample: extrapolate from its finished stages, extract at least. By default, WebText's own "
     "numbers.",
 )
-@click.option("--input", "-i", metavar="PATH", multiple=True, help=f"{DOCUMENTS_HELP} (repeatable; also a glob).")
+@input_option(DOCUMENTS_HELP)
 @click.option("--links", type=_Number(1, 1e15), metavar="NUMBER", help="Scale to this number of links, such as 1e9.")
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Number of machines.")
 @click.option("--cores", type=click.IntRange(1), show_default="those of this machine", help="Cores per machine.")

@@ -15,7 +15,7 @@ from pipelines import storage
 from pipelines.errors import UsageError
 from pipelines.format import format_bytes, format_count, format_percent, to_json
 from webtext_cli.console import make_progress, print_result, print_table, say, shorten
-from webtext_cli.options import corpus_option, json_option, with_standard_input
+from webtext_cli.options import DOCUMENTS_HELP, corpus_option, input_option, json_option, with_standard_input
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,12 +141,12 @@ def stats(corpus: str, by: tuple[str, ...], limit: int, html: str | None, as_jso
     tables = CorpusTables(corpus)
     statistics = count_documents(tables, by, limit)
     if html:
-        from pipelines.reports.statistics import render_statistics
+        from pipelines.reports.render import render
 
         groups = {
             kind: [(group_name(kind, row["value"]), row) for row in rows] for kind, rows in statistics["groups"].items()
         }
-        page = render_statistics(statistics["total"], groups, statistics["sizes"])
+        page = render("statistics.html", total=statistics["total"], groups=groups, sizes=statistics["sizes"])
         storage.write_bytes(html, page.encode())
     print_result(statistics, as_json, _print_statistics)
     if html and not as_json:
@@ -192,13 +192,7 @@ def sql(query: str, corpus: str, kind: str) -> None:
 
 @click.command("export-text")
 @corpus_option
-@click.option(
-    "--input",
-    "-i",
-    metavar="PATH",
-    multiple=True,
-    help="Documents, instead of the corpus's (repeatable); - is standard input.",
-)
+@input_option(DOCUMENTS_HELP)
 @click.option(
     "--text-field",
     default="text",
