@@ -180,11 +180,6 @@ log_file_option = click.option(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class _NoOptions:
-    """The config of a command that is not a stage's."""
-
-
 _RUN_OPTIONS: list[Callable[[Any], Any]] = [
     click.option(
         "--workers",
@@ -225,49 +220,45 @@ _RUN_OPTIONS: list[Callable[[Any], Any]] = [
 ]
 
 
-def stage_options(
-    stage: str = "", reads: str | None = None, *, corpus: str = "."
-) -> Callable[[Command], Callable[..., Any]]:
+def stage_options(stage: str = "", reads: str | None = None, *, corpus: str = ".") -> Callable[[Command], Any]:
     """Add the options of a stage's config and those that all stages have, and pass them to the command as `call`.
 
     Without a stage, the command has no `--input` and `--output`. `reads` is the help of `--input` (None: the command
     has none); `corpus` is the default of `--corpus`.
     """
-    config_type = BY_NAME[stage].config_type() if stage else _NoOptions
-    added: list[Callable[[Any], Any]] = [
-        *_config_options(config_type),
-        functools.partial(corpus_option, default=corpus),
-    ]
+    config_type = BY_NAME[stage].config_type() if stage else None
+    flag_names = [field.name for field in dataclasses.fields(config_type)] if config_type else []
+    added = [config_options(config_type)] if config_type else []
+    added.append(functools.partial(corpus_option, default=corpus))
     if reads is not None:
         added.append(input_option(reads))
     if stage:
-        added.append(
-            click.option(
-                "--output", "-o", metavar="DIR", help="Output folder, instead of the stage's folder in the corpus."
-            )
-        )
+        text = "Output folder, instead of the stage's folder in the corpus."
+        added.append(click.option("--output", "-o", metavar="DIR", help=text))
 
-    def decorate(command: Command) -> Callable[..., Any]:
+    def decorate(command: Command) -> Any:
         @functools.wraps(command)
         def wrapper(**values: Any) -> Any:
-            flags = {field.name: values.pop(field.name) for field in dataclasses.fields(config_type)}
+            flags = {name: values.pop(name) for name in flag_names}
             names = [field.name for field in dataclasses.fields(StageCall) if field.name in values]
             call = StageCall(stage, flags, **{name: values.pop(name) for name in names})
             return command(call=call, **values)
 
-        decorated: Callable[..., Any] = wrapper
-        for add in reversed([*added, *_RUN_OPTIONS]):
-            decorated = add(decorated)
-        return decorated
+        return _add_options([*added, *_RUN_OPTIONS])(wrapper)
 
     return decorate
 
 
-def config_options(config_type: type[Any]) -> Callable[[Command], Command]:
+def config_options(config_type: type[Any]) -> Callable[[Any], Any]:
     """Add one flag per field of a config; flags that the user set arrive as keyword arguments."""
+    kinds = field_types(config_type)
+    fields = dataclasses.fields(config_type)
+    return _add_options([_config_option(field, kinds[field.name], spec_of(field)) for field in fields])
 
-    def decorate(command: Command) -> Command:
-        for add in reversed(_config_options(config_type)):
+
+def _add_options(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    def decorate(command: Any) -> Any:
+        for add in reversed(options):
             command = add(command)
         return command
 
@@ -282,11 +273,6 @@ def config_of_flags(config_type: type[Config], flags: Mapping[str, Any]) -> Conf
 def _flags_that_are_set(config_type: type[Any], flags: Mapping[str, Any]) -> dict[str, Any]:
     names = {field.name for field in dataclasses.fields(config_type)}
     return {name: value for name, value in flags.items() if name in names and value not in (None, ())}
-
-
-def _config_options(config_type: type[Any]) -> list[Callable[[Any], Any]]:
-    kinds = field_types(config_type)
-    return [_config_option(field, kinds[field.name], spec_of(field)) for field in dataclasses.fields(config_type)]
 
 
 def _config_option(field: dataclasses.Field[Any], kind: Any, spec: OptionSpec) -> Callable[[Any], Any]:
