@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 import tracemalloc
@@ -21,6 +22,7 @@ from pipelines.records.drops import Drops
 from pipelines.records.url_lists import BadRow, read_urls
 from pipelines.stages.fetch.links import open_links, read_links
 from pipelines.storage import bounded
+from pipelines.storage.bounded import line_blocks
 
 _MIB = 1 << 20
 _BOMB_MIB = 400
@@ -29,7 +31,6 @@ _BOMB_MIB = 400
 @pytest.fixture(autouse=True)
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded, "MAX_LINE_BYTES", 2 * _MIB)
-    monkeypatch.setattr("pipelines.storage.bounded.numbered_lines.__defaults__", (2 * _MIB,))
 
 
 def _bomb(folder: Path, name: str, start: bytes = b"", end: bytes = b"") -> Path:
@@ -51,6 +52,12 @@ def _peak_mib(function: Callable[[], Any]) -> tuple[Any, float]:
         return result, tracemalloc.get_traced_memory()[1] / _MIB
     finally:
         tracemalloc.stop()
+
+
+def test_lines_are_split_by_bytes_and_very_long_ones_are_cut() -> None:
+    data = b"\xef\xbb\xbfone\n\n \nfour\xe2\x80\xa8still\r\n" + b"x" * 90 + b"\nsix"
+    lines = [line for block in line_blocks(io.BytesIO(data), 20, 8) for line in block.splitlines(keepends=True)]
+    assert lines == [b"one\n", b"\n", b" \n", b"four\xe2\x80\xa8still\r\n", b"x" * 20, b"six"]
 
 
 def _documents(path: Path, max_document_mb: int | None = None) -> tuple[list[str], dict[str, int]]:
