@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from pipelines.algorithms.kernels import compile_events
 
@@ -17,8 +16,8 @@ _sink: Callable[[int], None] | None = None
 _note_sink: Callable[[str], None] | None = None
 
 
-class Progress(Protocol):
-    """Shows progress to the user: a bar on a terminal, plain lines elsewhere."""
+class Progress:
+    """Shows progress to the user: a bar on a terminal, plain lines elsewhere; this base class shows nothing."""
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """Start a piece of work of `total` units (None if unknown)."""
@@ -33,20 +32,7 @@ class Progress(Protocol):
         """End the current piece of work; not `complete` if it failed or was interrupted."""
 
 
-class Silent:
-    """A `Progress` that shows nothing."""
-
-    def start(self, label: str, total: int | None, unit: str) -> None:
-        """Ignore."""
-
-    def advance(self, units: int) -> None:
-        """Ignore."""
-
-    def note(self, message: str) -> None:
-        """Ignore."""
-
-    def finish(self, complete: bool) -> None:
-        """Ignore."""
+Silent = Progress  # by the name that says what it is for
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import filelock
 
@@ -24,26 +23,13 @@ _LOCK = ".lock"
 _FORGOTTEN = 3
 
 
-class FolderLock(Protocol):
-    """A lock that this process has."""
-
-    def check(self, now: bool = False) -> None:
-        """Raise LockedError if another process has it by now; `now` asks for certainty, before publishing."""
-
-
-class _UntilExit:
-    """A lock that nobody can take before its process ends."""
-
-    def check(self, now: bool = False) -> None:
-        """See `FolderLock`."""
-
-
 @contextlib.contextmanager
-def folder_lock(folder: str, note: Callable[[str], None] | None = None) -> Iterator[FolderLock]:
+def folder_lock(folder: str, note: Callable[[str], None] | None = None) -> Iterator[Lease | None]:
     """Lock a folder for this process; raise LockedError if another process holds it. `note` receives why it waits.
 
     On a local disk the operating system releases the lock when its holder dies, even by `kill -9`; in an object store
-    it ends with its lease. In other stores a lock object is written, which has to be removed by hand after a kill.
+    it is a lease, which is yielded, since it can end while this process sleeps. In other stores a lock object is
+    written, which has to be removed by hand after a kill.
     """
     storage.make_folder(folder)
     owner = f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
@@ -57,7 +43,7 @@ def folder_lock(folder: str, note: Callable[[str], None] | None = None) -> Itera
     lock = _local_lock if storage.is_local(folder) else _object_lock
     with lock(folder, owner):
         local_cache.begin_run(uuid.uuid4().hex)
-        yield _UntilExit()
+        yield None
 
 
 def writer_of(folder: str) -> str | None:

@@ -19,8 +19,9 @@ from typing import Any
 
 from pipelines import storage
 from pipelines.engine.config import identity_of
-from pipelines.engine.folder_lock import FolderLock, folder_lock
+from pipelines.engine.folder_lock import folder_lock
 from pipelines.engine.journal import WORK, OutputFolder
+from pipelines.engine.lease import Lease
 from pipelines.engine.manifest import (
     MANIFEST_FILE,
     NEXT,
@@ -65,7 +66,8 @@ class StageRun:
         self.earlier: str | None = None
         # What this run wrote, unless it was complete before.
         self.written: Manifest | None = None
-        self.lock: FolderLock | None = None
+        # In an object store, the lock must be renewed.
+        self.lease: Lease | None = None
         # Why the folder is not locked: then a finished result may be verified, and nothing written.
         self.lock_error: StorageError | None = None
         self._stage = stage
@@ -178,8 +180,8 @@ class StageRun:
                 if result.id_hashes:
                     write_id_hashes(self.work, name(item), result.id_hashes)
                 entry = result.entry(phase, name(item), work=work)
-                if self.lock:
-                    self.lock.check()
+                if self.lease:
+                    self.lease.check()
                 self._folder.write_entry(entry)
                 if on_complete:
                     on_complete(item)
@@ -274,8 +276,8 @@ class StageRun:
                 for file in entry.files:
                     storage.link(storage.join(self.output, file.name), _kept_path(self.output, folder, file.name))
                 storage.write_json(_kept_path(self.output, folder, f"{entry.name}.json"), entry.to_json())
-            if self.lock:
-                self.lock.check(now=True)
+            if self.lease:
+                self.lease.check(now=True)
             if self._replaced is None:
                 write_manifest(self.output, manifest)
             else:
@@ -452,15 +454,15 @@ def stage_run(
     recorded = RecordedProgress(options.progress, output, identity, options.executor.workers)
     options = dataclasses.replace(options, progress=recorded)
     with contextlib.ExitStack() as stack:
-        lock, lock_error = None, None
+        lease, lock_error = None, None
         try:
-            lock = stack.enter_context(folder_lock(output, recorded.note))
+            lease = stack.enter_context(folder_lock(output, recorded.note))
         except StorageError as error:  # where nothing can be written, a finished result can still be verified
             lock_error = error
         else:
             complete_replacement(output)
         run = StageRun(stage, identity, decide(), options, sorted(shard_inputs))
-        run.lock, run.lock_error = lock, lock_error
+        run.lease, run.lock_error = lease, lock_error
         run.open(output, global_phases)
         if not run.lock_error:
             recorded.begin()
@@ -469,10 +471,10 @@ def stage_run(
         try:
             yield run
         except BaseException as error:
-            if run.lock and isinstance(error, Exception):
+            if run.lease and isinstance(error, Exception):
                 # What another process did that took the lock may be the cause; a store may not answer.
                 with contextlib.suppress(StorageError):
-                    run.lock.check()
+                    run.lease.check()
             if isinstance(error, InputError):
                 run.mark_refused()
             recorded.end(None, str(error) or type(error).__name__)

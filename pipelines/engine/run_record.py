@@ -52,7 +52,7 @@ class LiveProgress:
         return (self.total - self.done) / self.rate if self.total and self.rate else None
 
 
-class RecordedProgress:
+class RecordedProgress(Progress):
     """A `Progress` that shows what another one shows, and writes it into the folder of the run.
 
     With it stands what the run is, so that the next run can tell of one that was killed. What cannot be
@@ -119,8 +119,8 @@ class RecordedProgress:
         self._written = time.monotonic()
         current = dataclasses.replace(self._current, seconds=round(self._written - self._started, 1))
         content = {"run": self._run_so_far(), "progress": dataclasses.asdict(current)}
-        with self._noted():
-            storage.write_in_place(self._path, json.dumps(content, ensure_ascii=False).encode())
+        with self._noted(), storage.atomic_write(self._path, durable=False) as stream:
+            stream.write(json.dumps(content, ensure_ascii=False).encode())
 
     def _run_so_far(self) -> dict[str, Any]:
         seconds = round(time.monotonic() - self._run_started, 1)

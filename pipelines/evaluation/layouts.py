@@ -14,7 +14,7 @@ from pipelines import storage
 from pipelines.errors import InputError
 from pipelines.evaluation.detokenizers import Detokenizer
 from pipelines.evaluation.records import Record, is_text, read_lines, read_records
-from pipelines.storage.bounded import numbered_lines
+from pipelines.storage.bounded import stream_lines
 from pipelines.storage.compression import open_decompressed, strip_compression
 
 _LETTERS = re.compile(r"\(?([A-Za-z])[.)]?$")
@@ -245,7 +245,9 @@ def _read_trec(paths: Sequence[str]) -> Iterator[Record]:
                 yield Record({**fields, **record.fields}, record.place)
             continue
         with open_decompressed(path) as stream:
-            for number, line in numbered_lines(stream):
+            for number, line in enumerate(stream_lines(stream), 1):
+                if not line.strip():
+                    continue
                 # The training file has one byte that is neither ASCII nor a letter, in place of a space.
                 label, _, text = line.replace(b"\xf0", b" ").decode("latin-1").strip().partition(" ")
                 place, coarse = f"{storage.basename(path)}:{number}", label.partition(":")[0]

@@ -20,9 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import progress, storage
+from pipelines.engine.machine import check_memory
 from pipelines.engine.manifest import ShardEntry, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, StageRun, TaskResult, stage_run
-from pipelines.errors import ChangedRunError, InputError, WebtextError
+from pipelines.errors import ChangedRunError, InputError
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.definitions import PAPER, TaskInput
 from pipelines.evaluation.encoding import Encoder, ModelFacts, Request, hash_config
@@ -95,8 +96,7 @@ def evaluate(
             options.progress.note(
                 f"evaluate: needs about {format_bytes(needed)} of memory besides the weights, on {where.name}"
             )
-        if free is not None and needed > free:
-            raise WebtextError(f"evaluate: needs about {format_bytes(needed)} of memory, {format_bytes(free)} are free")
+        check_memory("evaluate", needed, free, "use a smaller model, or a machine with more memory")
         # Reads all files before the first computation, so that a bad one is known at once.
         runs = [TaskRun(config, task, kind, scorer, world) for task, kind in zip(tasks, built, strict=True)]
         if world.is_rank_zero:

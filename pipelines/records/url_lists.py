@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
+
+import pyarrow as pa
 
 from pipelines import storage
 from pipelines.algorithms.web.text_repair import replace_surrogates
 from pipelines.errors import DamagedFileError, InputError
 from pipelines.records.documents import pop_field
-from pipelines.records.reader import BadRecord, Record, file_format, parse_json, read_records
+from pipelines.records.reader import BadRecord, Record, parse_json, read_records, text_blocks
 from pipelines.records.shards import ColumnError, MissingColumnError
+from pipelines.records.text_columns import is_text
 from pipelines.storage.compression import strip_compression
 
 DEFAULT_COLUMN = "url"
@@ -21,6 +25,7 @@ JSON_SUFFIXES = (".json", ".ndjson", ".jsonl")
 URL_LIST_SUFFIXES = (PLAIN_SUFFIX, *TABLE_SUFFIXES, *JSON_SUFFIXES)
 
 _ABSENT = object()
+_EMPTY = "contains no lines at all; is the download complete?"
 
 # A JSON object with all of these fields is a submission of a Reddit dump, whose scores a list of URLs would ignore.
 _SUBMISSION_FIELDS = {"score", "created_utc", "subreddit", "is_self"}
@@ -60,73 +65,90 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
     (anything else). `report_bytes` reports progress in bytes of the file. Raises ColumnError if there is no such
     column, UrlListError if the file is empty or not of its format, DamagedFileError if it is truncated or corrupt.
     """
-    is_table = strip_compression(path).endswith(TABLE_SUFFIXES)
-    form = file_format(path) if is_table else "text"
-    records = _list_records(path, form, [column] if is_table else [], report_bytes)
-    if is_table:
-        yield from (_url_of_row(path, column, record) for record in records)
-    else:
-        is_plain = strip_compression(path).endswith(PLAIN_SUFFIX)
-        yield from _urls_of_lines(path, None if is_plain else column, records)
+    name = strip_compression(path)
+    if not name.endswith(TABLE_SUFFIXES):
+        yield from _urls_of_lines(path, None if name.endswith(PLAIN_SUFFIX) else column, report_bytes)
+        return
+    with _list_errors(path):
+        if not storage.size_bytes(path):
+            raise UrlListError(path, _EMPTY)
+        if name.endswith(".parquet"):
+            for first, values in text_blocks(path, column, report_bytes=report_bytes):
+                _check_is_text(path, column, values, first)
+                for row, url in enumerate(_texts(values), first):
+                    yield _checked_url(row, url) if url else None
+            return
+        for record in read_records(path, columns=[column], max_bytes=_MAX_LINE_BYTES, report_bytes=report_bytes):
+            yield _url_of_row(column, record)
 
 
-def _list_records(path: str, form: str, columns: list[str], report_bytes: bool) -> Iterator[Record]:
-    """Yield the records of a list; raise UrlListError where it cannot be read on."""
-    is_empty = True
+@contextlib.contextmanager
+def _list_errors(path: str) -> Iterator[None]:
+    """Raise UrlListError where the reading of a list ends."""
     try:
-        for record in read_records(path, form, columns=columns, max_bytes=_MAX_LINE_BYTES, report_bytes=report_bytes):
-            is_empty = is_empty and record[2].lstrip().startswith(b"#")
-            yield record
-    except (ColumnError, DamagedFileError):
+        yield
+    except (ColumnError, DamagedFileError, UrlListError):
         raise
     except InputError as error:
         raise UrlListError(path, str(error).removeprefix(f"{path}: ")) from error
-    # A table may have no rows.
-    if is_empty and (form == "text" or not storage.size_bytes(path)):
-        raise UrlListError(path, "contains no lines at all; is the download complete?")
 
 
-def _url_of_row(path: str, column: str, record: Record) -> str | BadRow | None:
-    """Return the URL of a row of a table, of which other cells may be missing or not be UTF-8."""
+def _check_is_text(path: str, column: str, values: pa.Array, first: int) -> None:
+    if not is_text(values.type) and values.null_count < len(values):
+        row = values.is_valid().index(True).as_py()
+        raise ColumnError(f"{path}: column {column!r} is not text (row {first + row} has {str(values[row])[:60]!r})")
+
+
+def _texts(values: pa.Array) -> list[str | None]:
+    """Return the texts of a block; surrogates stand for bytes that are not UTF-8."""
+    try:
+        texts: list[str | None] = values.to_pylist()
+    except UnicodeDecodeError:
+        plain = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+        contents = plain.cast(pa.large_binary()).to_pylist()
+        texts = [content and content.decode("utf-8", "surrogateescape") for content in contents]
+    return texts
+
+
+def _url_of_row(column: str, record: Record) -> str | BadRow | None:
+    """Return the URL of a row of CSV, of which other cells may be missing or not be UTF-8."""
     number, value, content = record
     if isinstance(value, BadRecord):
         if value.fields is None:
-            return _long_url(number, content) if value.reason == "too_large" else BadRow(number, value.reason, content)
+            return BadRow(number, TOO_LONG if value.reason == "too_large" else value.reason, content[:_SHOWN_BYTES])
         value = value.fields
     if column not in value:
         return BadRow(number, "short_row", content)
-    url = value[column]
-    if not isinstance(url, str | None):
-        raise ColumnError(f"{path}: column {column!r} is not text (row {number} has {str(url)[:60]!r})")
-    if content and url is not None:  # of CSV
-        url = url.strip()
-        if "\n" in url or "\r" in url:
-            return BadRow(number, "several_lines", content)
-        if replace_surrogates(url) != url:
-            return BadRow(number, "not_utf8", content)
-    return _long_url(number, content or url.encode()) if url and len(url) > _MAX_URL_BYTES else url or None
+    return _checked_url(number, value[column].strip(), content)
 
 
-def _urls_of_lines(path: str, field: str | None, records: Iterator[Record]) -> Iterator[str | BadRow | None]:
+def _checked_url(number: int, url: str, content: bytes = b"") -> str | BadRow | None:
+    """Return a URL, None if it is empty, or a BadRow with its content, by default the URL itself."""
+    if url.isascii() and len(url) <= _MAX_URL_BYTES and "\n" not in url and "\r" not in url:
+        return url or None
+    content = content or url.encode("utf-8", "surrogateescape")
+    if len(url) > _MAX_URL_BYTES:
+        return BadRow(number, TOO_LONG, content[:_SHOWN_BYTES])
+    if "\n" in url or "\r" in url:
+        return BadRow(number, "several_lines", content)
+    return url if replace_surrogates(url) == url else BadRow(number, "not_utf8", content)
+
+
+def _urls_of_lines(path: str, field: str | None, report_bytes: bool) -> Iterator[str | BadRow | None]:
     """Yield the URLs of lines; with a field, a line that begins with `{` is a JSON object that has it."""
-    is_first = True
+    is_empty = True
     first_fields: list[str] | None = None
     has_field = False
-    for number, line, content in records:
-        start = content.lstrip()[:1]
-        if start == b"#":
+    for number, line in _lines(path, report_bytes):
+        if line[0] == "#":
             continue
-        if is_first and field is not None:
-            _check_not_table(path, content, field)
-        is_first = False
-        if isinstance(line, BadRecord):
-            is_long = line.reason == "too_large" or len(content.strip()) > _MAX_URL_BYTES
-            yield _long_url(number, content.lstrip()) if is_long else BadRow(number, line.reason, content)
+        if is_empty and field is not None:
+            _check_not_table(path, line, field)
+        is_empty = False
+        if field is None or line[0] != "{" or len(line) >= _MAX_LINE_BYTES:
+            yield _checked_url(number, line)
             continue
-        if field is None or start != b"{":
-            url = line.strip()
-            yield _long_url(number, content.lstrip()) if len(url.encode()) > _MAX_URL_BYTES else url or None
-            continue
+        content = line.encode("utf-8", "surrogateescape")
         record = parse_json(content)
         if isinstance(record, BadRecord):
             yield BadRow(number, "not_json", content)
@@ -137,24 +159,31 @@ def _urls_of_lines(path: str, field: str | None, records: Iterator[Record]) -> I
                 raise InputError(f"{path}: is a dump of submissions, not a list of URLs; omit --source urls")
         value = pop_field(record, field, _ABSENT)
         has_field = has_field or value is not _ABSENT
-        if not isinstance(value, str | None):
-            yield BadRow(number, "no_field" if value is _ABSENT else "not_text", content)
+        if isinstance(value, str | None):
+            yield _checked_url(number, value, content) if value else None
         else:
-            yield _long_url(number, content) if value and len(value) > _MAX_URL_BYTES else value or None
+            yield BadRow(number, "no_field" if value is _ABSENT else "not_text", content)
+    if is_empty:
+        raise UrlListError(path, _EMPTY)
     if first_fields is not None and not has_field:
         names = ", ".join(first_fields) or "none"
         raise MissingColumnError(f"{path}: no line has a field {field!r}; the first has: {names}")
 
 
-def _check_not_table(path: str, line: bytes, field: str) -> None:
+def _lines(path: str, report_bytes: bool) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not blank, without white space around them, and their numbers."""
+    with _list_errors(path):
+        for first, lines in text_blocks(path, max_bytes=_MAX_LINE_BYTES, report_bytes=report_bytes):
+            for number, line in enumerate(_texts(lines), first):
+                if line and (stripped := line.strip()):
+                    yield number, stripped
+
+
+def _check_not_table(path: str, line: str, field: str) -> None:
     """Raise InputError if the first line is the header of a table, although the file is read as lines."""
-    for separator, suffix in ((b",", ".csv"), (b"\t", ".tsv")):
-        cells = [cell.strip(b' "') for cell in line.strip().split(separator)]
-        if len(cells) > 1 and field.encode() in cells:
+    for separator, suffix in ((",", ".csv"), ("\t", ".tsv")):
+        cells = [cell.strip(" \"'") for cell in line.split(separator)]
+        if len(cells) > 1 and field in cells:
             raise InputError(
                 f"{path}: begins with the header of a table, but is read as lines; rename it to end in {suffix}"
             )
-
-
-def _long_url(number: int, content: bytes) -> BadRow:
-    return BadRow(number, TOO_LONG, content[:_SHOWN_BYTES])

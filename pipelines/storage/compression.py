@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import functools
 import gzip
 import io
 import lzma
@@ -74,9 +75,15 @@ def open_decompressed(path: str, *, report_bytes: bool = False) -> Iterator[Bina
     damage has been read. Raises InputError for an archive, and for compressed data under another suffix.
     """
     with storage.open_read(path) as raw, _translate_damage(path, raw):
-        source = cast(BinaryIO, _ObservedReader(raw, progress.advance)) if report_bytes else raw
+        source = cast(BinaryIO, _Reader(functools.partial(_read_reported, raw))) if report_bytes else raw
         _check_format(path, raw)
         yield _DeferredErrorReader(_decoder(path, source), _BUFFER_BYTES)
+
+
+def _read_reported(raw: BinaryIO, size: int) -> bytes:
+    data = raw.read(min(size, _READ_BYTES))
+    progress.advance(len(data))
+    return data
 
 
 def find_bzip2_stream(path: str, begin: int, end: int) -> int | None:
@@ -183,20 +190,6 @@ class _Reader(io.RawIOBase):
         data = self._read(len(target))
         target[: len(data)] = data
         return len(data)
-
-
-class _ObservedReader(_Reader):
-    """Calls `on_read` with the size of every read from a stream."""
-
-    def __init__(self, raw: BinaryIO, on_read: Callable[[int], None]) -> None:
-        super().__init__(lambda size: raw.read(min(size, _READ_BYTES)))
-        self._on_read = on_read
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill a buffer, and report how many bytes that were."""
-        size = super().readinto(buffer)
-        self._on_read(size)
-        return size
 
 
 class _PieceReader(io.RawIOBase):

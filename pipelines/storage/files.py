@@ -472,12 +472,6 @@ def append_line(path: str, line: str) -> None:
             write_bytes(path, (read_bytes(path) if exists(path) else b"") + data)
 
 
-def write_in_place(path: str, data: bytes) -> None:
-    """Write a small file into a folder that exists; who reads it meanwhile may see a part of it."""
-    with _accessing(path, "write") as (file_system, plain), file_system.open(plain, "wb") as stream:
-        stream.write(data)
-
-
 def write_json(path: str, value: Any) -> None:
     """Write a JSON value atomically, with sorted keys, so that equal values give equal bytes."""
     write_bytes(path, json_bytes(value))

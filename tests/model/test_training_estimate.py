@@ -155,7 +155,10 @@ def test_estimate_lines() -> None:
 
 @pytest.mark.parametrize(
     ("device_type", "where", "way_out"),
-    [("cuda", "the GPU has 2 GB free", "micro_batch=..."), ("cpu", "this machine has 2 GB free", "--preset")],
+    [
+        ("cuda", "on the GPU needs .* 2 GB are", "micro_batch=..."),
+        ("cpu", "training needs .* 2 GB are", "--preset"),
+    ],
 )
 def test_clearly_insufficient_memory_is_refused(device_type: str, where: str, way_out: str) -> None:
     with pytest.raises(WebtextError, match=where) as caught:

@@ -13,6 +13,7 @@ import re
 import tomllib
 
 from pipelines import storage
+from pipelines.engine.machine import check_memory
 from pipelines.errors import WebtextError
 from pipelines.format import format_bytes, format_duration, format_rounded
 from pipelines.model.network.gpt2 import LOGITS_AT_ONCE
@@ -201,16 +202,13 @@ def check_resources(estimate: Estimate, available_memory_bytes: int | None, free
     """
     needed = estimate.memory_bytes
     if available_memory_bytes is not None and _CERTAIN_SHARE * needed > available_memory_bytes:
-        where = "the GPU" if estimate.device_type == "cuda" else "this machine"
         advice = (
             "most of it for weights and optimizer; use a smaller --preset, or a larger machine"
             if estimate.fixed_bytes > needed / 2
             else "use a smaller --set micro_batch=..., --activation-checkpointing, or a smaller --preset"
         )
-        raise WebtextError(
-            f"training needs about {format_bytes(needed)} of memory{' per process' if estimate.processes > 1 else ''}, "
-            f"but {where} has {format_bytes(available_memory_bytes)} free; {advice}"
-        )
+        task = "training on the GPU" if estimate.device_type == "cuda" else "training"
+        check_memory(task + " in each process" * (estimate.processes > 1), needed, available_memory_bytes, advice)
     if free_disk_bytes is not None and estimate.disk_bytes > free_disk_bytes:
         raise WebtextError(
             f"checkpoints and weights need {format_bytes(estimate.disk_bytes)}, but the output has "

@@ -15,6 +15,7 @@ from pipelines import storage
 from pipelines.algorithms.bloom.blocked import BLOCK_BYTES
 from pipelines.algorithms.bloom.sizing import FilterSize, size_for
 from pipelines.algorithms.ngrams import hashing
+from pipelines.engine.machine import check_memory
 from pipelines.engine.manifest import ShardEntry
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
 from pipelines.errors import InputError, UsageError, WebtextError
@@ -170,13 +171,9 @@ def _check_space(size: FilterSize, ranges: Sequence[range], phase: str, run: Sta
         )
     part = max(len(blocks) for blocks in ranges) * BLOCK_BYTES
     workers = min(run.workers, len(todo))
-    memory = run.memory_bytes
-    if memory is not None and workers * part > memory:
-        raise WebtextError(
-            f"overlap-index: a part of the filter takes {format_bytes(part)} in each of "
-            f"{plural(workers, 'worker process', 'worker processes')}, but {format_bytes(memory)} of memory are free; "
-            "use fewer --workers, or lower --memory-limit-mb, which takes more passes over the documents"
-        )
+    task = f"overlap-index: a part of the filter in each of {plural(workers, 'worker process', 'worker processes')}"
+    advice = "use fewer --workers, or lower --memory-limit-mb, which takes more passes over the documents"
+    check_memory(task, workers * part, run.memory_bytes, advice)
     return part + _PROCESS_BYTES
 
 

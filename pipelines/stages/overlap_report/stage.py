@@ -16,10 +16,10 @@ import numpy as np
 from pipelines import storage
 from pipelines.algorithms.ngrams.overlap_counts import Flags
 from pipelines.benchmark_sets.benchmarks import parse_benchmarks, separate_train_splits
+from pipelines.engine.machine import check_memory
 from pipelines.engine.manifest import FileEntry, ShardEntry
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
-from pipelines.errors import InputError, UsageError
-from pipelines.format import format_bytes
+from pipelines.errors import UsageError
 from pipelines.records import inputs, shards
 from pipelines.reports.overlap import render_overlap_report
 from pipelines.stages.overlap_report.clean_benchmarks import CLEAN, clean_names
@@ -228,14 +228,9 @@ def _index_benchmarks(audit: Audit, run: StageRun) -> tuple[Variant, ...]:
 
 def _check_memory(ngrams: int, run: StageRun) -> None:
     """Raise InputError, before the corpus is read, if the counts of this many n-grams do not fit in memory."""
-    workers, free = run.workers, run.memory_bytes
-    needed = ngrams * (_SCAN_BYTES * workers + _MERGE_BYTES)
-    if free is not None and needed > free:
-        raise InputError(
-            f"overlap-report: the benchmarks have {ngrams:,} distinct n-grams, which take {format_bytes(needed)} with "
-            f"{workers} workers, but {format_bytes(free)} of memory are free; use fewer --workers, or audit the "
-            "benchmarks one by one"
-        )
+    needed = ngrams * (_SCAN_BYTES * run.workers + _MERGE_BYTES)
+    task = f"overlap-report: counting the {ngrams:,} distinct n-grams of the benchmarks with {run.workers} workers"
+    check_memory(task, needed, run.memory_bytes, "use fewer --workers, or audit the benchmarks one by one")
 
 
 def _read_scores(audit: Audit, output: str) -> dict[str, Metrics]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from msgspec import Meta
 
 from pipelines.algorithms.web.text_repair import replace_surrogates
+from pipelines.storage.bounded import BLOCK_BYTES, line_blocks
 
 REJECT_SCHEMA = pa.schema(
     [
@@ -30,8 +31,6 @@ REJECT_SCHEMA = pa.schema(
 )
 # Decompressed garbage may contain no newline at all; no submission is near this size.
 _MAX_LINE_BYTES = 32 << 20
-# Larger blocks, with what is decoded of them, leave the processor's cache.
-_BLOCK_BYTES = 1 << 18
 _SHOWN_CHARACTERS = 200
 
 _END_OF_TIME_S = 4102444800  # the year 2100
@@ -215,14 +214,15 @@ class Rejects:
 
 
 def read_submissions(
-    stream: BinaryIO, rejects: Rejects, *, block_bytes: int = _BLOCK_BYTES, max_line_bytes: int = _MAX_LINE_BYTES
+    stream: BinaryIO, rejects: Rejects, *, block_bytes: int = BLOCK_BYTES, max_line_bytes: int = _MAX_LINE_BYTES
 ) -> Iterator[tuple[Sequence[int], list[Submission]]]:
     """Yield the submissions of a dump with their line numbers from 1, a few hundred at a time.
 
     Bad lines are added to `rejects`, blank ones skipped.
     """
     line = 1
-    for block in line_blocks(stream, block_bytes, max_line_bytes):
+    for block in line_blocks(stream, max_line_bytes, block_bytes):
+        block = block if block.endswith(b"\n") else block + b"\n"
         submissions = decode_lines(block)
         if submissions is not None:
             yield range(line, line + len(submissions)), submissions
@@ -245,37 +245,3 @@ def _parse_lines(lines: Sequence[bytes], first_line: int, rejects: Rejects) -> t
         except BadLineError as error:
             rejects.add(number, str(error), line)
     return numbers, submissions
-
-
-def line_blocks(
-    stream: BinaryIO, block_bytes: int = _BLOCK_BYTES, max_line_bytes: int = _MAX_LINE_BYTES
-) -> Iterator[bytes]:
-    """Yield a stream in blocks of whole lines; the last line gets a newline if it has none.
-
-    Of a line longer than `max_line_bytes` only the first part is yielded. If the stream is damaged, all whole lines
-    before the damage are yielded, then its error is raised.
-    """
-    # One buffer, since further copies of every block take a tenth of the time of reading a dump.
-    buffer = bytearray(2 * block_bytes)
-    size = 0  # of the incomplete line at the start of the buffer
-    skips_line = False
-    while count := stream.readinto(memoryview(buffer)[size : size + block_bytes]):  # type: ignore[attr-defined]
-        start = 0
-        if skips_line:
-            start = buffer.find(b"\n", 0, count) + 1
-            if not start:
-                continue
-            skips_line = False
-        end = buffer.rfind(b"\n", size, size + count) + 1
-        if end > start:
-            yield bytes(memoryview(buffer)[start:end])
-        rest = buffer[max(start, end) : size + count]
-        if len(rest) >= max_line_bytes:
-            yield bytes(rest[:max_line_bytes] + b"\n")
-            rest, skips_line = bytearray(), True
-        size = len(rest)
-        if size + block_bytes > len(buffer):
-            buffer = bytearray(2 * (size + block_bytes))
-        buffer[:size] = rest
-    if size:
-        yield bytes(buffer[:size] + b"\n")

@@ -296,7 +296,7 @@ def test_disk_and_memory_are_checked_first(tmp_path: Path, monkeypatch: pytest.M
         _index(documents, tmp_path / "index", items=10**9)
     monkeypatch.undo()
     monkeypatch.setattr(machine, "available_memory_bytes", lambda: 10**9)
-    with pytest.raises(WebtextError, match=r"takes 1\.0\d GB in each of 1 worker process, but 1 GB of memory are free"):
+    with pytest.raises(WebtextError, match=r"each of 1 worker process needs about 1\.0\d GB of memory"):
         _index(documents, tmp_path / "index", items=10**9)
 
 

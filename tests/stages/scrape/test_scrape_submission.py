@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import Any
 
@@ -13,7 +12,6 @@ from pipelines.errors import UsageError
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.decision import make_filter
 from pipelines.stages.scrape.submission import BadLineError, Submission, parse_line, parse_submission
-from pipelines.storage.bounded import numbered_lines
 
 _RECORD: dict[str, Any] = {
     "id": "7a",
@@ -148,12 +146,6 @@ def test_lone_surrogates_are_replaced() -> None:
 def test_bad_lines(line: bytes, reason: str) -> None:
     with pytest.raises(BadLineError, match=f"^{reason}$"):
         parse_line(line)
-
-
-def test_lines_are_split_by_bytes_and_very_long_ones_are_cut() -> None:
-    stream = io.BufferedReader(io.BytesIO(b"one\n\n \nfour\xe2\x80\xa8still\r\n" + b"x" * 90 + b"\nsix"))  # type: ignore[arg-type]
-    lines = list(numbered_lines(stream, 20))
-    assert lines == [(1, b"one\n"), (4, b"four\xe2\x80\xa8still\r\n"), (5, b"x" * 20), (6, b"six")]
 
 
 @pytest.mark.parametrize(
