@@ -27,7 +27,7 @@ from pipelines import storage
 from pipelines.engine.run import StageRun
 from pipelines.errors import InputError, UsageError
 from pipelines.records import inputs, shards
-from pipelines.stages.fetch.captures import Capture, read_record
+from pipelines.stages.fetch.captures import read_record
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.lookups import ROW_SCHEMA, Block, IndexPart, Lookup, look_up
@@ -85,14 +85,11 @@ def ask_archives(run: StageRun, link_shards: Sequence[LinkShard], context: Fetch
             # A page that one index lacks, another may have.
             names = hashlib.sha256("\n".join(config.cc_index).encode()).hexdigest()[:8]
             index = open_index(config.cc_index, config.cc_records)
-            lookup = Lookup(context, f"{name}:{names}", index, surt_key, _read_capture, _LOOKUPS, config.cc_records)
+            read = functools.partial(read_record, functools.partial(storage.join, config.cc_records), config.max_bytes)
+            lookup = Lookup(context, f"{name}:{names}", index, surt_key, read, _LOOKUPS, config.cc_records)
             look_up(run, link_shards, lookup)
         else:
             ask_wayback(run, link_shards, context, name)
-
-
-def _read_capture(fetch: FetchContext, row: dict[str, Any]) -> Capture:
-    return read_record(storage.join(fetch.config.cc_records, row["file"]), row, fetch.config.max_bytes)
 
 
 def surt_key(url: str) -> str | None:

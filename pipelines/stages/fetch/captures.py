@@ -189,12 +189,12 @@ def page_of(url: str) -> str:
     return _SAME_PAGE.sub("", canonical_url(url) or url)
 
 
-def read_record(path: str, row: Mapping[str, Any], max_bytes: int) -> Capture:
-    """Return the response at the `offset` of a capture in a WARC or ARC file.
+def read_record(path_of: Callable[[str], str], max_bytes: int, row: Mapping[str, Any]) -> Capture:
+    """Return the response at the `offset` of a capture in its WARC or ARC `file`, of which `path_of` returns the path.
 
     Raises CaptureError if there is none, StorageError if the file cannot be read now.
     """
-    offset, length = row["offset"], row["length"]
+    path, offset, length = path_of(row["file"]), row["offset"], row["length"]
     if length > max_bytes + MAX_HEADER_BYTES:
         raise CaptureError("too_large")
     try:

@@ -13,6 +13,7 @@ import dataclasses
 import datetime as dt
 import heapq
 import itertools
+import json
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +25,7 @@ from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import ACCEPT_ENCODING, Exchange
 from pipelines.stages.fetch.links import classify_links, request_url, robots_url, url_origin
 from pipelines.stages.fetch.outcomes import OK, Failure, Outcome, dropped
-from pipelines.stages.fetch.report import ACTIVITY, write_activity
+from pipelines.stages.fetch.report import ACTIVITY, SHOWN_HOSTS
 from pipelines.stages.fetch.robots import RobotsRules
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.transport import Client
@@ -45,7 +46,6 @@ _ACTIVITY_S = 5.0
 # If this many sites in a row do not respond, the local network is at fault; their outcomes are not recorded.
 _UNREACHED_SITES = 100
 UNREACHED = frozenset({"dns", "connection", "timeout"})
-
 
 # Hosts without work are remembered, with their rules, for later redirects to them.
 _REMEMBERED_HOSTS = 4096
@@ -82,9 +82,10 @@ class Host:
         """Whether a request could be sent after the delay. While the rules are awaited, no page can."""
         return bool(self.robots_visits or ((self.links or self.visits) and not self.awaits_rules))
 
-    def adapt(self, is_overloaded: bool, max_wait_s: float) -> None:
+    def adapt(self, exchange: Exchange, max_wait_s: float) -> None:
         """Lengthen the pause between requests after a sign of overload; else shorten it, down to none."""
-        if is_overloaded:
+        is_timeout = exchange.failure is not None and exchange.failure.reason == "timeout"
+        if is_timeout or exchange.status in (429, 503):
             self.pause_s = min(max_wait_s, _LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, 2 * self.pause_s))
         else:
             self.pause_s = self.pause_s / 2 if self.pause_s > _FIRST_PAUSE_S else 0.0
@@ -264,7 +265,7 @@ class _Crawl:
     def run(self, threads: Threads) -> None:
         """Run until every link has its outcome."""
         check_stop_file(self._config)
-        while self.open:
+        while self.open > len(self._unreached):
             while threads.idle and (host := self._queues.acquire(time.monotonic())) is not None:
                 visit = self._next_visit(host)
                 if visit is None:
@@ -273,8 +274,7 @@ class _Crawl:
                     threads.submit(visit)
             ready_at = self._queues.next_ready_at() if threads.idle else None
             pause_s = _TICK_S if ready_at is None else min(_TICK_S, max(0.0, ready_at - time.monotonic()))
-            step = threads.next_step(pause_s) if self.open else None
-            if step is not None:
+            if self.open > len(self._unreached) and (step := threads.next_step(pause_s)) is not None:
                 self._apply(step)
             self._segments.flush_if_due()
             self._show_activity()
@@ -282,15 +282,17 @@ class _Crawl:
         storage.remove(self._segments.folder + ACTIVITY)
 
     def _show_activity(self) -> None:
-        """Every few seconds, write what is being done, and look whether the user asks for an end."""
+        """Every few seconds, write outcomes so far, open hosts and the slowest requests; look for the stop file."""
         now = time.monotonic()
         if now < self._show_at:
             return
         self._show_at = now + _ACTIVITY_S
         hosts = self._queues.open_hosts()
         busy = ((now - host.busy_since, host.origin) for host in hosts if host.busy_since is not None)
-        outcomes, page_bytes = self._outcomes, self._page_bytes
-        write_activity(self._segments.folder, outcomes, page_bytes, len(hosts), heapq.nlargest(3, busy))
+        activity = {"at": time.time(), "outcomes": self._outcomes, "bytes": self._page_bytes}
+        activity |= {"hosts": len(hosts), "slowest": heapq.nlargest(SHOWN_HOSTS, busy)}
+        with storage.atomic_write(self._segments.folder + ACTIVITY, durable=False) as stream:
+            stream.write(json.dumps(activity).encode())
         check_stop_file(self._config)
 
     def _next_visit(self, host: Host) -> Visit | None:
@@ -309,8 +311,6 @@ class _Crawl:
                 visit = Visit(request_url(self._links[link]), link=link)
             if host.give_up is not None:
                 self._fail(visit, *host.give_up)
-            elif host.rules is not None and host.rules.refusal is not None:
-                self._fail(visit, host.rules.refusal, None)
             else:
                 visit.rules = host.rules
                 return visit
@@ -329,7 +329,7 @@ class _Crawl:
             return
         max_wait_s = self._config.max_wait
         delay_s = max(host.delay_s, min(step.exchange.requested_wait_s, max_wait_s))
-        host.adapt(_is_overloaded(step.exchange), max_wait_s)
+        host.adapt(step.exchange, max_wait_s)
         if step.retry_s is not None:
             delay_s = max(delay_s, min(step.retry_s, max_wait_s))
             visit.failures += 1
@@ -371,7 +371,6 @@ class _Crawl:
         if status is not None or failure.reason not in UNREACHED:
             self._record(outcome)
             return
-        self.open -= 1
         self._unreached.append(outcome)
         self._unreached_sites.add(registered_domain(visit.url))
         if len(self._unreached_sites) >= _UNREACHED_SITES:
@@ -381,7 +380,6 @@ class _Crawl:
             )
 
     def _record_unreached(self) -> None:
-        self.open += len(self._unreached)
         for outcome in self._unreached:
             self._record(outcome)
         self._unreached.clear()
@@ -393,8 +391,3 @@ class _Crawl:
         self._page_bytes += outcome.bytes
         self._segments.add(outcome)
         progress.advance(1)
-
-
-def _is_overloaded(exchange: Exchange) -> bool:
-    """Return whether an answer, or its lack, may mean that the host has too many requests."""
-    return exchange.status in (429, 503) or (exchange.failure is not None and exchange.failure.reason == "timeout")

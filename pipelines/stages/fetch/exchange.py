@@ -70,33 +70,29 @@ class BodyDecoder:
 
         Raises BodyError if the chunk is not in the encoding.
         """
-        if self._decompressor is None:
-            decoded = data[:limit]
-        elif self._decompressor.eof or not data:
-            decoded = b""
-        else:
-            decoded = self._decompress(data, limit)
+        decoded = data[:limit]
+        if self._decompressor is not None:
+            decoded = b"" if self._decompressor.eof or not data else self._decompress(data, max(1, limit))
         self.decoded_bytes += len(decoded)
+        return decoded
+
+    def _decompress(self, data: bytes, limit: int) -> bytes:
+        assert self._decompressor is not None
+        try:
+            decoded = self._decompressor.decompress(data, limit)
+        except ISAL_ERROR as error:
+            if self._started or self._coding != "deflate":
+                raise BodyError(Failure("bad_encoding", f"not {self._coding} data ({error})")) from error
+            # `deflate` is zlib by the standard, but some servers send it without the zlib wrapper.
+            self._started, self._decompressor = True, isal_zlib.decompressobj(-zlib.MAX_WBITS)
+            return self._decompress(data, limit)
+        self._started = True
         return decoded
 
     def finish(self) -> None:
         """Raise BodyError if the encoded data is truncated."""
         if self._decompressor is not None and self._started and not self._decompressor.eof:
             raise BodyError(Failure("incomplete", f"truncated {self._coding} data", True))
-
-    def _decompress(self, data: bytes, limit: int) -> bytes:
-        assert self._decompressor is not None
-        try:
-            decoded = self._decompressor.decompress(data, max(1, limit))
-        except ISAL_ERROR as error:
-            if self._started or self._coding != "deflate":
-                raise BodyError(Failure("bad_encoding", f"not {self._coding} data ({error})")) from error
-            # `deflate` is zlib by the standard, but some servers send it without the zlib wrapper.
-            self._started = True
-            self._decompressor = isal_zlib.decompressobj(-zlib.MAX_WBITS)
-            return self._decompress(data, limit)
-        self._started = True
-        return decoded
 
 
 def decode_prefix(body: bytes, coding: str | None, limit: int) -> bytes:
@@ -235,7 +231,8 @@ def classify_error(error: BaseException, attempt: Attempt) -> Failure:
     def is_any(kinds: type[BaseException] | tuple[type[BaseException], ...]) -> bool:
         return any(isinstance(cause, kinds) for cause in chain)
 
-    detail = _detail(chain)
+    text = _MEMORY_ADDRESS.sub("", str(chain[-1])) or type(chain[-1]).__name__
+    detail = " ".join(text.split())
     if is_any(PrivateAddressError):
         return Failure("private_address", detail)
     if attempt.is_overdue:
@@ -257,12 +254,6 @@ def classify_error(error: BaseException, attempt: Attempt) -> Failure:
     if is_any(http.client.HTTPException) and not is_any(http.client.RemoteDisconnected):
         return Failure("bad_response", detail)
     return Failure("connection", detail, True)
-
-
-def _detail(chain: list[BaseException]) -> str:
-    innermost = chain[-1]
-    text = _MEMORY_ADDRESS.sub("", str(innermost)) or type(innermost).__name__
-    return " ".join(text.split())[:300]
 
 
 def _read_body(answer: requests.Response, head: Response, attempt: Attempt, max_bytes: int, truncate: bool) -> Response:

@@ -7,7 +7,6 @@ over it serves any number of links. Redirects are looked up again, so that they 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -55,6 +54,7 @@ WANTED_SCHEMA = pa.schema(
 )
 # Small, so that few rows outside the keys of some blocks are read.
 _WANTED_ROWS = 4096
+# The captures of a link: pages before redirects, by the seconds between them and the link, which are their `rank`.
 CAPTURE_SCHEMA = pa.schema(
     [
         pa.field("link", pa.int32(), nullable=False),
@@ -64,16 +64,18 @@ CAPTURE_SCHEMA = pa.schema(
         pa.field("file", pa.string(), nullable=False),
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("length", pa.int64(), nullable=False),
+        pa.field("rank", pa.int64(), nullable=False),
     ]
 )
 # The rows that are read from an index.
 ROW_SCHEMA = pa.schema(
     [
         pa.field("key", pa.string()),
-        *(pa.field(field.name, field.type) for field in list(CAPTURE_SCHEMA)[1:]),
+        *(pa.field(field.name, field.type) for field in list(CAPTURE_SCHEMA)[1:-1]),
         pa.field("mime", pa.string()),
     ]
 )
+_REDIRECT_RANK = 1 << 40
 # Of a page that was captured thousands of times, the nearest captures are enough; pages of several URLs have one key.
 _CAPTURES_PER_URL = 8
 
@@ -105,7 +107,7 @@ class Lookup:
     token: str
     index: Sequence[IndexPart]
     key: Callable[[str], str | None]
-    read: Callable[[FetchContext, dict[str, Any]], Capture]
+    read: Callable[[dict[str, Any]], Capture]
     limit: int
     folder: str | None = None
     number: int = 0
@@ -179,10 +181,8 @@ def join_index(part: IndexPart, lookup: Lookup) -> TaskResult:
         part.open_blocks() as blocks,
         write_buckets(storage.join(lookup.fetch.output, name), CAPTURE_SCHEMA) as written,
     ):
-        first, last = (
-            min((block.first for block in blocks), default=""),
-            max((block.last for block in blocks), default=""),
-        )
+        first = min((block.first for block in blocks), default="")
+        last = max((block.last for block in blocks), default="")
         between = (pc.field("key") >= first) & (pc.field("key") <= last)
         tables = [_read_wanted(path, between) for path in lookup.wanted_paths]
         links = pa.concat_tables(tables).sort_by("key").combine_chunks()
@@ -209,7 +209,7 @@ def _text(key: pa.StringScalar) -> str:
 
 
 def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:
-    """Return pages and redirects, of each link and URL the nearest in time; without a time of the link, the latest."""
+    """Return pages and redirects, of each link and URL the nearest in time; of a link without a time, the latest."""
     status = captures["status"]
     is_page = pc.and_(pc.equal(status, 200), pc.is_in(captures["mime"], value_set=pa.array(sorted(TEXT_TYPES))))
     captures = captures.filter(pc.or_(is_page, pc.is_in(status, value_set=pa.array(sorted(REDIRECTS), status.type))))
@@ -217,12 +217,14 @@ def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:
     distance = pc.coalesce(pc.abs(pc.subtract(seconds, captures["at"])), pc.negate(seconds)).to_numpy()
     link, shard = captures["link"].to_numpy(), captures["shard"].to_numpy()
     url = captures["url"].combine_chunks().dictionary_encode().indices.to_numpy()
-    order = np.lexsort((distance, captures["status"].to_numpy() != 200, url, link, shard))
+    ranks = distance + np.where(captures["status"].to_numpy() == 200, 0, _REDIRECT_RANK)
+    order = np.lexsort((ranks, url, link, shard))
     if window_days is not None:
         order = order[~(distance[order] > window_days * 86400)]
     starts = np.flatnonzero(sum(np.diff(column[order], prepend=-1) != 0 for column in (url, link, shard)))
-    rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
-    return captures.take(pa.array(order[rank < _CAPTURES_PER_URL]))
+    position = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+    captures = captures.append_column("rank", pa.array(ranks))
+    return captures.take(pa.array(order[position < _CAPTURES_PER_URL]))
 
 
 def _check_folder(folder: str, lookup: Lookup) -> None:
@@ -245,13 +247,12 @@ def _store_pages(shard: LinkShard, lookup: Lookup) -> TaskResult:
     links = {
         link.outcome.link: link for link in wanted_links(fetch, shard, lookup.token) if link.outcome.link in targets
     }
-    captures = pa.Table.from_batches(read_bucket(lookup.capture_paths, CAPTURE_SCHEMA, shard.index), CAPTURE_SCHEMA)
+    batches = read_bucket(lookup.capture_paths, CAPTURE_SCHEMA, shard.index)
+    captures = pa.Table.from_batches(batches, CAPTURE_SCHEMA).sort_by("rank")
 
     def find(item: tuple[int, list[dict[str, Any]]]) -> tuple[Capture | None, Capture | None, Counter[str]]:
-        link, rows = links[item[0]], item[1]
-        rows.sort(key=lambda row: (row["status"] != 200, _distance_s(row, link.at)))
-        read = functools.partial(lookup.read, fetch)
-        return find_page(rows, read, link, targets[item[0]] or link.url, fetch.config)
+        link = links[item[0]]
+        return find_page(item[1], lookup.read, link, targets[item[0]] or link.url, fetch.config)
 
     redirects: list[tuple[str, int, int, int | None, str | None]] = []
     counts: Counter[str] = Counter()
@@ -264,20 +265,13 @@ def _store_pages(shard: LinkShard, lookup: Lookup) -> TaskResult:
                 else:
                     record_answer(writer, links[link], lookup.token, page, refused)
                 progress.advance(1)
-            writer.flush_if_due()
             check_stop_file(fetch.config)
     result = write_wanted(fetch.output, lookup.following.wanted(shard.index), redirects)
     return TaskResult(files=result.files, counts={f"refused_{reason}": count for reason, count in counts.items()})
 
 
-def _distance_s(capture: dict[str, Any], at: int | None) -> float:
-    """Return the seconds between a capture and its link; of a link without a time, the latest capture is nearest."""
-    seconds = capture["captured_at"].timestamp()
-    return float(-seconds if at is None else abs(seconds - at))
-
-
 def _parts(links: Sequence[int], captures: pa.Table) -> Iterator[list[tuple[int, list[dict[str, Any]]]]]:
-    """Yield the links with their captures, in parts that are read at a time."""
+    """Yield the links with their captures, nearest first, in parts that are read at a time."""
     for start in range(0, len(links), _LINKS):
         rows: dict[int, list[dict[str, Any]]] = {link: [] for link in links[start : start + _LINKS]}
         for row in captures.filter(pc.is_in(captures["link"], value_set=pa.array(rows, pa.int32()))).to_pylist():

@@ -86,7 +86,6 @@ def record_absent(links: Sequence[str], done: Collection[int], config: FetchConf
         if link not in done:
             absent = failure or Failure(NOT_IN_SOURCE, "")
             writer.add(dropped(link, absent, fetched_at=now, source=config.source))
-            writer.flush_if_due()
             progress.advance(1)
 
 
@@ -122,12 +121,14 @@ def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
     size_bytes += sum({file.path: file.size_bytes for shard in link_shards for file in shard.files}.values())
     digits = (size_bytes >= _BUCKET_BYTES) + (size_bytes >= _BUCKET_BYTES << 8)
     index, phase = _SourceIndex(context, files, digits), f"{token.replace(':', '-')}-source"
-    read: Callable[[FetchContext, dict[str, Any]], Capture]
+    read: Callable[[dict[str, Any]], Capture]
     if table:
-        read = functools.partial(_read_file, context.config.pages[0])
+        read = functools.partial(_read_file, context.config.pages[0], context.config.max_bytes)
         run.once(phase, lambda: _index_table(run, index, source.files), work=True)
     else:
-        read = functools.partial(_read_record, files)
+        read = functools.partial(
+            read_record, functools.partial(_archive_path, files, run.output), context.config.max_bytes
+        )
         numbers = range(len(files))
         run.map(_index_archive, numbers, index, name=str, phase=phase, work=True, total=len(files), unit="files")
     paths = [storage.join(run.output, index.name(number)) for number in range(len(files))]
@@ -237,17 +238,16 @@ def _open_bucket(paths: Sequence[str], bucket: int, prefix: str) -> AbstractCont
     return nullcontext([Block(prefix, f"{prefix}~", read)])  # ~ is after all digits
 
 
-def _read_record(files: Sequence[str], fetch: FetchContext, row: dict[str, Any]) -> Capture:
-    name = row["file"]
-    path = files[int(name)] if name.isdigit() else storage.join(fetch.output, name)
-    return read_record(path, row, fetch.config.max_bytes)
+def _archive_path(files: Sequence[str], output: str, name: str) -> str:
+    """Return the path of an archive by its number, or of a copy in the work folder by its name."""
+    return files[int(name)] if name.isdigit() else storage.join(output, name)
 
 
-def _read_file(folder: str, fetch: FetchContext, row: dict[str, Any]) -> Capture:
+def _read_file(folder: str, max_bytes: int, row: dict[str, Any]) -> Capture:
     path = storage.join(folder, row["file"])
     try:
         with open_decompressed(path) as stream:
-            body = stream.read(fetch.config.max_bytes + 1)
+            body = stream.read(max_bytes + 1)
     except InputError as error:
         raise CaptureError("unreadable") from error
     name = strip_compression(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -22,19 +22,10 @@ from pipelines.stages.fetch.outcomes import LIVE, OK
 
 PAGE, TABLES = "report.html", "report.json"
 _DOMAINS = 20
-_SHOWN_HOSTS = 3
+SHOWN_HOSTS = 3
 ACTIVITY = ".activity.json"
 # An older file is of a process that was killed.
 _CURRENT_S = 60.0
-
-
-def write_activity(
-    folder: str, outcomes: Mapping[str, int], page_bytes: int, hosts: int, slowest: Sequence[tuple[float, str]]
-) -> None:
-    """Write what a shard is doing: outcomes so far, open hosts, and for how long the slowest requests have lasted."""
-    activity = {"at": time.time(), "outcomes": outcomes, "bytes": page_bytes, "hosts": hosts, "slowest": slowest}
-    with storage.atomic_write(folder + ACTIVITY, durable=False) as stream:
-        stream.write(json.dumps(activity).encode())
 
 
 def describe_activity(output: str) -> str | None:
@@ -58,7 +49,7 @@ def describe_activity(output: str) -> str | None:
     if not outcomes and not hosts:
         return None
     counts = ", ".join(f"{outcome} {count:,}" for outcome, count in outcomes.most_common())
-    shown = ", ".join(f"{origin} {seconds:.0f} s" for seconds, origin in sorted(slowest, reverse=True)[:_SHOWN_HOSTS])
+    shown = ", ".join(f"{origin} {seconds:.0f} s" for seconds, origin in sorted(slowest, reverse=True)[:SHOWN_HOSTS])
     parts = [counts, format_bytes(page_bytes), f"{hosts:,} hosts in progress", shown and f"slowest: {shown}"]
     return "; ".join(filter(None, parts))
 

@@ -110,6 +110,7 @@ class SegmentWriter:
         journal.flush()
         self._checksum = 0
         self._outcomes += 1
+        self.flush_if_due()
 
     def flush_if_due(self) -> None:
         """Start a new segment if this one is large or old enough, and its last records are those of an outcome."""

@@ -71,31 +71,14 @@ def run_step(visit: Visit, client: Client, config: FetchConfig) -> Step:
     product = robots.product_token(config.user_agent)
     if visit.rules is not None and (refusal := visit.rules.check(visit.url, product)) is not None:
         return Step(visit, Exchange(visit.url, dt.datetime.now(dt.UTC)), failure=refusal, is_disallowed=True)
-    remaining_s = max(0.1, config.timeout - visit.elapsed_s)
-    if visit.robots_of is not None:
-        exchange = perform_exchange(
-            client, visit.url, visit.cookies, _is_robots_file, remaining_s, robots.MAX_BYTES, truncate=True
-        )
-        step = _after_robots(visit, exchange, config.retries, product)
-    else:
-        exchange = perform_exchange(client, visit.url, visit.cookies, _is_page, remaining_s, config.max_bytes)
-        step = _after_page(visit, exchange, config)
-    visit.elapsed_s += exchange.seconds
-    return (
-        step if step.exchange.response is None else dataclasses.replace(step, records=exchange_records(step.exchange))
+    is_robots, remaining_s = visit.robots_of is not None, max(0.1, config.timeout - visit.elapsed_s)
+    wants_body, max_bytes = (_is_robots_file, robots.MAX_BYTES) if is_robots else (_is_page, config.max_bytes)
+    exchange = perform_exchange(
+        client, visit.url, visit.cookies, wants_body, remaining_s, max_bytes, truncate=is_robots
     )
-
-
-def failed_step(visit: Visit, error: Exception) -> Step:
-    """Return the step of a visit that an unexpected exception ended, with its type and text as the detail.
-
-    One malformed response must not stop a fetch of weeks, and would do so on every rerun. Without its robots.txt, a
-    host allows nothing.
-    """
-    failure = Failure("bad_response", f"unexpected {type(error).__name__}: {error}")
-    rules = None if visit.robots_of is None else robots.rules_without_file(failure, reached=True)
-    exchange = Exchange(visit.url, dt.datetime.now(dt.UTC), failure=failure)
-    return Step(visit, exchange, failure=failure, rules=rules)
+    visit.elapsed_s += exchange.seconds
+    step = _after_robots(visit, exchange, config, product) if is_robots else _after_page(visit, exchange, config)
+    return step if exchange.response is None else dataclasses.replace(step, records=exchange_records(step.exchange))
 
 
 def _is_page(response: Response) -> bool:
@@ -138,8 +121,8 @@ def page_failure(response: Response) -> Failure | None:
     return None
 
 
-def _after_robots(visit: Visit, exchange: Exchange, retries: int, product: str) -> Step:
-    step = _after_failure_or_redirect(visit, exchange, retries, robots.MAX_REDIRECTS)
+def _after_robots(visit: Visit, exchange: Exchange, config: FetchConfig, product: str) -> Step:
+    step = _after_failure_or_redirect(visit, exchange, config.retries, robots.MAX_REDIRECTS)
     if step is None:
         response = exchange.response
         assert response is not None
@@ -233,5 +216,9 @@ class Threads:
                 self._steps.put(self._run_step(visit))
             except WebtextError as error:  # such as a full disk: `next_step` raises it in the calling thread
                 self._steps.put(error)
-            except Exception as error:  # noqa: BLE001 - whatever a response causes is the outcome of its link
-                self._steps.put(failed_step(visit, error))
+            except Exception as error:  # noqa: BLE001 - one malformed response must not stop a fetch of weeks
+                failure = Failure("bad_response", f"unexpected {type(error).__name__}: {error}")
+                # Without its robots.txt, a host allows nothing.
+                rules = None if visit.robots_of is None else robots.rules_without_file(failure, reached=True)
+                exchange = Exchange(visit.url, dt.datetime.now(dt.UTC), failure=failure)
+                self._steps.put(Step(visit, exchange, failure=failure, rules=rules))

@@ -33,7 +33,10 @@ def exchange_records(exchange: Exchange) -> bytes:
     date = exchange.started_at.strftime(_DATE)
     origin = {"WARC-IP-Address": exchange.peer, "WARC-Truncated": response.truncated}
     answered = {"WARC-Concurrent-To": _record_id("response", exchange.url, date)}
-    request = _record("request", exchange.url, date, _request_head(exchange), b"", answered)
+    parts = urlsplit(exchange.url)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    sent = [("Host", parts.netloc), *((name, _ascii(value)) for name, value in exchange.request_headers)]
+    request = _record("request", exchange.url, date, _http_head(f"GET {target} HTTP/1.1", sent), b"", answered)
     return response_record(exchange.url, date, response, origin) + request
 
 
@@ -97,13 +100,6 @@ def _stored_headers(response: Response) -> Iterable[tuple[str, str]]:
             yield f"X-Archive-Orig-{name}", _ascii(value)
         else:
             yield name, _ascii(value)
-
-
-def _request_head(exchange: Exchange) -> bytes:
-    parts = urlsplit(exchange.url)
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    headers = [("Host", parts.netloc), *((name, _ascii(value)) for name, value in exchange.request_headers)]
-    return _http_head(f"GET {target} HTTP/1.1", headers)
 
 
 def _ascii(value: str) -> str:

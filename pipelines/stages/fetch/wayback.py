@@ -214,7 +214,6 @@ def ask_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchC
                 unanswered.clear()
                 record_answer(writer, wanted, token, capture, refused)
                 progress.advance(1)
-                writer.flush_if_due()
         return TaskResult(counts={"wayback_not_asked": left + len(unanswered)})
 
     with contextlib.closing(wayback):

@@ -241,7 +241,7 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
     asked: list[int] = []
 
     def stop(*arguments: Any) -> Any:
-        asked.append(arguments[1]["offset"])
+        asked.append(arguments[2]["offset"])
         if len(asked) == (1, 5, 10, 14)[moment]:
             raise KeyboardInterrupt
         return read(*arguments)
