@@ -45,7 +45,7 @@ def command(shared: Shared, self_test: bool, sample: int | None, **flags: Any) -
     if self_test:
         from pipelines.stages.dedup.self_test import SAMPLE
         from pipelines.stages.dedup.self_test import self_test as measure
-        from webtext_cli.tables.dedup import print_self_test
+        from webtext_cli.tables.documents import print_self_test
 
         result = measure(
             config, documents=shared.input_of("dedup"), options=shared.run_options(), sample=sample or SAMPLE

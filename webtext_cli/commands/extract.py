@@ -36,18 +36,16 @@ def command(shared: Shared, links: str | None, explain: str | None, **flags: Any
       webtext extract --explain saved-pages/a.html
       webtext extract --explain https://example.com/page --corpus my-corpus
     """
+    config = stage_config(ExtractConfig, "extract", shared.corpus, flags)
     if explain is not None:
-        from pipelines.stages.extract.explain import explain as explain_page
-        from pipelines.stages.extract.explain import is_file
-        from webtext_cli.tables.extract import print_explanation
+        from pipelines.stages.extract import explain as explanation
+        from webtext_cli.tables.documents import print_extraction
 
-        config = stage_config(ExtractConfig, "extract", shared.corpus, flags)
-        pages = list(shared.input) if is_file(explain) else shared.input_of("extract")
-        print_explanation(explain_page(config, explain, pages=pages), shared.as_json)
+        pages = list(shared.input) if explanation.is_file(explain) else shared.input_of("extract")
+        print_extraction(explanation.explain(config, explain, pages=pages), shared.as_json)
         return
     from pipelines.stages.extract.stage import extract
 
-    config = stage_config(ExtractConfig, "extract", shared.corpus, flags)
     summary = extract(
         config,
         pages=shared.input_of("extract"),

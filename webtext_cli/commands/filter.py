@@ -59,7 +59,7 @@ def command(
       webtext filter --train-quality good/ --against raw/ -o quality-model
     """
     from pipelines.stages.filter import stage
-    from webtext_cli.tables import filter as tables
+    from webtext_cli.tables import documents as tables
 
     config = stage_config(FilterConfig, "filter", shared.corpus, flags)
     if bool(train_quality) != bool(against):
@@ -92,7 +92,7 @@ def command(
         document_filter = stage.DocumentFilter.open(config, rules, quality_model)
         source = open_configured(documents, config, options)
         if explain:
-            tables.print_explanation(stage.explain(document_filter, source, explain), shared.as_json)
+            tables.print_filtering(stage.explain(document_filter, source, explain), shared.as_json)
         else:
             tables.print_funnel(stage.sample_funnel(document_filter, source, sample or _SAMPLE), shared.as_json)
         return

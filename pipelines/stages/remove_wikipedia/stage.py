@@ -162,14 +162,17 @@ def _filter_shard(shard: inputs.DocumentShard, rules: _Rules) -> TaskResult:
 
     def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
         nonlocal documents, without_url
-        urls = urls_of(batch)
+        urls, texts = urls_of(batch), batch.column("text")
         documents += len(urls)
         without_url += urls.count(None)
         # Only the final URL of a shortened link shows where it leads.
         final_urls = urls_of(batch, "final_url")
+        none: list[DropReason | None] = [None] * batch.num_rows
+        copies = rules.reference.drop_reasons(texts, rules.share) if rules.reference else none
+        signs = rules.signs.drop_reasons(texts) if rules.signs else none
         return batch, [
-            _drop_reason(url, rules.domains) or _drop_reason(final_url, rules.domains) or text_reason
-            for url, final_url, text_reason in zip(urls, final_urls, _text_reasons(batch, rules), strict=True)
+            _drop_reason(url, rules.domains) or _drop_reason(final_url, rules.domains) or copy or sign
+            for url, final_url, copy, sign in zip(urls, final_urls, copies, signs, strict=True)
         ]
 
     result = filter_shard(shard, rules.output, decide)
@@ -182,11 +185,3 @@ def _drop_reason(url: str | None, domains: frozenset[str]) -> DropReason | None:
     archived = _ARCHIVED.match(url)
     domain = registered_domain(f"http://{archived[1]}" if archived else url)
     return DropReason("wikipedia_domain", domain) if domain in domains else None
-
-
-def _text_reasons(batch: pa.RecordBatch, rules: _Rules) -> list[DropReason | None]:
-    none: list[DropReason | None] = [None] * batch.num_rows
-    texts = batch.column("text")
-    copies = rules.reference.drop_reasons(texts, rules.share) if rules.reference else none
-    signs = rules.signs.drop_reasons(texts) if rules.signs else none
-    return [copy or sign for copy, sign in zip(copies, signs, strict=True)]
