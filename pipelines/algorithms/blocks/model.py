@@ -6,6 +6,7 @@ The network consists of convolutions over the blocks in order, and of averages o
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from math import sqrt
 from typing import Any, NamedTuple
@@ -322,18 +323,10 @@ def _repeated_rows(segments: seg.Segments, blocks: npt.NDArray[np.int64]) -> Ite
     texts = [words[4 * start : 4 * (start + count)] for start, count in zip(starts, counts, strict=True)]
     if len(set(texts)) == len(texts):  # as on most pages
         return
-    known: set[bytes] = set()
+    first = {text: number for number, text in reversed([*enumerate(texts)])}
     is_code = segments.flags[segments.blocks[blocks, seg.ELEMENT]] & IN_PRE != 0
-    row: list[int] = []
-    size = 0
-    for block, text, count, stands in zip(blocks.tolist(), texts, counts, is_code.tolist(), strict=True):
-        if text in known and not stands:
-            row.append(block)
-            size += count
-            continue
-        known.add(text)
-        if size >= _REPEATED_WORDS:
-            yield row
-        row, size = [], 0
-    if size >= _REPEATED_WORDS:
-        yield row
+    repeats = [first[text] < number and not is_code[number] for number, text in enumerate(texts)]
+    for repeat, numbers in itertools.groupby(range(len(texts)), key=repeats.__getitem__):
+        row = [*numbers]
+        if repeat and sum(counts[number] for number in row) >= _REPEATED_WORDS:
+            yield blocks[row].tolist()

@@ -91,7 +91,10 @@ def remove_wikipedia(
     Documents without a URL are counted as `without_url`. Raises InputError if no document has a URL and there is no
     reference. Paper, section 2.1.
     """
-    listed = _read_domains(domains_file or data_path("wikipedia-domains.txt"), config.sister_projects)
+    lines = storage.read_bytes(domains_file or data_path("wikipedia-domains.txt")).decode().splitlines()
+    # A domain per line, followed by its kind and source.
+    rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
+    listed = [domain for domain, *kind in rows if config.sister_projects or kind[:1] != [_SISTER]]
     domains = frozenset((*listed, *map(_check_domain, config.domain)))
     source = inputs.open_configured(documents, config, options)
     # The lists are not options, but they determine the result all the same.
@@ -139,13 +142,6 @@ def _open_reference(reference: Sequence[str], index: str | None) -> ReferenceSou
     from pipelines.stages.remove_wikipedia.reference import open_source, open_stored
 
     return open_stored(index, STAGE.name, STAGE.version) if index else open_source(reference)
-
-
-def _read_domains(path: str, sister_projects: bool) -> list[str]:
-    """Return the domains of a file: one per line, followed by its kind and source."""
-    lines = storage.read_bytes(path).decode().splitlines()
-    rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
-    return [domain for domain, *kind in rows if sister_projects or kind[:1] != [_SISTER]]
 
 
 def _check_domain(domain: str) -> str:
