@@ -16,8 +16,7 @@ from benchmarks.extractor.encodings import Encoder, token_statistics, word_stati
 from benchmarks.extractor.pages import LabelledPage
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import NAMES, block_features
-from pipelines.algorithms.blocks.model import KINDS, BlockModel
-from pipelines.algorithms.blocks.network import ARTICLE, DILATIONS, KERNEL_SIZE, MAIN, Network, scale
+from pipelines.algorithms.blocks.model import ARTICLE, DILATIONS, KERNEL_SIZE, KINDS, MAIN, BlockModel, Network, scale
 from pipelines.algorithms.blocks.text_features import Values
 from pipelines.algorithms.kernels.hash_table import FREE
 

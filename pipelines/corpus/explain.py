@@ -61,8 +61,10 @@ def explain(tables: CorpusTables, target: str) -> History:
         raise InputError(f"{tables.corpus}: no finished stage has links, pages, documents or tokens")
     if all(step.outcome == ABSENT for step in steps):
         steps = steps[:1]
-    similar = _similar_urls(tables, url) if url and steps[0].outcome == ABSENT and "links" in tables.views else ()
-    return History(id, url, tuple(steps), similar)
+    near = near_urls(url) if url and steps[0].outcome == ABSENT and "links" in tables.views else ()
+    marks = ", ".join("?" * len(near))
+    similar = tables.rows(f"SELECT url FROM links WHERE url IN ({marks}) ORDER BY url", near) if near else []
+    return History(id, url, tuple(steps), tuple(row["url"] for row in similar))
 
 
 def _steps(tables: CorpusTables, id: str, url: str | None) -> Iterator[Step]:
@@ -113,12 +115,6 @@ def _dropped_step(tables: CorpusTables, stage: str, id: str, url: str | None) ->
 
 def _step(stage: str, row: dict[str, Any] | None, if_absent: str) -> Step:
     return Step(stage, ABSENT, if_absent, {}) if row is None else Step(stage, KEPT, None, row)
-
-
-def _similar_urls(tables: CorpusTables, url: str) -> tuple[str, ...]:
-    near = near_urls(url)
-    marks = ", ".join(["NULL", *("?" * len(near))])
-    return tuple(row["url"] for row in tables.rows(f"SELECT url FROM links WHERE url IN ({marks}) ORDER BY url", near))
 
 
 def _find_identity(tables: CorpusTables, column: str, values: Sequence[str]) -> tuple[str, str | None] | None:

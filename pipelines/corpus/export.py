@@ -6,7 +6,7 @@ import contextlib
 import gzip
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 import zstandard
@@ -52,7 +52,12 @@ def export_text(
         for batch in _sample(source, share, drops):
             batch = batch.slice(0, batch.num_rows if limit is None else limit - written)
             for row in batch.to_pylist():
-                stream.write(_text(row, is_first=written == 0) if kind == "txt" else _line(row))
+                if kind == "txt":
+                    stream.write((SEPARATOR * (written > 0) + str(row["text"])).encode())
+                else:
+                    stream.write(
+                        to_json({key: value for key, value in row.items() if value is not None}).encode() + b"\n"
+                    )
                 written += 1
             if written == limit:
                 break
@@ -104,12 +109,3 @@ def _sample(source: inputs.DocumentInput, share: float, drops: Drops) -> Iterato
             if share < 1:
                 batch = batch.filter(pa.array(hash_keys(batch.column("id").to_pylist(), "export") < share * _HASHES))
             yield batch
-
-
-def _text(row: dict[str, Any], is_first: bool) -> bytes:
-    return (("" if is_first else SEPARATOR) + str(row["text"])).encode()
-
-
-def _line(row: dict[str, Any]) -> bytes:
-    values = {name: value for name, value in row.items() if value is not None}
-    return to_json(values).encode() + b"\n"

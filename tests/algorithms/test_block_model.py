@@ -31,7 +31,7 @@ def test_few_words_are_only_a_document_if_they_are_surely_wanted(
     def want_all(_network: object, features: np.ndarray, *_: object) -> tuple[np.ndarray, np.ndarray]:
         return np.full((len(features), 2), odds, np.float32), np.zeros(len(KINDS), np.float32)
 
-    monkeypatch.setattr("pipelines.algorithms.blocks.network.evaluate", want_all)
+    monkeypatch.setattr("pipelines.algorithms.blocks.model.evaluate", want_all)
     empty = values_table(np.zeros(0, np.uint32), np.zeros(0, np.float32))
     meta = f'<meta name="description" content="{"word " * in_metadata}">' if in_metadata else ""
     page = parse_page(f"<html><head>{meta}</head><body><p>{text}</body></html>")

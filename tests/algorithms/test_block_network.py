@@ -7,8 +7,7 @@ import torch
 
 from benchmarks.extractor import training
 from pipelines.algorithms.blocks.features import NAMES
-from pipelines.algorithms.blocks.model import KINDS, BlockModel, load_model
-from pipelines.algorithms.blocks.network import evaluate
+from pipelines.algorithms.blocks.model import KINDS, BlockModel, evaluate, load_model
 from pipelines.algorithms.blocks.text_features import values_table
 
 

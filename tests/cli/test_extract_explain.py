@@ -42,9 +42,9 @@ def _small_model(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = np.zeros(len(NAMES), np.float32)
     empty = values_table(np.zeros(0, np.uint32), np.zeros(0, np.float32))
     model = BlockModel(_Network(limits, limits + 1), empty, empty)  # type: ignore[arg-type]
-    monkeypatch.setattr("pipelines.algorithms.blocks.network.evaluate", _evaluate)
     for module in ("pipelines.algorithms.blocks.model", "pipelines.stages.extract.explain"):
         monkeypatch.setattr(f"{module}.load_model", lambda _: model)
+        monkeypatch.setattr(f"{module}.evaluate", _evaluate)
 
 
 def _output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

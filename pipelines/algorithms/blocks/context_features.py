@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.algorithms.blocks import segmentation as seg
-from pipelines.algorithms.blocks.markup import TAGS
+from pipelines.algorithms.blocks.markup import tag_groups
 from pipelines.algorithms.blocks.text_features import (
     HEADING,
     LINKS,
@@ -82,15 +82,7 @@ def describe_elements(page: seg.Segments, signals: Floats, tokens: Values) -> El
     return elements
 
 
-def _group_of_tags() -> npt.NDArray[np.int8]:
-    groups = np.full(256, -1, np.int8)
-    for group, names in enumerate(GROUPS):
-        for name in names.split():
-            groups[TAGS[name]] = group
-    return groups
-
-
-_GROUP = _group_of_tags()
+_GROUP = tag_groups(GROUPS)
 
 
 @kernel

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.algorithms.kernels.byte_scan import byte_at, word_at
 from pipelines.algorithms.kernels.compilation import as_read_only, helper
 from pipelines.algorithms.kernels.hash_table import slot_of, table_of
 
@@ -64,6 +66,14 @@ def _kinds() -> npt.NDArray[np.uint8]:
     return kinds
 
 
+def tag_groups(groups: Sequence[str]) -> npt.NDArray[np.int8]:
+    """Return for each tag the number of the group that has its name, or -1."""
+    numbers = np.full(256, -1, np.int8)
+    for number, names in enumerate(groups):
+        numbers[[TAGS[name] for name in names.split()]] = number
+    return numbers
+
+
 KINDS = _kinds()
 NOT_NESTED = (KINDS & WITHOUT_END) != 0
 NOT_NESTED[[TAGS[name] for name in _ENDED_BY_NEXT.split()]] = True
@@ -95,32 +105,17 @@ _LINE_NUMBERS = as_read_only(
 
 
 @helper
-def _word_at(html: Any, position: Any) -> Any:
-    """Return eight bytes as a number, which LLVM makes one load of."""
-    word = np.uint64(0)
-    for offset in range(8):
-        word |= np.uint64(html[np.uint64(position + offset)]) << np.uint64(8 * offset)
-    return word
-
-
-@helper
 def find_byte(html: Any, position: Any, end: Any, byte: Any) -> Any:
     """Return the first position of a byte, or the end."""
     same = np.uint64(byte) * _ONES
     while position + 8 <= end:
-        difference = _word_at(html, position) ^ same
+        difference = word_at(html, position) ^ same
         if (difference - _ONES) & ~difference & _HIGH_BITS != 0:  # a byte of it is 0
             break
         position += 8
-    while position < end and html[np.uint64(position)] != byte:
+    while position < end and byte_at(html, position) != byte:
         position += 1
     return position
-
-
-@helper
-def byte_at(html: Any, position: Any) -> Any:
-    """Return the byte at a position, which numba does not check to be negative if it is unsigned."""
-    return html[np.uint64(position)]
 
 
 @helper

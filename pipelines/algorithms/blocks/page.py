@@ -17,7 +17,6 @@ from pipelines.algorithms.blocks.markup import (
     NOT_NESTED,
     RAW,
     TAGS,
-    byte_at,
     end_of_comment,
     find_byte,
     find_end_tag,
@@ -27,6 +26,7 @@ from pipelines.algorithms.blocks.markup import (
     is_space,
     tag_of,
 )  # fmt: skip
+from pipelines.algorithms.kernels.byte_scan import byte_at
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.web.metadata import Declared, read_declared
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.blocks.markup import ARIA_HIDDEN, TAGS
+from pipelines.algorithms.blocks.markup import ARIA_HIDDEN, tag_groups
 from pipelines.algorithms.blocks.segmentation import ELEMENT, END, START, WORDS, Segments
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 
@@ -20,14 +20,7 @@ _PARAGRAPH_WORDS = 10
 _TAB, _LINE, _BLANK_LINE = range(3)
 
 
-def _structures() -> npt.NDArray[np.int8]:
-    kinds = np.full(256, -1, np.int8)
-    for kind, names in enumerate(("li dt dd td th caption", "tr", "table", "ul ol dl menu dir")):
-        kinds[[TAGS[name] for name in names.split()]] = kind
-    return kinds
-
-
-_STRUCTURES = _structures()
+_STRUCTURES = tag_groups(("li dt dd td th caption", "tr", "table", "ul ol dl menu dir"))
 
 
 def render_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> str:

@@ -221,7 +221,8 @@ class _Child:
             text: PageText = self._connection.recv()
         except (EOFError, ConnectionError):
             self._process.join()
-            detail = _describe_exit(self._process.exitcode)
+            code = self._process.exitcode or 0
+            detail = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
             self.is_worn, self.died = True, detail != _OUT_OF_TIME
             return PageText(problem="crashed", detail=detail) if self.died else out_of_time
         self.is_worn = self._pages >= self._limits.pages_per_child or text.problem == "out_of_memory"
@@ -247,12 +248,6 @@ def _child_environment() -> Iterator[None]:
     finally:
         for name in added:
             del os.environ[name]
-
-
-def _describe_exit(exit_code: int | None) -> str:
-    if exit_code is not None and exit_code < 0:
-        return f"ended by {signal.Signals(-exit_code).name}"
-    return f"ended with exit code {exit_code}"
 
 
 def _serve(connection: Connection, extractor: Extractor, limits: Limits) -> None:

@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines import storage
-from pipelines.algorithms.blocks import network as net
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import NAMES, block_features
 from pipelines.algorithms.blocks.markup import NAMES as TAG_NAMES
-from pipelines.algorithms.blocks.model import BlockModel, Choice, choose_blocks, load_model, output_of
+from pipelines.algorithms.blocks.model import BlockModel, Choice, choose_blocks, evaluate, load_model, output_of
 from pipelines.algorithms.blocks.page import ParsedPage, parse_page
 from pipelines.algorithms.blocks.text_features import Floats
 from pipelines.algorithms.web.urls import id_of_url, is_url_id
@@ -126,7 +125,7 @@ def _pages_like(source: Source, target: str) -> Iterator[SourcePage]:
     """Yield the pages of a source with a URL or id."""
     url = None
     if isinstance(source, tuple):
-        source = tuple(file for file in source if file[1] == target)
+        source = tuple(file for file in source if file.name == target)
     elif isinstance(source, FetchedShard):
         # The WARC files, whose checksums are verified before they are read, only if the page is in one.
         urls = (row["url"] for row in shards.read_rows(source.pages.path, ["url"]))
@@ -170,7 +169,7 @@ def _effects(
     features, block_groups = block_features(page, url, model.tokens, model.words)
 
     def odds(features: Floats, tags: npt.NDArray[np.uint8]) -> Any:
-        return net.evaluate(model.network, features, block_groups, tags, words)[0][:, output]
+        return evaluate(model.network, features, block_groups, tags, words)[0][:, output]
 
     # The network reads square roots between two limits.
     middles = (model.network.low + model.network.high) / 2

@@ -161,21 +161,22 @@ def _extract_and_fix(extractor: Extractor, html: bytes, url: str | None) -> Extr
 
 
 MODEL = "extractor.npz"
-_DISTRIBUTIONS = {"trafilatura": ("trafilatura",), "newspaper": ("newspaper4k", "newspaper3k"), "fast": ("selectolax",)}
-# With them newspaper reads Arabic, Bengali, Chinese, Japanese, Thai and other texts by their own rules.
-_EXTRAS = {"newspaper": ("nltk", "jieba", "tinysegmenter", "pythainlp", "indic-nlp-library")}
+# The packages of each extractor. With the last ones of newspaper, it reads Arabic, Bengali, Chinese, Japanese, Thai and
+# other texts by their own rules.
+_PACKAGES = {
+    "trafilatura": ("trafilatura",),
+    "newspaper": ("newspaper4k", "newspaper3k", "nltk", "jieba", "tinysegmenter", "pythainlp", "indic-nlp-library"),
+    "fast": ("selectolax",),
+}
 
 
 def extractor_version(name: str) -> str:
-    """Return the package of an extractor and its version, those of extras and of ftfy, and the model of `fast`.
+    """Return the packages of an extractor and ftfy with their versions, and the model of `fast`.
 
     For example, `trafilatura 2.3.1, ftfy 6.3.1`.
     """
-    model = f", model {storage.sha256_of(data_path(MODEL))[:16]}" if name == "fast" else ""
-    extras = [f", {package}" for package in map(_installed, _EXTRAS.get(name, ())) if package]
-    for package in filter(None, map(_installed, _DISTRIBUTIONS[name])):
-        return f"{package}{''.join(extras)}{model}, {_installed('ftfy')}"
-    return name
+    model = [f"model {storage.sha256_of(data_path(MODEL))[:16]}"] if name == "fast" else []
+    return ", ".join(filter(None, [*map(_installed, _PACKAGES[name]), *model, _installed("ftfy")]))
 
 
 def _installed(package: str) -> str | None:

@@ -58,8 +58,8 @@ class FetchedShard:
     in_order: bool = False
 
 
-# A shard of a fetch, a WARC from elsewhere, or HTML files as pairs of path and document id.
-Source = FetchedShard | InputFile | tuple[tuple[str, str], ...]
+# A shard of a fetch, a WARC from elsewhere, or HTML files, whose names are the ids of their documents.
+Source = FetchedShard | InputFile | tuple[InputFile, ...]
 
 
 def rows_with_links(source: FetchedShard) -> Iterator[tuple[Row, Row | None]]:
@@ -165,7 +165,7 @@ def read_pages(source: Source, only: str | None = None, known: Iterable[Row] = (
     elif isinstance(source, InputFile):
         yield from _read_warc(source)
     else:
-        yield from (SourcePage(id, None, _read_html(path)) for path, id in source)
+        yield from (SourcePage(file.name, None, _read_html(file.path)) for file in source)
 
 
 def _read_fetched(source: FetchedShard, only: str | None, known: Iterator[Row]) -> Iterator[SourcePage]:

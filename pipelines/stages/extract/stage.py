@@ -104,11 +104,11 @@ def open_input(paths: list[str], links: str | None) -> tuple[list[Source], dict[
     fetched = [file.path for fetch in fetches for file in _warcs_of(fetch)]
     all_names = storage.names_below_common_folder([*fetched, *files])
     names = dict(zip([*fetched, *files], all_names, strict=True))
-    warcs = [path for path in files if strip_compression(path).endswith(_ARCHIVE_SUFFIXES)]
-    html = [(path, names[path]) for path in files if not strip_compression(path).endswith(_ARCHIVE_SUFFIXES)]
+    own = [inputs.InputFile(path, storage.size_bytes(path), relative_path=names[path]) for path in files]
+    warcs = [file for file in own if strip_compression(file.path).endswith(_ARCHIVE_SUFFIXES)]
+    html = [file for file in own if not strip_compression(file.path).endswith(_ARCHIVE_SUFFIXES)]
     sources: list[Source] = [shard for fetch in fetches for shard in _fetched_shards(fetch, scrape, names)]
-    sources += [inputs.InputFile(path, storage.size_bytes(path), relative_path=names[path]) for path in warcs]
-    sources += _html_tasks(html)
+    sources += [*warcs, *_html_tasks(html)]
     pages = [fetch.fingerprint for fetch in fetches] + ([inputs.fingerprint_files(files)] if files else [])
     if len(fetches) != 1 or files:
         # The names are ids and values of `warc_file`.
@@ -119,9 +119,9 @@ def open_input(paths: list[str], links: str | None) -> tuple[list[Source], dict[
     return sources, fingerprints, records, [*passed_over, *notes]
 
 
-def _html_tasks(files: list[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Divide HTML files, as pairs of path and document id, into those of each task."""
-    *starts, total = itertools.accumulate((storage.size_bytes(path) + _BYTES_PER_FILE for path, _ in files), initial=0)
+def _html_tasks(files: list[inputs.InputFile]) -> Iterator[tuple[inputs.InputFile, ...]]:
+    """Divide HTML files into those of each task."""
+    *starts, total = itertools.accumulate((file.size_bytes + _BYTES_PER_FILE for file in files), initial=0)
     least, most = _HTML_BYTES_PER_TASK
     task_bytes = min(most, max(least, total // _HTML_TASKS))
     tasks = itertools.groupby(zip(starts, files, strict=True), key=lambda file: file[0] // task_bytes)

@@ -219,7 +219,10 @@ def load_rules(
         check_known(name, list(statistics), "rule", "--set")
         if name in changed:
             raise UsageError(f"--set {threshold}: {name} is set twice")
-        changed[name] = _threshold(threshold, value)
+        try:
+            changed[name] = None if value == "off" else float(value)
+        except ValueError as error:
+            raise UsageError(f"--set {threshold}: is neither RULE=NUMBER nor RULE=off") from error
     steps = [(lines, tuple(_changed(rules, changed))) for lines, rules in steps]
     return RuleSet(tuple(steps), own_file, own_source)
 
@@ -273,13 +276,6 @@ def _own_rule(name: str, function: Any) -> Rule:
     if low is not None and high is not None:
         raise UsageError(f"--rules: {name} has both a min and a max; write two functions")
     return Rule(name, f"{_OWN}{name}", low, high, "own")
-
-
-def _threshold(text: str, value: str) -> float | None:
-    try:
-        return None if value == "off" else float(value)
-    except ValueError as error:
-        raise UsageError(f"--set {text}: is neither RULE=NUMBER nor RULE=off") from error
 
 
 def _changed(rules: Sequence[Rule], changed: Mapping[str, float | None]) -> list[Rule]:

@@ -92,7 +92,10 @@ class DocumentFilter:
             for row in np.flatnonzero(quality <= least).tolist():
                 detail = f"quality {quality[row]:.4f} is not above the draw {least[row]:.4f}"
                 reasons[row] = reasons[row] or DropReason("low_quality", detail)
-        return Decisions(with_columns(batch, columns), reasons, results)
+        for name, values in columns.items():
+            index, field = batch.schema.get_field_index(name), pa.field(name, values.type, nullable=name != "text")
+            batch = batch.append_column(field, values) if index < 0 else batch.set_column(index, field, values)
+        return Decisions(batch, reasons, results)
 
 
 def filter(
@@ -117,24 +120,22 @@ def filter(
     with stage_run(STAGE, config, inputs=identities, output=output, options=options) as run:
         if not run.finished:
             indexes = [shard.index for shard in source.shards]
-            run.map(_filter_shard, source.shards, (document_filter, run.output), total=source.records)
+            run.map(_filter_shard, source.shards, _Context(document_filter, run.output), total=source.records)
             run.once("card", lambda: write_data_card(run.output, STAGE.name))
             run.once("report", lambda: write_report(run.output, indexes, document_filter.rules.rules))
         return run.finish()
 
 
-def with_columns(batch: pa.RecordBatch, columns: dict[str, Any]) -> pa.RecordBatch:
-    """Return a batch with columns replaced, or added at its end."""
-    for name, values in columns.items():
-        index = batch.schema.get_field_index(name)
-        field = pa.field(name, values.type, nullable=name != "text")
-        batch = batch.append_column(field, values) if index < 0 else batch.set_column(index, field, values)
-    return batch
+@dataclasses.dataclass(frozen=True)
+class _Context:
+    """What the tasks share."""
+
+    document_filter: DocumentFilter
+    output: str
 
 
-def _filter_shard(shard: inputs.DocumentShard, context: tuple[DocumentFilter, str]) -> TaskResult:
-    document_filter, output = context
-    tally = Tally()
+def _filter_shard(shard: inputs.DocumentShard, context: _Context) -> TaskResult:
+    document_filter, output, tally = context.document_filter, context.output, Tally()
     removed = 0
 
     def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:

@@ -48,11 +48,11 @@ _SLICE_NGRAMS = 4 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """An index on disk; `articles` is the number of articles that each task read."""
+    """An index on disk; `articles` is the number of articles that each task read, known after the first phase."""
 
     folder: str
     parts: int
-    articles: tuple[int, ...]
+    articles: tuple[int, ...] = ()
 
     def find(self, hashes: Hashes) -> Articles:
         """Return the first article with each n-gram, NONE for those that the index does not have."""
@@ -111,24 +111,20 @@ class ReferenceSource:
         """
         if self.stored:
             files = self.stored.files("reference-")
-            folder, parts = self.stored.path, len(files)
-            files += self.stored.files("titles-")
-            run.map(
-                _verify, files, name=lambda file: file.name, phase="check", work=True, total=len(files), unit="files"
-            )
+            read = [*files, *self.stored.files("titles-")]
+            run.map(_verify, read, name=lambda file: file.name, phase="check", work=True, total=len(read), unit="files")
             entries = [entry for entry in self.stored.manifest.shards if entry.phase == _PHASE]
-        else:
-            folder, parts = run.output, min(article_index.MAX_PARTS, 1 << (self.size_bytes // _PART_BYTES).bit_length())
-            items, context = list(enumerate(self.shards)), (parts, folder)
-            entries = run.map(
-                _spread_ngrams, items, context, name=_shard_name, phase=_PHASE, work=True, unit="articles"
-            )
-            if not any(entry.counts["reference_ngrams"] for entry in entries):
-                raise InputError(f"--reference: no article has {NGRAM} words; name a dump of articles, or their texts")
-            run.once("titles", lambda: result_files(entries))
-            index = (entries, folder)
-            run.map(_build_part, range(parts), index, name=_part_name, phase="index", total=parts, unit="parts")
-        return Reference(folder, parts, tuple(int(entry.counts["reference_articles"]) for entry in entries))
+            return Reference(self.stored.path, len(files), _count_articles(entries))
+        parts = min(article_index.MAX_PARTS, 1 << (self.size_bytes // _PART_BYTES).bit_length())
+        reference = Reference(run.output, parts)
+        items = list(enumerate(self.shards))
+        entries = run.map(_spread_ngrams, items, reference, name=_shard_name, phase=_PHASE, work=True, unit="articles")
+        if not any(entry.counts["reference_ngrams"] for entry in entries):
+            raise InputError(f"--reference: no article has {NGRAM} words; name a dump of articles, or their texts")
+        run.once("titles", lambda: result_files(entries))
+        reference = dataclasses.replace(reference, articles=_count_articles(entries))
+        run.map(_build_part, range(parts), reference, name=_part_name, phase="index", total=parts, unit="parts")
+        return reference
 
 
 def open_source(paths: Sequence[str]) -> ReferenceSource:
@@ -173,21 +169,25 @@ def _titles_name(shard: int) -> str:
     return shards.shard_name("titles", shard)
 
 
-def _spread_ngrams(item: tuple[int, DumpPart | inputs.DocumentShard], context: tuple[int, str]) -> TaskResult:
+def _count_articles(entries: Sequence[ShardEntry]) -> tuple[int, ...]:
+    return tuple(int(entry.counts["reference_articles"]) for entry in entries)
+
+
+def _spread_ngrams(item: tuple[int, DumpPart | inputs.DocumentShard], reference: Reference) -> TaskResult:
     """Write the n-grams of a shard, with the numbers of their articles in it, into buckets; write the titles."""
-    (number, source), (parts, output) = item, context
+    number, source = item
     counts: Counter[str] = Counter(reference_articles=0, reference_ngrams=0)
     name = storage.join(WORK, _shard_name(item))
     with (
-        write_buckets(storage.join(output, name), _SCHEMA) as written,
-        shards.write_shard(output, _titles_name(number), _TITLES) as titles,
+        write_buckets(storage.join(reference.folder, name), _SCHEMA) as written,
+        shards.write_shard(reference.folder, _titles_name(number), _TITLES) as titles,
     ):
         for batch in _read_batches(source, counts):
             hashes, starts, _ = text_ngram_hashes(*text_arrays(batch.column("text")), NGRAM, _WORDS)
             hashes, articles = article_index.sample_ngrams(hashes, starts)
             articles += np.uint32(counts["reference_articles"])
             rows = pa.RecordBatch.from_arrays([hashes, articles], schema=_SCHEMA)
-            written.writer.write(rows, article_index.parts_of(hashes, parts))
+            written.writer.write(rows, article_index.parts_of(hashes, reference.parts))
             titles.writer.write_batch(pa.RecordBatch.from_arrays([batch.column("title")], schema=_TITLES))
             counts.update(reference_articles=batch.num_rows, reference_ngrams=len(hashes))
             progress.advance(batch.num_rows)
@@ -209,18 +209,18 @@ def _read_batches(source: DumpPart | inputs.DocumentShard, counts: Counter[str])
     counts.update({f"reference_{reason}": count for reason, count in drops.counts.items()})
 
 
-def _build_part(part: int, context: tuple[Sequence[ShardEntry], str]) -> TaskResult:
+def _build_part(part: int, reference: Reference) -> TaskResult:
     """Write a part of the index from its n-grams in all shards."""
-    entries, output = context
-    files = [bucket_part(storage.join(output, WORK, entry.name), _SCHEMA, part) for entry in entries]
+    names = [storage.join(WORK, _shard_name((number, None))) for number in range(len(reference.articles))]
+    files = [bucket_part(storage.join(reference.folder, name), _SCHEMA, part) for name in names]
     table = article_index.new_table(sum(file.rows for file in files))
     first_article = 0
-    for entry, file in zip(entries, files, strict=True):
+    for file, count in zip(files, reference.articles, strict=True):
         for batch in file.batches():
             articles = batch.column("article").to_numpy() + np.uint32(first_article)
             article_index.add_ngrams(table, batch.column("hash").to_numpy(), articles)
-        first_article += int(entry.counts["reference_articles"])
-    with storage.atomic_write(storage.join(output, _part_name(part))) as stream:
+        first_article += count
+    with storage.atomic_write(storage.join(reference.folder, _part_name(part))) as stream:
         stream.write(table.astype("<u8", copy=False).data)
     progress.advance(1)
     counts = {"reference_distinct_ngrams": int((table != article_index.EMPTY).sum())}

@@ -91,7 +91,10 @@ def remove_wikipedia(
     Documents without a URL are counted as `without_url`. Raises InputError if no document has a URL and there is no
     reference. Paper, section 2.1.
     """
-    listed = _read_domains(domains_file or data_path("wikipedia-domains.txt"), config.sister_projects)
+    lines = storage.read_bytes(domains_file or data_path("wikipedia-domains.txt")).decode().splitlines()
+    # A domain per line, followed by its kind and source.
+    rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
+    listed = [domain for domain, *kind in rows if config.sister_projects or kind[:1] != [_SISTER]]
     domains = frozenset((*listed, *map(_check_domain, config.domain)))
     source = inputs.open_configured(documents, config, options)
     # The lists are not options, but they determine the result all the same.
@@ -141,13 +144,6 @@ def _open_reference(reference: Sequence[str], index: str | None) -> ReferenceSou
     return open_stored(index, STAGE.name, STAGE.version) if index else open_source(reference)
 
 
-def _read_domains(path: str, sister_projects: bool) -> list[str]:
-    """Return the domains of a file: one per line, followed by its kind and source."""
-    lines = storage.read_bytes(path).decode().splitlines()
-    rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
-    return [domain for domain, *kind in rows if sister_projects or kind[:1] != [_SISTER]]
-
-
 def _check_domain(domain: str) -> str:
     """Return a domain in lower case; raise UsageError if it is not a registered domain, which would match nothing."""
     registered = registered_domain(domain if "://" in domain else f"http://{domain}")
@@ -162,14 +158,17 @@ def _filter_shard(shard: inputs.DocumentShard, rules: _Rules) -> TaskResult:
 
     def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
         nonlocal documents, without_url
-        urls = urls_of(batch)
+        urls, texts = urls_of(batch), batch.column("text")
         documents += len(urls)
         without_url += urls.count(None)
         # Only the final URL of a shortened link shows where it leads.
         final_urls = urls_of(batch, "final_url")
+        none: list[DropReason | None] = [None] * batch.num_rows
+        copies = rules.reference.drop_reasons(texts, rules.share) if rules.reference else none
+        signs = rules.signs.drop_reasons(texts) if rules.signs else none
         return batch, [
-            _drop_reason(url, rules.domains) or _drop_reason(final_url, rules.domains) or text_reason
-            for url, final_url, text_reason in zip(urls, final_urls, _text_reasons(batch, rules), strict=True)
+            _drop_reason(url, rules.domains) or _drop_reason(final_url, rules.domains) or copy or sign
+            for url, final_url, copy, sign in zip(urls, final_urls, copies, signs, strict=True)
         ]
 
     result = filter_shard(shard, rules.output, decide)
@@ -182,11 +181,3 @@ def _drop_reason(url: str | None, domains: frozenset[str]) -> DropReason | None:
     archived = _ARCHIVED.match(url)
     domain = registered_domain(f"http://{archived[1]}" if archived else url)
     return DropReason("wikipedia_domain", domain) if domain in domains else None
-
-
-def _text_reasons(batch: pa.RecordBatch, rules: _Rules) -> list[DropReason | None]:
-    none: list[DropReason | None] = [None] * batch.num_rows
-    texts = batch.column("text")
-    copies = rules.reference.drop_reasons(texts, rules.share) if rules.reference else none
-    signs = rules.signs.drop_reasons(texts) if rules.signs else none
-    return [copy or sign for copy, sign in zip(copies, signs, strict=True)]
