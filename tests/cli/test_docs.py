@@ -70,6 +70,23 @@ def test_options_in_the_text_exist(page: Path) -> None:
     assert [flag for flag in named if flag not in known] == []
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_pages_of_commands_have_at_most_1500_words(name: str) -> None:
+    page = _REPOSITORY / "docs" / f"{name}.md"
+    assert not page.exists() or len(page.read_text().split()) <= 1500
+
+
+def test_functions_that_the_architecture_names_exist() -> None:
+    text = (_REPOSITORY / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`([\w/]+\.py): ([\w.]+)`", text)
+    assert len(named) > 20
+    for file, name in named:
+        sources = [path.read_text() for path in (_REPOSITORY / "pipelines").glob(f"**/{file}")]
+        for part in name.split("."):
+            sources = [source for source in sources if re.search(rf"\b(?:def|class) {part}\b", source)]
+        assert sources, f"docs/architecture.md names {file}: {name}"
+
+
 def _headings(file: Path) -> set[str]:
     titles = re.findall(r"^#+ (.*)$", file.read_text(), flags=re.MULTILINE)
     return {re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-") for title in titles}
