@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from typing import Any
 
 import click
 
 from pipelines.build import CorpusConfig
+from pipelines.format import to_json
 from pipelines.stages.tokenize.config import TokenizeConfig
 from webtext_cli.console import print_summary, say
 from webtext_cli.options import DOCUMENTS_HELP, Shared, config_options, stage_config, stage_options
@@ -66,7 +65,7 @@ def _trace(location: str, tokenizer: str | None, as_json: bool) -> None:
 
     token = trace(location, tokenizer)
     if as_json:
-        say(json.dumps(dataclasses.asdict(token), ensure_ascii=False))
+        say(to_json(token))
         return
     end = ", which ends the document" if token.is_end else ""
     say(f"token {token.position:,} of {token.shard}: {token.token} {token.text!r}{end}")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.format import escape_unprintable
+from pipelines.format import escape_unprintable, to_json
 from webtext_cli.console import say
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 def print_batch(blocks: Sequence[BatchBlock], step: int, as_json: bool) -> None:
     """Print the blocks of a step with the text of their documents, or one JSON object."""
     if as_json:
-        say(json.dumps({"step": step, "blocks": [block.to_json() for block in blocks]}, ensure_ascii=False))
+        say(to_json({"step": step, "blocks": list(blocks)}))
         return
     for index, block in enumerate(blocks, 1):
         say(f"step {step:,}, {index:,} of {len(blocks):,}: block {block.number:,}")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pipelines.errors import InputError
 from pipelines.model.network.gpt2 import LAYER_NORM_EPSILON, Architecture
+from pipelines.tokenizers.formats import splits_as_gpt2
 
 _PREFIX = "transformer."
 # Conv1D of transformers stores these matrices as [in, out], torch's Linear as [out, in].
@@ -158,12 +159,9 @@ def _as_in_training(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _is_like_gpt2(settings: Mapping[str, Any]) -> bool:
     """Return whether GPT2Tokenizer, which takes only vocabulary and merges from a tokenizer, gives the same ids."""
-    split, decoder = settings.get("pre_tokenizer") or {}, settings.get("decoder") or {}
     return (
-        not settings.get("normalizer")
-        and split.get("type") == decoder.get("type") == "ByteLevel"
-        and not split.get("add_prefix_space")
-        and split.get("use_regex", True)
+        splits_as_gpt2(settings)
+        and (settings.get("decoder") or {}).get("type") == "ByteLevel"
         and not any(settings["model"].get(name) for name in _BPE_SETTINGS)
         and len(settings.get("added_tokens", [])) <= 1
     )

@@ -105,7 +105,11 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
             shards.write_file(job.output, METRICS_FILE, json_lines(trainer.rows)),
         )
     blocks = recipe.steps * recipe.batch_size
-    return TaskResult(blocks, blocks, counts=_figures(job, trainer.rows[-1]), files=files)
+    row = trainer.rows[-1]
+    held_out = {name: value for name, value in row.items() if name.startswith("held_out")}
+    tokens = recipe.steps * recipe.batch_tokens
+    counts = {"parameters": job.parameters, "tokens": tokens, "loss": row["loss"], **held_out}
+    return TaskResult(blocks, blocks, counts=counts, files=files)
 
 
 def replay(job: TrainingJob, checkpoint: Checkpoint | None, step: int) -> bytes:
@@ -240,7 +244,7 @@ class _Trainer:
         blocks = describe_blocks(self.job.tokens, self._order.batch(spike.step - 1), self.job.recipe.context)
         return spike_report(
             spike,
-            blocks=[block.to_json() for block in blocks],
+            blocks=[dataclasses.asdict(block) for block in blocks],
             recipe=self.job.recipe.to_json(),
             replay=self.job.replay_command(spike.step),
         )
@@ -289,10 +293,3 @@ def _write_description(job: TrainingJob) -> tuple[FileEntry, ...]:
         shards.write_file(job.output, CONFIG_FILE, text.encode()),
         shards.write_file(job.output, TOKENIZER_FILE, job.tokens.tokenizer),
     )
-
-
-def _figures(job: TrainingJob, row: Row) -> dict[str, float]:
-    """Return the figures of a finished run for its summary."""
-    held_out = {name: value for name, value in row.items() if name.startswith("held_out")}
-    tokens = job.recipe.steps * job.recipe.batch_tokens
-    return {"parameters": job.parameters, "tokens": tokens, "loss": row["loss"], **held_out}
