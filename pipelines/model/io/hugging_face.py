@@ -114,7 +114,10 @@ def tokenizer_files(tokenizer_json: bytes, context: int, end_of_text: int) -> di
     model = parsed["model"]
     if "merges" not in model:
         raise InputError("tokenizer.json: not a byte-pair encoding, so it cannot be exported for GPT-2")
-    plain = _as_in_training(parsed)
+    processor = parsed.get("post_processor")
+    byte_level = processor if processor and processor["type"] == "ByteLevel" else None
+    changes = {"truncation": None, "padding": None, "post_processor": byte_level}
+    plain = parsed | {name: value for name, value in changes.items() if parsed.get(name) != value}
     like_gpt2 = _is_like_gpt2(plain)
     vocab = model["vocab"] | {token["content"]: token["id"] for token in parsed.get("added_tokens", [])}
     ordered = dict(sorted(vocab.items(), key=lambda item: item[1]))
@@ -148,13 +151,6 @@ def merge_lines(model: Mapping[str, Any]) -> list[str]:
 def to_json(value: Any) -> bytes:
     """Encode a value as a JSON file."""
     return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
-
-
-def _as_in_training(settings: dict[str, Any]) -> dict[str, Any]:
-    processor = settings.get("post_processor")
-    byte_level = processor if processor and processor["type"] == "ByteLevel" else None
-    changes = {"truncation": None, "padding": None, "post_processor": byte_level}
-    return settings | {name: value for name, value in changes.items() if settings.get(name) != value}
 
 
 def _is_like_gpt2(settings: Mapping[str, Any]) -> bool:
