@@ -42,30 +42,24 @@ class Tile(NamedTuple):
 def render_training_page(rows: Rows, timing: Rows, about: Mapping[str, Any], spikes: Rows = ()) -> str:
     """Return the page of a run, finished or not.
 
-    `rows` are those of `metrics.jsonl`, `timing` those of `timing.jsonl`. `about` has `title`, `parameters` and
-    `recipe` (a mapping), and may have `vocab_size` and `facts` (values by name, such as the device). `spikes` have
-    `step`, `what`, `value`, `mean`, `z`, and may have `file`, the saved batch.
+    `rows` are those of `metrics.jsonl`, `timing` those of `timing.jsonl`. `about` has `title`, `parameters`,
+    `vocab_size`, `recipe` (a mapping) and `facts` (values by name, such as the device). `spikes` have `step`, `what`,
+    `value`, `mean`, `z`, and may have `file`, the saved batch.
     """
     recipe = about["recipe"]
     steps = sorted({float(spike["step"]) for spike in spikes})[:_MAX_SPIKES]
     return render(
         "training.html",
         about=about,
-        vocab_size=about.get("vocab_size"),
         tiles=[
             _step_tile(rows, recipe),
             _loss_tile(rows),
             _held_out_tile(rows),
             _speed_tile(timing),
-            _gradient_tile(rows, recipe.get("grad_clip")),
-            _time_tile(timing, recipe.get("steps", 0)),
+            _gradient_tile(rows, recipe["grad_clip"]),
+            _time_tile(timing, recipe["steps"]),
         ],
-        charts=_charts(
-            rows,
-            timing,
-            recipe=recipe,
-            markers=[Mark(f"spike at step {step:,.0f}", step) for step in steps],
-        ),
+        charts=_charts(rows, timing, recipe, markers=[Mark(f"spike at step {step:,.0f}", step) for step in steps]),
         spikes=spikes,
         max_spikes=_MAX_SPIKES,
     )
@@ -129,15 +123,10 @@ def _from_step(curve: Curve, step: float) -> Curve:
     return [point for point in curve if point[0] >= step]
 
 
-def _last_held_out(rows: Rows) -> Mapping[str, Any] | None:
-    return next((row for row in reversed(rows) if extract_curve([row], "held_out_loss")), None)
-
-
 def _step_tile(rows: Rows, recipe: Mapping[str, Any]) -> Tile:
     step = rows[-1]["step"] if rows else 0
-    total = f"of {recipe['steps']:,}" if "steps" in recipe else ""
-    tokens = step * recipe.get("batch_size", 0) * recipe.get("context", 0)
-    return Tile("Step", f"{step:,}", (total, f"{tokens:,} tokens" if tokens else ""))
+    tokens = step * recipe["batch_size"] * recipe["context"]
+    return Tile("Step", f"{step:,}", (f"of {recipe['steps']:,}", f"{tokens:,} tokens" if tokens else ""))
 
 
 def _loss_tile(rows: Rows) -> Tile:
@@ -152,7 +141,7 @@ def _loss_tile(rows: Rows) -> Tile:
 
 
 def _held_out_tile(rows: Rows) -> Tile:
-    row = _last_held_out(rows)
+    row = next((row for row in reversed(rows) if extract_curve([row], "held_out_loss")), None)
     if row is None:
         return Tile("Held-out loss", "–", ("not measured yet",))
     bits, tokens = row.get("held_out_bits_per_byte"), row.get("held_out_tokens")
@@ -171,7 +160,7 @@ def _speed_tile(timing: Rows) -> Tile:
     return Tile("Tokens per second", f"{statistics.median(speeds):,.0f}", (peak, "medians of the second half"))
 
 
-def _gradient_tile(rows: Rows, clip: float | None) -> Tile:
+def _gradient_tile(rows: Rows, clip: float) -> Tile:
     norms = [value for _, value in extract_curve(rows, "gradient_norm")]
     if not norms:
         return Tile("Gradient norm", "–")
@@ -190,7 +179,7 @@ def _time_tile(timing: Rows, steps: int) -> Tile:
 
 
 def _charts(rows: Rows, timing: Rows, recipe: Mapping[str, Any], markers: Sequence[Mark]) -> list[Chart]:
-    gradients, clip, x_axis = extract_curve(rows, "gradient_norm"), recipe.get("grad_clip"), Axis("step")
+    gradients, clip, x_axis = extract_curve(rows, "gradient_norm"), recipe["grad_clip"], Axis("step")
     rates, speeds = extract_curve(rows, "learning_rate"), extract_curve(timing, "tokens_per_second")
     return [
         *_loss_charts(rows, markers),

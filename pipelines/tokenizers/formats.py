@@ -111,6 +111,13 @@ def vocabulary_size(tokenizer: Tokenizer) -> int:
     return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
 
+def splits_as_gpt2(settings: Mapping[str, Any]) -> bool:
+    """Return whether the tokenizer of a `tokenizer.json` splits text into words as GPT-2's does."""
+    split = settings.get("pre_tokenizer") or {}
+    is_plain = split.get("use_regex", True) and not split.get("add_prefix_space", True)
+    return bool(not settings.get("normalizer") and split.get("type") == "ByteLevel" and is_plain)
+
+
 def byte_level_tokenizer(vocabulary: Mapping[str, int], merges: Sequence[Merge]) -> Tokenizer:
     """Return a `tokenizers` tokenizer with GPT-2's split; `<|endoftext|>`, if it is an entry, is a special token."""
     tokenizer = Tokenizer(models.BPE(dict(vocabulary), list(merges)))

@@ -104,26 +104,6 @@ def _is_repetition(text: str) -> bool:
     return len(text) >= _MIN_RUN and any(text[period:] == text[:-period] for period in (1, 2, 3, 4))
 
 
-def _is_whitespace(text: str) -> bool:
-    return text.isspace() and (len(text) >= _MIN_RUN or not text.isascii() or len(set(text)) > 2)
-
-
-def _is_punctuation(text: str) -> bool:
-    return len(text) >= _MIN_PUNCTUATION and not any(c.isalnum() or c.isspace() for c in text.removeprefix(" "))
-
-
-def _is_number(text: str) -> bool:
-    return len(text.strip(" ")) >= _MIN_DIGITS and text.strip(" ").isnumeric()
-
-
-def _is_joined(text: str) -> bool:
-    return sum(a.islower() and b.isupper() for a, b in itertools.pairwise(text)) >= _MIN_JOINTS
-
-
-def _is_long(text: str) -> bool:
-    return len(text.strip(" ")) >= _MIN_WORD and text.strip(" ").isalpha()
-
-
 # Each kind with its description, the most suspicious first.
 KINDS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "controls": (
@@ -133,10 +113,27 @@ KINDS: dict[str, tuple[str, Callable[[str], bool]]] = {
     "misread": ("UTF-8 that was decoded as Windows-1252 or Latin-1.", _is_misread),
     "mixed scripts": ("Letters of two scripts in one token.", _mixes_scripts),
     "cut characters": (f"{_MIN_CUT_BYTES} or more bytes that start or end inside a character.", lambda _: False),
-    "whitespace": (f"{_MIN_RUN} or more characters, or several or unusual kinds of white space.", _is_whitespace),
+    "whitespace": (
+        f"{_MIN_RUN} or more characters, or several or unusual kinds of white space.",
+        lambda text: text.isspace() and (len(text) >= _MIN_RUN or not text.isascii() or len(set(text)) > 2),
+    ),
     "repetition": (f"One to four characters repeated, {_MIN_RUN} or more in total.", _is_repetition),
-    "punctuation": (f"{_MIN_PUNCTUATION} or more punctuation characters in a row.", _is_punctuation),
-    "numbers": (f"{_MIN_DIGITS} or more digits.", _is_number),
-    "joined words": ("Two or more capitals inside a word: identifiers in code, headings without spaces.", _is_joined),
-    "long words": (f"{_MIN_WORD} or more letters.", _is_long),
+    "punctuation": (
+        f"{_MIN_PUNCTUATION} or more punctuation characters in a row.",
+        lambda text: (
+            len(text) >= _MIN_PUNCTUATION and not any(c.isalnum() or c.isspace() for c in text.removeprefix(" "))
+        ),
+    ),
+    "numbers": (
+        f"{_MIN_DIGITS} or more digits.",
+        lambda text: len(text.strip(" ")) >= _MIN_DIGITS and text.strip(" ").isnumeric(),
+    ),
+    "joined words": (
+        "Two or more capitals inside a word: identifiers in code, headings without spaces.",
+        lambda text: sum(a.islower() and b.isupper() for a, b in itertools.pairwise(text)) >= _MIN_JOINTS,
+    ),
+    "long words": (
+        f"{_MIN_WORD} or more letters.",
+        lambda text: len(text.strip(" ")) >= _MIN_WORD and text.strip(" ").isalpha(),
+    ),
 }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,10 +47,6 @@ class BatchBlock:
 
     number: int
     pieces: tuple[Piece, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the block as JSON values."""
-        return {"number": self.number, "pieces": [dataclasses.asdict(piece) for piece in self.pieces]}
 
 
 def describe_blocks(tokens: TokenFolder, numbers: Sequence[int], context: int) -> list[BatchBlock]:

@@ -56,13 +56,9 @@ class Spike:
 
     def to_json(self) -> dict[str, Any]:
         """Return the spike as JSON values; unknown numbers are null, a value that is not finite is a string."""
-        statistics = {"mean": self.mean, "deviation": self.deviation, "z": self.z}
-        return {
-            "step": self.step,
-            "what": self.what,
-            "value": json_value(self.value),
-            **{name: number if math.isfinite(number) else None for name, number in statistics.items()},
-        }
+        values = dataclasses.asdict(self)
+        unknown = {name: None for name in ("mean", "deviation", "z") if not math.isfinite(values[name])}
+        return {**values, "value": json_value(self.value), **unknown}
 
 
 class SpikeDetector:
@@ -142,22 +138,11 @@ def spike_file(step: int) -> str:
     return f"{FOLDER}/step-{step:07d}.json"
 
 
-def spike_report(
-    spike: Spike,
-    *,
-    blocks: Sequence[Mapping[str, Any]],
-    recipe: Mapping[str, Any],
-    replay: str,
-) -> bytes:
+def spike_report(spike: Spike, *, blocks: Sequence[Mapping[str, Any]], recipe: Mapping[str, Any], replay: str) -> bytes:
     """Return the report of a spike as a JSON file; docs/pretrain.md describes it.
 
-    `blocks` are the batch of the step, `replay` the command that recomputes it. Numbers
-    that are not finite are the strings `nan`, `inf` and `-inf`, so that every JSON parser accepts the file.
+    `blocks` are the batch of the step, `replay` the command that recomputes it. Numbers that are not finite are the
+    strings `nan`, `inf` and `-inf`, so that every JSON parser accepts the file.
     """
-    report = {
-        "spike": spike.to_json(),
-        "replay": replay,
-        "recipe": json_value(recipe),
-        "blocks": json_value(blocks),
-    }
+    report = json_value({"spike": spike.to_json(), "replay": replay, "recipe": recipe, "blocks": blocks})
     return (json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pipelines.errors import InputError
 from pipelines.model.network.gpt2 import LAYER_NORM_EPSILON, Architecture
+from pipelines.tokenizers.formats import splits_as_gpt2
 
 _PREFIX = "transformer."
 # Conv1D of transformers stores these matrices as [in, out], torch's Linear as [out, in].
@@ -113,7 +114,10 @@ def tokenizer_files(tokenizer_json: bytes, context: int, end_of_text: int) -> di
     model = parsed["model"]
     if "merges" not in model:
         raise InputError("tokenizer.json: not a byte-pair encoding, so it cannot be exported for GPT-2")
-    plain = _as_in_training(parsed)
+    processor = parsed.get("post_processor")
+    byte_level = processor if processor and processor["type"] == "ByteLevel" else None
+    changes = {"truncation": None, "padding": None, "post_processor": byte_level}
+    plain = parsed | {name: value for name, value in changes.items() if parsed.get(name) != value}
     like_gpt2 = _is_like_gpt2(plain)
     vocab = model["vocab"] | {token["content"]: token["id"] for token in parsed.get("added_tokens", [])}
     ordered = dict(sorted(vocab.items(), key=lambda item: item[1]))
@@ -149,21 +153,11 @@ def to_json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
-def _as_in_training(settings: dict[str, Any]) -> dict[str, Any]:
-    processor = settings.get("post_processor")
-    byte_level = processor if processor and processor["type"] == "ByteLevel" else None
-    changes = {"truncation": None, "padding": None, "post_processor": byte_level}
-    return settings | {name: value for name, value in changes.items() if settings.get(name) != value}
-
-
 def _is_like_gpt2(settings: Mapping[str, Any]) -> bool:
     """Return whether GPT2Tokenizer, which takes only vocabulary and merges from a tokenizer, gives the same ids."""
-    split, decoder = settings.get("pre_tokenizer") or {}, settings.get("decoder") or {}
     return (
-        not settings.get("normalizer")
-        and split.get("type") == decoder.get("type") == "ByteLevel"
-        and not split.get("add_prefix_space")
-        and split.get("use_regex", True)
+        splits_as_gpt2(settings)
+        and (settings.get("decoder") or {}).get("type") == "ByteLevel"
         and not any(settings["model"].get(name) for name in _BPE_SETTINGS)
         and len(settings.get("added_tokens", [])) <= 1
     )

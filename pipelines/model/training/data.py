@@ -152,11 +152,6 @@ class TokenFolder:
             )
 
 
-def token_fingerprint(path: str) -> str:
-    """Return the fingerprint of a folder of `tokenize`; raise InputError if it is not complete."""
-    return inputs.open_stage(path, ("tokenize",)).fingerprint
-
-
 def open_tokens(path: str, *, verify: bool = True) -> TokenFolder:
     """Verify the files of a folder of `tokenize` and map its shards into memory.
 

@@ -68,7 +68,9 @@ class Engine:
                 # Gradients are averaged over the processes; the factor makes that a sum.
                 (loss * (world.size / recipe.batch_tokens)).backward()
             nats += loss.detach()
-        return world.sum(nats).item() / recipe.batch_tokens, self._gradient_norm()
+        gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
+        norm = full_tensor(torch.nn.utils.get_total_norm(gradients))
+        return world.sum(nats).item() / recipe.batch_tokens, norm
 
     def update(self, learning_rate: float, norm: Tensor) -> None:
         """Clip the gradients, whose norm is `norm`, and take an optimizer step."""
@@ -85,10 +87,6 @@ class Engine:
         # Shapes differ here, and each would be recompiled; a sharded model needs its wrapper.
         yield self._loss if self._job.is_sharded else lambda blocks: next_token_loss(self.model, blocks)
         self.model.train()
-
-    def _gradient_norm(self) -> Tensor:
-        gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
-        return full_tensor(torch.nn.utils.get_total_norm(gradients))
 
     def _compile_and_distribute(self) -> None:
         """Compile the modules if possible, and wrap the model for several processes."""

@@ -15,7 +15,7 @@ from dataclasses import MISSING
 from typing import Any
 
 from pipelines import storage
-from pipelines.engine.config import check_known, make_config, option
+from pipelines.engine.config import check_known, identity_of, make_config, option
 from pipelines.errors import UsageError
 from pipelines.storage.resources import data_names, data_path
 
@@ -70,8 +70,7 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         """Return the values as JSON values, without `extended_from` if the training was not extended."""
-        values = dataclasses.asdict(self) | {"extended_from": list(self.extended_from)}
-        return {name: value for name, value in values.items() if value != []}
+        return {name: value for name, value in identity_of(self).items() if value != []}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,11 +6,16 @@ same number of threads and processes; CUDA kernels are not deterministic).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import math
+import signal
+import threading
 import time
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 from torch import Tensor
@@ -49,7 +54,6 @@ from pipelines.model.training.held_out import held_out_loss, held_out_tokens
 from pipelines.model.training.job import TrainingJob
 from pipelines.model.training.log import TrainingLog
 from pipelines.model.training.recipe import learning_rate
-from pipelines.model.training.stop_signals import StopSignals
 from pipelines.records import shards
 from pipelines.tokenizers.formats import load_tokenizer
 
@@ -57,6 +61,7 @@ _MEMORY_ADVICE = (
     "use a smaller --set micro_batch=..., --activation-checkpointing, a smaller --preset, or a larger machine"
 )
 _SAMPLE_TOKENS = 100
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
@@ -86,7 +91,8 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
                 if log is not None:
                     log.step(row, time.perf_counter() - started)
                 progress.advance(recipe.batch_tokens)
-                if log is not None and trainer.is_sample_due():
+                every = job.options.sample_every
+                if log is not None and every and (trainer.step % every == 0 or trainer.step == recipe.steps):
                     log.sampled(trainer.step, trainer.sample())
                 # All processes must stop after the same step.
                 stopping = world.any(stop.received, job.device.device)
@@ -105,7 +111,11 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
             shards.write_file(job.output, METRICS_FILE, json_lines(trainer.rows)),
         )
     blocks = recipe.steps * recipe.batch_size
-    return TaskResult(blocks, blocks, counts=_figures(job, trainer.rows[-1]), files=files)
+    row = trainer.rows[-1]
+    held_out = {name: value for name, value in row.items() if name.startswith("held_out")}
+    tokens = recipe.steps * recipe.batch_tokens
+    counts = {"parameters": job.parameters, "tokens": tokens, "loss": row["loss"], **held_out}
+    return TaskResult(blocks, blocks, counts=counts, files=files)
 
 
 def replay(job: TrainingJob, checkpoint: Checkpoint | None, step: int) -> bytes:
@@ -209,11 +219,6 @@ class _Trainer:
         if best is None or best.held_out_tokens != new.held_out_tokens or best.held_out_loss > new.held_out_loss:
             storage.write_json(storage.join(output, BEST_FILE), dataclasses.asdict(new))
 
-    def is_sample_due(self) -> bool:
-        """Return whether to sample after the last step."""
-        every = self.job.options.sample_every
-        return every > 0 and (self.step % every == 0 or self.step == self.job.recipe.steps)
-
     def sample(self) -> str:
         """Return a new document of the model, from the same random numbers at every step."""
         end, seed = self.job.tokens.end_of_text, self.job.recipe.seed
@@ -240,7 +245,7 @@ class _Trainer:
         blocks = describe_blocks(self.job.tokens, self._order.batch(spike.step - 1), self.job.recipe.context)
         return spike_report(
             spike,
-            blocks=[block.to_json() for block in blocks],
+            blocks=[dataclasses.asdict(block) for block in blocks],
             recipe=self.job.recipe.to_json(),
             replay=self.job.replay_command(spike.step),
         )
@@ -256,6 +261,48 @@ class _Trainer:
             "which deletes this run's checkpoints and starts at step 0, or with another --output. "
             f"{path} contains the batch and the command that replays the step"
         )
+
+
+class StopSignals:
+    """Within a `with` block, records the first stop signal in `received` instead of ending the process.
+
+    A second signal has its usual effect, except with several processes: torchrun sends one of its own after the
+    terminal's. Outside the main thread, which alone receives signals, nothing is recorded.
+    """
+
+    def __init__(self, note: Callable[[str], None], *, several_processes: bool) -> None:
+        self.received = False
+        self._note, self._several_processes = note, several_processes
+        self._immediate = False
+        self._handlers: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            self._handlers = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Let a signal interrupt the block at once, because nothing would be lost; ignored with several processes."""
+        self._immediate = not self._several_processes
+        try:
+            yield
+        finally:
+            self._immediate = False
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if not self._several_processes:
+            self.__exit__()
+        if self._immediate:
+            raise KeyboardInterrupt
+        if not self.received:
+            hint = "" if self._several_processes else "; send it again to stop immediately"
+            self._note(f"{signal.Signals(number).name}: stopping after this step, with a checkpoint{hint}")
+        self.received = True
 
 
 def _load_model(job: TrainingJob, checkpoint: Checkpoint | None) -> GPT2:
@@ -289,10 +336,3 @@ def _write_description(job: TrainingJob) -> tuple[FileEntry, ...]:
         shards.write_file(job.output, CONFIG_FILE, text.encode()),
         shards.write_file(job.output, TOKENIZER_FILE, job.tokens.tokenizer),
     )
-
-
-def _figures(job: TrainingJob, row: Row) -> dict[str, float]:
-    """Return the figures of a finished run for its summary."""
-    held_out = {name: value for name, value in row.items() if name.startswith("held_out")}
-    tokens = job.recipe.steps * job.recipe.batch_tokens
-    return {"parameters": job.parameters, "tokens": tokens, "loss": row["loss"], **held_out}

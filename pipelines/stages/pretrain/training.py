@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Callable
-from typing import Any
 
 from pipelines import storage
+from pipelines.engine.config import identity_of
+from pipelines.engine.journal import OutputFolder
 from pipelines.engine.manifest import NEXT
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.model.device import DeviceConfig, device_config, select_device
 from pipelines.model.diagnostics.estimate import check_resources, describe_estimate, estimate_training
 from pipelines.model.io.import_weights import ImportedModel, check_compatible, import_weights
-from pipelines.model.io.model_folder import CONFIG_FILE
 from pipelines.model.training.checkpoint import find_checkpoints, latest_checkpoint
-from pipelines.model.training.data import TokenFolder, open_tokens, token_fingerprint
+from pipelines.model.training.data import TokenFolder, open_tokens
 from pipelines.model.training.held_out import evaluation_work
 from pipelines.model.training.job import TrainingJob, architecture_of
 from pipelines.model.training.log import require_tensorboard
@@ -31,6 +31,8 @@ from pipelines.model.training.parallel import (
 from pipelines.model.training.recipe import Recipe, make_recipe
 from pipelines.model.training.trainer import replay as replay_step
 from pipelines.model.training.trainer import train
+from pipelines.progress import Silent
+from pipelines.records.inputs import open_stage
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.extension import continue_training, prepare_extension
 
@@ -93,6 +95,7 @@ def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_fr
     """
     setup = _Setup.of(config)
     recipe, world = setup.recipe, setup.world
+    note = Silent().note  # rank 0 shows the messages
     with process_group(world, setup.device.device):
         # Rank 0 sends this once it has verified the files and selected a checkpoint.
         spec: RunSpec | None = world.broadcast(None)
@@ -101,7 +104,7 @@ def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_fr
         output = storage.join(output, spec.subfolder) if spec.subfolder else output
         recipe = dataclasses.replace(recipe, extended_from=spec.recipe.extended_from)
         setup = dataclasses.replace(setup, recipe=recipe)
-        initial = _import_initial(init_from, recipe, tokens, _ignore)
+        initial = _import_initial(init_from, recipe, tokens, note)
         spec.check_same(RunSpec(recipe, _fingerprints(tokens, initial)), world.rank)
         # Another machine has its own copy of the tokens.
         folder = open_tokens(tokens, verify=world.local_rank == 0)
@@ -111,7 +114,7 @@ def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_fr
                 f"{output}: rank {world.rank} finds no checkpoint of step {spec.step:,}, from which rank 0 resumes; "
                 "all processes need the same output folder"
             )
-        job = _make_job(config, setup, tokens=folder, output=output, initial=initial, note=_ignore)
+        job = _make_job(config, setup, tokens=folder, output=output, initial=initial, note=note)
         with translate_connection_errors(world):
             train(job, None if spec.step is None else checkpoints[spec.step])
 
@@ -132,8 +135,16 @@ def replay(
     setup = _Setup.of(config)
     setup.recipe.check_step(step)
     initial = _import_initial(init_from, setup.recipe, tokens, note)
-    extended_from = _check_trained_with(setup.recipe, _fingerprints(tokens, initial), output)
-    setup = dataclasses.replace(setup, recipe=dataclasses.replace(setup.recipe, extended_from=extended_from))
+    recorded = OutputFolder(output).recorded_identity(setup.recipe)
+    if recorded is None:
+        raise InputError(f"{output}: no training to replay; name another --output")
+    recipe = dataclasses.replace(setup.recipe, extended_from=tuple(recorded.config.get("extended_from", ())))
+    requested = dataclasses.replace(recorded, config=identity_of(recipe), inputs=_fingerprints(tokens, initial))
+    if differences := recorded.differences(requested):
+        raise ChangedRunError(
+            f"{output}: trained with different options ({', '.join(differences)}); use the options of that run"
+        )
+    setup = dataclasses.replace(setup, recipe=recipe)
     job = _make_job(config, setup, tokens=open_tokens(tokens), output=output, initial=initial, note=note)
     earlier = [checkpoint for checkpoint in find_checkpoints(output) if checkpoint.step < step]
     checkpoint = next((checkpoint for checkpoint in reversed(earlier) if checkpoint.problem() is None), None)
@@ -208,28 +219,10 @@ def _import_initial(
 
 
 def _fingerprints(tokens: str, initial: ImportedModel | None) -> dict[str, str]:
-    return {"tokens": token_fingerprint(tokens), **({"init_from": initial.sha256} if initial else {})}
-
-
-def _ignore(message: str) -> None:
-    """Drop a message that rank 0 shows."""
-
-
-def _check_trained_with(recipe: Recipe, inputs: dict[str, str], output: str) -> tuple[int, ...]:
-    """Raise ChangedRunError for a folder of another recipe or other inputs; return where its training was extended."""
-    path = storage.join(output, CONFIG_FILE)
-    if not storage.exists(path):
-        raise InputError(f"{output}: no training to replay (no {CONFIG_FILE}); name another --output")
-    config = storage.read_json(path)
-    initial = {"init_from": config["initial_weights"]["sha256"]} if config.get("initial_weights") else {}
-    trained: dict[str, Any] = {**config.get("recipe", {}), "tokens": config.get("tokens_fingerprint"), **initial}
-    extended_from = tuple(trained.pop("extended_from", ()))
-    requested = {**recipe.to_json(), **inputs}
-    different = [name for name in {**requested, **trained} if requested.get(name) != trained.get(name)]
-    if different:
-        listed = ", ".join(f"{name} was {trained.get(name)}, is now {requested.get(name)}" for name in different)
-        raise ChangedRunError(f"{output}: trained with different options ({listed}); use the options of that run")
-    return extended_from
+    return {
+        "tokens": open_stage(tokens, ("tokenize",)).fingerprint,
+        **({"init_from": initial.sha256} if initial else {}),
+    }
 
 
 def _note_epochs(job: TrainingJob) -> None:

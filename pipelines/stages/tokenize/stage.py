@@ -89,7 +89,13 @@ def tokenize(
                 sizes=sizes,
             )
             encoded = _encode(source, context, run, needs.memory_bytes)
-            totals = _totals(encoded)
+            totals = {
+                split: {
+                    name: int(sum(entry.counts[f"{split}_{name}"] for entry in encoded))
+                    for name in ("tokens", "documents")
+                }
+                for split in SPLITS
+            }
             _check_splits(config, totals, run)
             needs = dataclasses.replace(
                 needs,
@@ -169,15 +175,6 @@ def _check_splits(config: TokenizeConfig, totals: Mapping[str, Mapping[str, int]
         run.note(f"no document is held out: too few for a fraction of {config.held_out:g} (--held-out)")
     if config.format == "nanogpt" and not totals["held-out"]["documents"]:
         run.note("no val.bin, which nanoGPT's train.py reads: no document is held out; use a larger --held-out")
-
-
-def _totals(encoded: Sequence[ShardEntry]) -> dict[str, dict[str, int]]:
-    return {
-        split: {
-            name: int(sum(entry.counts[f"{split}_{name}"] for entry in encoded)) for name in ("tokens", "documents")
-        }
-        for split in SPLITS
-    }
 
 
 def _write_files(

@@ -22,6 +22,7 @@ from pipelines.records.drops import Drops
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.count_tables import CountedWords, Words
 from pipelines.stages.train_bpe.counting import select_documents
+from pipelines.tokenizers.formats import byte_level_tokenizer
 
 BYTES = 256
 _MERGES_FILE = storage.join(WORK, "merges.parquet")
@@ -94,15 +95,14 @@ def learn_with_library(config: TrainBpeConfig, texts: Iterator[str], words: Word
     which for the characters of bytes is GPT-2's order. The counts of pairs are those of webtext's trainer, as far as
     both agree.
     """
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from tokenizers import trainers
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer = byte_level_tokenizer({}, [])
     trainer = trainers.BpeTrainer(
         vocab_size=config.vocab_size - 1,
         min_frequency=config.min_frequency,
         show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        initial_alphabet=list(byte_characters().values()),
     )
     tokenizer.train_from_iterator(texts, trainer)
     model = json.loads(tokenizer.to_str())["model"]

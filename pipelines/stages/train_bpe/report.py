@@ -20,7 +20,7 @@ from pipelines.algorithms.bpe.merges import Merges
 from pipelines.algorithms.bpe.suspicious_tokens import KINDS, kind_of, shown
 from pipelines.errors import InputError
 from pipelines.tokenizers.encoding import quickest_encoder
-from pipelines.tokenizers.formats import load_tokenizer, read_tokenizer, vocabulary_size
+from pipelines.tokenizers.formats import load_tokenizer, read_tokenizer, splits_as_gpt2, vocabulary_size
 
 _MAX_LISTED = 40
 _MAX_LISTED_PER_KIND = 8
@@ -45,14 +45,7 @@ class TokenizerUse:
         self.fingerprint = hashlib.sha256(tokenizer_json).hexdigest()
         self._encoder = quickest_encoder(tokenizer_json, source, max_texts=_MAX_CACHED_WORDS)
         self.entries = vocabulary_size(load_tokenizer(tokenizer_json, source))
-        settings = json.loads(tokenizer_json)
-        split = settings.get("pre_tokenizer") or {}
-        self.splits_as_gpt2 = bool(
-            not settings.get("normalizer")
-            and split.get("type") == "ByteLevel"
-            and split.get("use_regex", True)
-            and not split.get("add_prefix_space", True)
-        )
+        self.splits_as_gpt2 = splits_as_gpt2(json.loads(tokenizer_json))
         self.corpus, self.held_out, self.held_out_sample = (np.zeros(self.entries, np.int64) for _ in range(3))
         self.alphabetic_words = self.alphabetic_tokens = self.sample_tokens = 0
 
