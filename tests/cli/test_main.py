@@ -108,6 +108,7 @@ def test_the_generated_docs_are_current() -> None:
         (["build"], 2, "webtext.toml: no such file; run `webtext init`"),
         (["status", "--corpus", "nowhere"], 1, "error: nowhere: no such folder; run `webtext init nowhere` to create"),
         (["build", "--corpus", "nowhere"], 1, "error: nowhere: no such folder; run `webtext init nowhere` to create"),
+        (["status", "--corpus", "links.txt"], 1, "error: links.txt: is a file; --corpus takes a folder"),
         (["build", "--from", "dedupe"], 2, "error: --from, --to: unknown stage 'dedupe'; did you mean dedup?"),
         (["build", "--from", "dedup"], 2, "error: dedup reads extract, which is neither finished nor among the stages"),
         (["dedup", "docs.parquet"], 2, "(docs.parquet); name files with --input"),
@@ -140,6 +141,7 @@ def test_usage_errors_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WEBTEXT_DEBUG", raising=False)
+    (tmp_path / "links.txt").write_text("http://example.com/\n")
     assert main(arguments) == code
     printed = capsys.readouterr()
     assert message in printed.err
@@ -273,18 +275,7 @@ def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_sigterm_is_handled_like_ctrl_c(tmp_path: Path) -> None:
     (tmp_path / "big.jsonl").write_text('{"text": "x", "url": "http://a.com/"}\n' * 400_000)
-    command = [
-        sys.executable,
-        "-m",
-        "webtext_cli",
-        "remove-wikipedia",
-        "-i",
-        "big.jsonl",
-        "-o",
-        "out",
-        "--workers",
-        "1",
-    ]
+    command = [sys.executable, "-m", "webtext_cli", *"remove-wikipedia -i big.jsonl -o out --workers 1".split()]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 20
     while not (tmp_path / "out" / "_journal" / "run.json").exists() and time.monotonic() < deadline:
@@ -349,12 +340,6 @@ def test_a_full_disk_behind_standard_output_is_one_line(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "error: cannot write the output: No space left on device" in done.stderr
     assert "report it" not in done.stderr
-
-
-def test_the_corpus_must_be_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "links.txt").write_text("http://example.com/\n")
-    assert main(["status", "--corpus", str(tmp_path / "links.txt")]) == 1
-    assert "is a file; --corpus takes a folder" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("warm_processes")
