@@ -24,38 +24,30 @@ def stream_lines(stream: BinaryIO, max_bytes: int | None = None) -> Iterator[byt
 
 
 def line_blocks(stream: BinaryIO, max_bytes: int | None = None, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
-    """Yield a stream, without a byte-order mark at its start, in blocks of whole lines; the last may have no line end.
+    """Yield a buffered stream, without a byte-order mark, in blocks of whole lines; the last may have no line end.
 
     A line longer than `max_bytes` (by default 64 MiB), and than a block, is cut to that, and ends its block without a
     line end. If the stream is damaged, all whole lines before the damage are yielded, then its error is raised.
     """
-    max_bytes = max_bytes or MAX_LINE_BYTES
-    # One buffer, since further copies of every block take a tenth of the time of reading a dump.
-    buffer = bytearray(2 * block_bytes)
-    size = 0  # of the incomplete line at the start of the buffer
-    skips_line, is_first = False, True
-    while count := stream.readinto(memoryview(buffer)[size : size + block_bytes]):  # type: ignore[attr-defined]
-        start = len(BYTE_ORDER_MARK) if is_first and buffer.startswith(BYTE_ORDER_MARK) else 0
-        is_first = False
-        if skips_line:
-            start = buffer.find(b"\n", 0, count) + 1
-            if not start:
-                continue
-            skips_line = False
-        end = max(start, buffer.rfind(b"\n", size, size + count) + 1)
-        size += count
-        if end > start:
-            yield bytes(memoryview(buffer)[start:end])
-        if size - end >= max_bytes:
-            yield bytes(memoryview(buffer)[end : end + max_bytes])
-            end, skips_line = size, True
-        if end:
-            buffer[: size - end] = buffer[end:size]
-            size -= end
-        if size + block_bytes > len(buffer):
-            buffer.extend(bytes(size + block_bytes))
-    if size:
-        yield bytes(memoryview(buffer)[:size])
+    max_bytes, is_first = max_bytes or MAX_LINE_BYTES, True
+    while block := stream.read1(block_bytes):  # type: ignore[attr-defined]
+        if is_first:
+            block, is_first = block.removeprefix(BYTE_ORDER_MARK), False
+        end = block.rfind(b"\n") + 1
+        if end < len(block):
+            try:
+                rest = skipped = stream.readline(max_bytes)
+                while skipped and not skipped.endswith(b"\n"):
+                    skipped = stream.readline(_READ_BYTES)
+            except Exception:
+                if end:
+                    yield block[:end]
+                raise
+            block += rest
+            if len(block) - end > max_bytes:
+                block = block[: end + max_bytes]
+        if block:
+            yield block
 
 
 def max_text_bytes(file_bytes: int) -> int:

@@ -77,7 +77,7 @@ def open_decompressed(path: str, *, report_bytes: bool = False) -> Iterator[Bina
     with storage.open_read(path) as raw, _translate_damage(path, raw):
         source = cast(BinaryIO, _Reader(functools.partial(_read_reported, raw))) if report_bytes else raw
         _check_format(path, raw)
-        yield _DeferredErrorReader(_decoder(path, source), _BUFFER_BYTES)
+        yield io.BufferedReader(_decoder(path, source), _BUFFER_BYTES)
 
 
 def _read_reported(raw: BinaryIO, size: int) -> bytes:
@@ -151,27 +151,6 @@ def _decoder(path: str, raw: BinaryIO) -> io.RawIOBase:
     if name.endswith(".gz"):
         return _Reader(gzip.GzipFile(fileobj=raw, mode="rb").read1)
     return cast(io.RawIOBase, raw)
-
-
-class _DeferredErrorReader(io.BufferedReader):
-    """Returns the data before an error, then raises it; `BufferedReader` discards a partly filled buffer."""
-
-    _error: Exception | None = None
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill a buffer, or the first part of it at the end of the stream or before an error."""
-        if self._error is not None:
-            raise self._error
-        target = memoryview(buffer).cast("B")
-        size = 0
-        try:
-            while size < len(target) and (count := self.readinto1(target[size:])):
-                size += count
-        except DAMAGE_ERRORS as error:
-            if not size:
-                raise
-            self._error = error
-        return size
 
 
 class _Reader(io.RawIOBase):

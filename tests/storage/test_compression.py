@@ -116,11 +116,10 @@ def test_the_compressed_bytes_are_reported_as_progress(tmp_path: Path, suffix: s
 def _read_until_damage(path: Path, size: int = 1000) -> tuple[bytes, DamagedFileError]:
     """Return all bytes that were handed out, read by so many, and the error after them."""
     found = bytearray()
-    buffer = bytearray(size)
 
     def read(stream: BinaryIO) -> None:
-        while got := stream.readinto(buffer):  # type: ignore[attr-defined]
-            found.extend(buffer[:got])
+        while got := stream.read1(size):  # type: ignore[attr-defined]
+            found.extend(got)
 
     with pytest.raises(DamagedFileError) as raised, open_decompressed(str(path)) as stream:
         read(stream)

@@ -39,6 +39,10 @@ class _Dribble(io.BytesIO):
         return super().readinto(memoryview(buffer)[:size])
 
 
+def _dribble(data: bytes, sizes: list[int]) -> Any:
+    return io.BufferedReader(_Dribble(data, sizes), 16)  # type: ignore[arg-type]
+
+
 def _lines(stream: Any, block_bytes: int, max_line_bytes: int = 1 << 20) -> list[bytes]:
     lines = []
     for block in line_blocks(stream, max_line_bytes, block_bytes):
@@ -59,8 +63,7 @@ _DATA = st.lists(_PIECES | st.binary(max_size=90), max_size=30).map(b"".join)
 @given(_DATA, st.integers(1, 80), st.lists(st.integers(1, 60), min_size=1, max_size=4))
 def test_blocks_contain_all_lines_wherever_they_end(data: bytes, block_bytes: int, sizes: list[int]) -> None:
     assert _lines(io.BytesIO(data), block_bytes) == _split(data)
-    assert _lines(_Dribble(data, sizes), block_bytes) == _split(data)
-    assert _lines(io.BufferedReader(io.BytesIO(data), 16), block_bytes) == _split(data)  # type: ignore[arg-type]
+    assert _lines(_dribble(data, sizes), block_bytes) == _split(data)
 
 
 def test_every_block_size_with_multibyte_characters() -> None:
@@ -77,7 +80,7 @@ def test_a_line_beyond_the_maximum_is_cut(
 ) -> None:
     lines = [b"%c" % (97 + number) * size for number, size in enumerate(sizes)]
     data = b"\n".join(lines) + b"\n" * ends
-    lines_read = _lines(_Dribble(data, [at_a_time]), block_bytes, max_line_bytes)
+    lines_read = _lines(_dribble(data, [at_a_time]), block_bytes, max_line_bytes)
     wanted = _split(data)
     assert len(lines_read) == len(wanted)
     for got, line in zip(lines_read, wanted, strict=True):
