@@ -60,12 +60,8 @@ def command(call: StageCall) -> None:
     (sample,) = generate(model, [_PROMPT], 1, SamplingOptions(max_tokens=_SAMPLE_TOKENS))
     results = evaluate_demo(call.corpus, options)
     if call.as_json:
-        result = {
-            "stages": [summary.to_json() for summary in summaries],
-            "sample": sample.to_json(),
-            "evaluation": results,
-        }
-        say(to_json(result))
+        stages = [summary.to_json() for summary in summaries]
+        say(to_json({"stages": stages, "sample": sample, "evaluation": results}))
     else:
         _print_end(call.corpus, sample.prompt + sample.text, results)
 

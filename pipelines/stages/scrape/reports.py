@@ -91,7 +91,7 @@ class DayCounts:
 
     def __init__(self, days: Mapping[int, Counts] | None = None) -> None:
         self._days: dict[int, Counts] = dict(days or {})
-        # Arrays of a few hundred rows cost more than their rows, so they wait until there are many.
+        # Small arrays cost more than their rows, so rows wait until there are thousands.
         self._created_utc: list[int] = []
         self._scores: list[float] = []
         self._is_link: list[bool] = []

@@ -51,8 +51,8 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
 
     `dumps` are files, folders or globs, `-` for standard input; none for the APIs. Records in are submissions (lines),
     records out are links. Lists alongside the links: `rejects` (lines that are not a submission), `files` and `months`.
-    Raises InputError, by name, for files that are damaged or contain no submissions and for months whose scores were
-    recorded too early. Paper, section 2.1.
+    Raises InputError for files that are damaged or contain no submissions and for months whose scores were recorded too
+    early; it names them. Paper, section 2.1.
     """
     config = resolve_config(config)
     if config.refresh_scores == "praw" and (options.overwrite or not has_manifest(output)):
