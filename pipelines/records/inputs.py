@@ -14,7 +14,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -27,6 +27,7 @@ from pipelines.errors import InputError, UsageError, translate_format_errors
 from pipelines.format import plural
 from pipelines.records import shards
 from pipelines.records.data_card import DATA_CARD
+from pipelines.records.document_options import DocumentConfig
 from pipelines.records.documents import (
     JSONL_SCHEMA,
     ReadOptions,
@@ -274,7 +275,7 @@ def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) 
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def open_configured(documents: str | Sequence[str], config: Any, options: RunOptions) -> DocumentInput:
+def open_configured(documents: str | Sequence[str], config: DocumentConfig, options: RunOptions) -> DocumentInput:
     """Open documents as the config of a stage says, and tell the user what is not read."""
     by_line = config.document == "line"
     source = open_documents(

@@ -53,6 +53,7 @@ _SAMPLED_ABOVE_BYTES = 64 << 20
 _MALFORMED_URL = re.compile(rf"({'|'.join(PROTOCOLS)}):(?!//[^/:]+(/|$))")
 # Of temporary names: on a file system that several machines share, process numbers are not unique.
 _MACHINE = uuid.uuid4().hex[:8]
+_TEMPORARY = re.compile(r"\.tmp-[0-9a-f-]+$")
 _temporary_numbers = itertools.count()
 
 
@@ -512,10 +513,12 @@ def content_fingerprint(path: str) -> str:
 
 
 def remove_temporaries(folder: str) -> None:
-    """Remove the temporary files of killed writers in a folder (call only under its lock)."""
-    for name in list_folder(folder):
-        if ".tmp-" in name:
-            remove(join(folder, name))
+    """Remove the temporary files of killed writers below a folder (call only under its lock)."""
+    with _accessing(folder, "remove") as (file_system, plain):
+        # In an object store there are none.
+        for name in () if isinstance(file_system, ObjectStore) else file_system.find(plain):
+            if _TEMPORARY.search(name):
+                file_system.rm(name)
 
 
 def file_system(path: str) -> fsspec.AbstractFileSystem:
