@@ -98,7 +98,7 @@ class OutputFolder:
     def entries(self) -> list[ShardEntry]:
         """Return the entries of the journal."""
         paths = [self._journal_path(name) for name in self._entry_names()]
-        return storage.map_files(read_entry, paths, are_local=storage.is_local(self.path))
+        return storage.map_files(read_entry, paths)
 
     def write_entry(self, entry: ShardEntry) -> None:
         """Record a finished task."""

@@ -254,11 +254,6 @@ class StageRun:
         self._folder.write_entry(entry)
         self._resumed[entry.phase, entry.name] = entry
 
-    def discard_entry(self, phase: str, name: str) -> None:
-        """Discard the entry of a task that an earlier run finished, so that it runs again."""
-        if entry := self._resumed.pop((phase, name), None):
-            self._folder.discard_entry(entry)
-
     def finish(self, extra: Mapping[str, Any] | None = None) -> Summary:
         """Write the manifest and return the summary with the stage's figures `extra`.
 

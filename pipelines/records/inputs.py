@@ -267,9 +267,7 @@ def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) 
 
     The order matters because shards are numbered by it.
     """
-    contents = storage.map_files(
-        storage.content_fingerprint, paths, are_local=storage.are_local(paths), local_threads=storage.HASHING_THREADS
-    )
+    contents = storage.map_files(storage.content_fingerprint, paths, local_threads=storage.HASHING_THREADS)
     names = names or [storage.basename(path) for path in paths]
     parts = [[name, content] for name, content in zip(names, contents, strict=True)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -306,7 +304,12 @@ def open_documents(
     """
     paths = [paths] if isinstance(paths, str) else list(paths)
     if len(paths) == 1 and has_manifest(paths[0]):
-        return _stage_documents(paths[0])
+        manifest = read_manifest(paths[0])
+        files_of_stage = StageFolder(paths[0], manifest).files("documents-", ".parquet")
+        if not files_of_stage:
+            raise InputError(f"{paths[0]}: is the output of {manifest.identity.stage}, which contains no documents")
+        document_shards = tuple(DocumentShard(index, (file,)) for index, file in enumerate(files_of_stage))
+        return DocumentInput(document_shards, manifest.fingerprint(), manifest.records_out)
     for path in paths:
         if is_unfinished(path):
             raise InputError(f"{path}: the stage that writes it has not finished; re-run that command to resume it")
@@ -319,12 +322,7 @@ def open_documents(
     files = expand_paths(paths, TEXT_SUFFIXES, notes=notes)
     names = storage.names_below_common_folder(files)
     options = ReadOptions(text_field, id_field, one_per_line, max_document_mb << 20 if max_document_mb else None)
-    described = storage.map_files(
-        lambda file: _describe(file, options),
-        files,
-        are_local=storage.are_local(files),
-        local_threads=storage.HASHING_THREADS,
-    )
+    described = storage.map_files(functools.partial(_describe, options), files, local_threads=storage.HASHING_THREADS)
     groups = list(_group_files(zip(files, names, described, strict=True), group_bytes, part_bytes))
     schema = union_schema([description.schema for description in described])
     document_shards = tuple(DocumentShard(index, tuple(group), options, schema) for index, group in enumerate(groups))
@@ -380,7 +378,7 @@ def document_schema(shard: DocumentShard) -> pa.Schema:
         return shard.schema
     first = shard.files[0]
     first.verify()
-    return _describe(first.path, shard.options).schema
+    return _describe(shard.options, first.path).schema
 
 
 class _Description(NamedTuple):
@@ -391,7 +389,7 @@ class _Description(NamedTuple):
     row_groups: int | None = None
 
 
-def _describe(path: str, options: ReadOptions) -> _Description:
+def _describe(options: ReadOptions, path: str) -> _Description:
     size = storage.size_bytes(path)
     form = file_format(path)
     if form not in TABLES:
@@ -402,15 +400,6 @@ def _describe(path: str, options: ReadOptions) -> _Description:
         parquet = shards.open_parquet(stream, path)
         schema = table_document_schema(parquet.schema_arrow, options, path)
         return _Description(size, schema, parquet.metadata.num_row_groups)
-
-
-def _stage_documents(folder: str) -> DocumentInput:
-    manifest = read_manifest(folder)
-    files = StageFolder(folder, manifest).files("documents-", ".parquet")
-    if not files:
-        raise InputError(f"{folder}: is the output of {manifest.identity.stage}, which contains no documents")
-    document_shards = tuple(DocumentShard(index, (file,)) for index, file in enumerate(files))
-    return DocumentInput(document_shards, manifest.fingerprint(), manifest.records_out)
 
 
 def _group_files(

@@ -145,21 +145,18 @@ def local_copy(path: str) -> Iterator[str]:
 
 
 def map_files(
-    function: Callable[[File], Result], files: Sequence[File], *, are_local: bool, local_threads: int = 1
+    function: Callable[[File], Result], files: Sequence[File], *, folder: str | None = None, local_threads: int = 1
 ) -> list[Result]:
-    """Return the results of a function of files, in order, from several threads.
+    """Return the results of a function of files, in order, from several threads if the files are remote.
 
-    Those for local files pay where the function releases Python's lock, as that which computes a checksum.
+    `folder` is theirs if they are not paths. For local files, threads pay where the function releases Python's lock,
+    such as one that computes a checksum.
     """
+    are_local = all(is_local(path) for path in ([folder] if folder is not None else cast(Sequence[str], files)))
     if are_local and local_threads == 1:
         return list(map(function, files))
     with ThreadPoolExecutor(local_threads if are_local else _REMOTE_THREADS) as threads:
         return list(threads.map(function, files))
-
-
-def are_local(paths: Sequence[str]) -> bool:
-    """Return whether all paths are on local file systems."""
-    return all(map(is_local, paths))
 
 
 def fetch_copies(paths: Sequence[str]) -> None:
@@ -167,7 +164,7 @@ def fetch_copies(paths: Sequence[str]) -> None:
     if paths and not is_local(paths[0]):
         # To start threads costs more than to look for known copies: 25 ms instead of 0.5 ms for 64 files.
         new = [path for path in paths if known_copy_of(*_file_system(path)) is None]
-        map_files(mapped_path, new, are_local=False)
+        map_files(mapped_path, new)
 
 
 def exists(path: str) -> bool:
