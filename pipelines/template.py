@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import textwrap
-from typing import Any
 
 from pipelines.build import DEFAULT_STAGES
 from pipelines.engine.config import describe_range, option_fields, spec_of
@@ -73,9 +72,6 @@ def _table(stage: StageSpec) -> str:
         description = " ".join([spec.help, *([limits] if limits != "()" else [])])
         description += "" if has_default else " No default; example:"
         lines += [f"# {line}" for line in textwrap.wrap(description, 110, break_on_hyphens=False)]
-        lines.append(f"# {field.name} = {_toml_value(field.default if has_default else example)}")
+        value = field.default if has_default else example
+        lines.append(f"# {field.name} = {json.dumps(value, ensure_ascii=False)}")
     return "\n".join(lines) + "\n"
-
-
-def _toml_value(value: Any) -> str:
-    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)

@@ -39,12 +39,15 @@ from pipelines.records.documents import (
 )
 from pipelines.records.drops import Drops
 from pipelines.records.reader import FORMATS, TABLES, file_format, table_batches, table_schema
-from pipelines.storage.compression import strip_compression
+from pipelines.storage.compression import SUFFIXES, strip_compression
 
 # Small files are grouped and large Parquet files split, so that a task is neither tiny nor the whole input.
 _GROUP_BYTES = 64 << 20
 _PARQUET_PART_BYTES = 256 << 20
 TEXT_SUFFIXES = (*FORMATS, ".wet")
+
+# Bytes of text per byte of a file of prose: Parquet and compressed lines (benchmarks/plan.md), and plain lines.
+_TEXT_PER_COMPRESSED_BYTE, _TEXT_PER_BYTE = 2.5, 0.9
 
 # One document per file: what is next to them does not describe tables.
 _PLAIN_SUFFIXES = (".txt", ".md")
@@ -260,6 +263,17 @@ def separate_stages(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 def size_on_disk(files: Sequence[InputFile]) -> int:
     """Return the total size of files in bytes, counting each once."""
     return sum({file.path: file.size_bytes for file in files}.values())
+
+
+def estimate_text_bytes(files: Sequence[InputFile]) -> int:
+    """Estimate the bytes of text in files of documents; for prose, the result is right within a factor of two or so."""
+    sizes = {file.path.lower(): file.size_bytes for file in files}
+    compressed = {path for path in sizes if path.endswith(SUFFIXES) or file_format(path) in TABLES}
+    return round(
+        sum(
+            size * (_TEXT_PER_COMPRESSED_BYTE if path in compressed else _TEXT_PER_BYTE) for path, size in sizes.items()
+        )
+    )
 
 
 def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) -> str:

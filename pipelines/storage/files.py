@@ -129,21 +129,6 @@ def temporary_folder() -> Iterator[str]:
         yield folder
 
 
-@contextlib.contextmanager
-def local_copy(path: str) -> Iterator[str]:
-    """Yield a local path for a library that opens files itself: the file's own, or that of a temporary copy."""
-    with _accessing(path, "read") as (file_system, plain):
-        file_system.info(plain)
-    if isinstance(file_system, LocalFileSystem):
-        yield plain
-        return
-    with temporary_folder() as folder:
-        copy = join(folder, basename(plain))
-        with translate_os_errors(path, "read"):
-            file_system.get_file(plain, copy)
-        yield copy
-
-
 def map_files(
     function: Callable[[File], Result], files: Sequence[File], *, folder: str | None = None, local_threads: int = 1
 ) -> list[Result]:
@@ -304,12 +289,8 @@ def open_read(path: str, *, start: int = 0, size: int = 0) -> BinaryIO:
 
 def read_range(path: str, start: int, size: int) -> bytes:
     """Return `size` bytes of a file from a position on, fewer at its end; of a remote file, by one request."""
-    with _accessing(path, "read") as (file_system, plain):
-        if isinstance(file_system, ObjectStore):
-            return bytes(file_system.read_range(plain, start, size)[0])
-        with file_system.open(plain, "rb") as stream:
-            stream.seek(start)
-            return bytes(stream.read(size))
+    with open_read(path, start=start, size=size) as stream, translate_os_errors(path, "read"):
+        return stream.read(size)
 
 
 def read_bytes(path: str) -> bytes:
