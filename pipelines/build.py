@@ -153,11 +153,8 @@ class CorpusConfig:
 
     def _unused(self, listed: Sequence[str]) -> set[str]:
         """Return the skipped stages, and those that are only there for stages that have their own input instead."""
-
-        def all_reads(stage: str) -> Mapping[str, str]:
-            return BY_NAME[stage].reads
-
-        bypassed = {name for stage in listed if self.own_input(stage) for name in _closure(stage, all_reads)}
+        reads = {name: spec.reads for name, spec in BY_NAME.items()}
+        bypassed = {name for stage in listed if self.own_input(stage) for name in _closure(stage, reads.__getitem__)}
         needed = {name for stage in {*listed} - bypassed for name in _closure(stage, self.upstream)}
         return (bypassed - needed) | {*self.skipped()}
 

@@ -18,7 +18,6 @@ from pipelines.engine.run_record import read_runs
 from pipelines.errors import InputError
 from pipelines.format import plural
 from pipelines.records import inputs
-from pipelines.records.estimate import estimate_text_bytes
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.storage.resources import data_path
@@ -141,7 +140,7 @@ WEBTEXT = Workload(
 def read_documents_workload(paths: Sequence[str]) -> Workload:
     """Return the workload of documents that are there; all of them are assumed to be kept."""
     source = inputs.open_documents(list(paths))
-    text_bytes = estimate_text_bytes(source.files)
+    text_bytes = inputs.estimate_text_bytes(source.files)
     documents = text_bytes / _BYTES_PER_DOCUMENT if source.records is None else source.records
     if not text_bytes:
         raise InputError(f"{', '.join(paths)}: no text to extrapolate from")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import textwrap
-from typing import Any
 
 from pipelines.build import DEFAULT_STAGES
-from pipelines.engine.config import describe_range, spec_of
+from pipelines.engine.config import describe_range, option_fields, spec_of
 from pipelines.pipeline import PIPELINE, StageSpec
 
 _HEAD = """\
@@ -66,7 +64,7 @@ def _table(stage: StageSpec) -> str:
     for key in stage.path_keys:
         description, example = _PATH_KEYS[key]
         lines += [f"# {description}", f"# {key} = {example}"]
-    for field in dataclasses.fields(stage.config_type()):
+    for field in option_fields(stage.config_type()):
         spec = spec_of(field)
         has_default = field.default is not None
         example = spec.choices[0] if spec.choices and spec.example is None else spec.example
@@ -74,9 +72,6 @@ def _table(stage: StageSpec) -> str:
         description = " ".join([spec.help, *([limits] if limits != "()" else [])])
         description += "" if has_default else " No default; example:"
         lines += [f"# {line}" for line in textwrap.wrap(description, 110, break_on_hyphens=False)]
-        lines.append(f"# {field.name} = {_toml_value(field.default if has_default else example)}")
+        value = field.default if has_default else example
+        lines.append(f"# {field.name} = {json.dumps(value, ensure_ascii=False)}")
     return "\n".join(lines) + "\n"
-
-
-def _toml_value(value: Any) -> str:
-    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)

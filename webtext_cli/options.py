@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from pipelines.build import CorpusConfig
-from pipelines.engine.config import Config, OptionSpec, field_types, flag_of, make_config, spec_of
+from pipelines.engine.config import Config, OptionSpec, field_types, flag_of, make_config, option_fields, spec_of
 from pipelines.engine.executor import ENGINES, make_executor
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import InputError, UsageError
@@ -252,7 +252,7 @@ def stage_options(stage: str = "", reads: str | None = None, *, corpus: str = ".
 def config_options(config_type: type[Any]) -> Callable[[Any], Any]:
     """Add one flag per field of a config; flags that the user set arrive as keyword arguments."""
     kinds = field_types(config_type)
-    fields = dataclasses.fields(config_type)
+    fields = option_fields(config_type)
     return _add_options([_config_option(field, kinds[field.name], spec_of(field)) for field in fields])
 
 

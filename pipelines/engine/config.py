@@ -11,10 +11,11 @@ import datetime as dt
 import math
 import re
 import tomllib
-import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
+
+import msgspec
 
 from pipelines import storage
 from pipelines.errors import UsageError
@@ -32,7 +33,8 @@ class OptionSpec:
 
     `identity` is False for options that do not change the result, such as those of speed and politeness. `example` is
     the value to show if there is no default. `only_with` names the option without which this one has no effect; with
-    `=`, also the values that the other one must have: `archive` or `source=dump|praw`.
+    `=`, also the values that the other one must have: `archive` or `source=dump|praw`. Help and `webtext.toml` list
+    those with `is_shown_last`, which several stages inherit, after the others.
     """
 
     help: str
@@ -42,6 +44,7 @@ class OptionSpec:
     maximum: float | None = None
     example: Any = None
     only_with: str | None = None
+    is_shown_last: bool = False
 
 
 def option(default: Any, help: str, **properties: Any) -> Any:
@@ -54,6 +57,11 @@ def spec_of(field: dataclasses.Field[Any]) -> OptionSpec:
     spec = field.metadata["option"]
     assert isinstance(spec, OptionSpec)
     return spec
+
+
+def option_fields(config_type: type[Any]) -> list[dataclasses.Field[Any]]:
+    """Return the fields of a config in the order in which they are shown."""
+    return sorted(dataclasses.fields(config_type), key=lambda field: spec_of(field).is_shown_last)
 
 
 def field_types(config_type: type) -> dict[str, Any]:
@@ -126,7 +134,7 @@ def make_config(
     `other_keys` are keys that the table may have in addition to the options; they are suggested for a mistyped key.
     Raises UsageError for an unknown key (naming the nearest known one) and for a value of the wrong type or range.
     """
-    fields = {field.name: field for field in dataclasses.fields(config_type)}  # type: ignore[arg-type]
+    fields = {field.name: field for field in option_fields(config_type)}
     for key in table:
         check_known(key.replace("-", "_"), [*other_keys, *fields], "option", where)
     values = {key.replace("-", "_"): (where, value) for key, value in table.items()}
@@ -134,13 +142,19 @@ def make_config(
     kinds = field_types(config_type)
     checked = {name: _checked(fields[name], kinds[name], value, source) for name, (source, value) in values.items()}
     config = config_type(**checked)
-    for name, (source, _) in values.items():
-        condition = spec_of(fields[name]).only_with
-        if condition and checked[name] != fields[name].default and not _is_met(condition, config):
+    check_effects(config, {name: source for name, (source, _) in values.items()})
+    return config
+
+
+def check_effects(config: Any, sources: Mapping[str, str]) -> None:
+    """Raise UsageError, with its source, for an option that is set although it has no effect without another one."""
+    for field in dataclasses.fields(config):
+        condition = spec_of(field).only_with
+        if condition and getattr(config, field.name) != field.default and not _is_met(condition, config):
             other, _, choices = condition.partition("=")
             wanted = " ".join(filter(None, (flag_of(other), choices.replace("|", " or "))))
-            raise UsageError(f"{source}: {flag_of(name)} has no effect without {wanted}; omit it")
-    return config
+            source = sources.get(field.name, type(config).__name__)
+            raise UsageError(f"{source}: {flag_of(field.name)} has no effect without {wanted}; omit it")
 
 
 def flag_of(name: str) -> str:
@@ -158,9 +172,11 @@ def _is_met(condition: str, config: Any) -> bool:
 def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: str) -> Any:
     """Convert a value to the type of its field; raise UsageError if it does not fit."""
     spec = spec_of(field)
-    converted = _converted(kind, value)
-    if converted is _WRONG:
-        raise UsageError(f"{where}: {field.name} = {value!r} is not {_kind_in_words(kind)}")
+    try:
+        # TOML reads an unquoted 2017-12-31 as a date.
+        converted = msgspec.convert(value.isoformat() if isinstance(value, dt.date) else value, kind)
+    except msgspec.ValidationError:
+        raise UsageError(f"{where}: {field.name} = {value!r} is not {_kind_in_words(kind)}") from None
     if isinstance(converted, float) and not math.isfinite(converted):
         raise UsageError(f"{where}: {field.name} = {value!r} is not a finite number")
     for item in converted if isinstance(converted, tuple) else (converted,):
@@ -173,31 +189,7 @@ def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: str) -
     return converted
 
 
-_WRONG = object()
-
-
-def _converted(kind: Any, value: Any) -> Any:
-    if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        variants = typing.get_args(kind)
-        if value is None and type(None) in variants:
-            return None
-        return _converted(next(variant for variant in variants if variant is not type(None)), value)
-    if typing.get_origin(kind) is tuple:
-        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-            return _WRONG
-        return tuple(value)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if kind is str and isinstance(value, dt.date):
-        return value.isoformat()  # TOML reads an unquoted 2017-12-31 as a date
-    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
-        return value
-    return _WRONG
-
-
 def _kind_in_words(kind: Any) -> str:
-    if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        return _kind_in_words(next(variant for variant in typing.get_args(kind) if variant is not type(None)))
-    if typing.get_origin(kind) is tuple:
-        return "a list of strings"
-    return {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}[kind]
+    kinds = {"int": "a whole number", "float": "a number", "str": "a string", "bool": "true or false"}
+    name = kind.__name__ if isinstance(kind, type) else str(kind).removesuffix(" | None")
+    return kinds.get(name, "a list of strings")

@@ -108,29 +108,24 @@ class _Worker:
 
     def __init__(self, initializer: Callable[[], None] | None = None) -> None:
         context = multiprocessing.get_context("spawn")
-        self._connection, child_end = context.Pipe()
+        self.connection, child_end = context.Pipe()
         # RawValue has no lock: that would be a named semaphore, which leaks if the parent is killed.
         self._counter = context.RawValue("q", 0)
-        self._compiling = context.RawValue("b", 0)
+        self.compiling = context.RawValue("b", 0)
         self._reported = 0
         self._task: tuple[Any, str] | None = None
         # Not daemonic: a task may itself start a child, as extract does to be able to kill it.
-        self._process: BaseProcess = context.Process(
-            target=_serve, args=(child_end, self._counter, self._compiling, initializer), daemon=False
+        self.process: BaseProcess = context.Process(
+            target=_serve, args=(child_end, self._counter, self.compiling, initializer), daemon=False
         )
         with sigint_blocked():
-            self._process.start()
+            self.process.start()
         child_end.close()
 
     @property
     def is_busy(self) -> bool:
         """Whether a task was started and its result not received yet."""
         return self._task is not None
-
-    @property
-    def ready_handles(self) -> list[Any]:
-        """Handles that become ready when the worker has replied or died."""
-        return [self._connection, self._process.sentinel]
 
     def start_task(self, item: Any, name: NameOf) -> None:
         """Send an item."""
@@ -142,10 +137,10 @@ class _Worker:
         assert self._task is not None
         (item, name), self._task = self._task, None
         try:
-            kind, value = pickle.loads(self._connection.recv_bytes())
+            kind, value = pickle.loads(self.connection.recv_bytes())
         except (EOFError, ConnectionError):
-            self._process.join()
-            raise TaskError(_death_message(name, self._process.exitcode)) from None
+            self.process.join()
+            raise TaskError(_death_message(name, self.process.exitcode)) from None
         if kind == "error":
             raise value
         return item, value
@@ -156,47 +151,34 @@ class _Worker:
         units, self._reported = done - self._reported, done
         return units
 
-    @property
-    def has_compiled(self) -> bool:
-        """Whether the worker has started to compile a kernel."""
-        return bool(self._compiling.value)
-
-    def kill(self) -> None:
-        """Kill the process and drop its unfinished task; finished tasks are kept."""
-        self._process.kill()
-
-    def close(self) -> None:
-        """Wait until the killed process has exited, and release its resources."""
-        self._process.join()
-        self._process.close()
-        self._connection.close()
-
     def send(self, message: bytes) -> None:
         """Send the function and context of a map, or a task."""
         # A worker that died before this shows in `finish_task`, by its exit code.
         with contextlib.suppress(BrokenPipeError):
-            self._connection.send_bytes(message)
+            self.connection.send_bytes(message)
 
 
 def _end(workers: list[_Worker]) -> None:
     """Kill all workers; a second Ctrl-C is held back until all have exited."""
     with sigint_blocked():
         for worker in workers:
-            worker.kill()
+            worker.process.kill()
         for worker in workers:
-            worker.close()
+            worker.process.join()
+            worker.process.close()
+            worker.connection.close()
 
 
 def _ready(workers: list[_Worker]) -> list[_Worker]:
     """Return the busy workers that have replied or died; wait for up to 0.2 seconds."""
     busy = [worker for worker in workers if worker.is_busy]
-    handles = [handle for worker in busy for handle in worker.ready_handles]
-    ready = set(multiprocessing.connection.wait(handles, _POLL_S))
-    return [worker for worker in busy if ready.intersection(worker.ready_handles)]
+    handles = [handle for worker in busy for handle in (worker.connection, worker.process.sentinel)]
+    ready = multiprocessing.connection.wait(handles, _POLL_S)
+    return [worker for worker in busy if worker.connection in ready or worker.process.sentinel in ready]
 
 
 def _report(workers: list[_Worker], on_progress: Callable[[int], None]) -> None:
-    if any(worker.has_compiled for worker in workers):
+    if any(worker.compiling.value for worker in workers):
         progress.note_compilation()
     if units := sum(worker.new_progress() for worker in workers):
         on_progress(units)

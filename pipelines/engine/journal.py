@@ -98,7 +98,7 @@ class OutputFolder:
     def entries(self) -> list[ShardEntry]:
         """Return the entries of the journal."""
         paths = [self._journal_path(name) for name in self._entry_names()]
-        return storage.map_files(read_entry, paths, are_local=storage.is_local(self.path))
+        return storage.map_files(read_entry, paths)
 
     def write_entry(self, entry: ShardEntry) -> None:
         """Record a finished task."""
@@ -129,12 +129,6 @@ class OutputFolder:
         """Remove work files and journal; the manifest is complete."""
         storage.remove(self.work)
         storage.remove(storage.join(self.path, JOURNAL))
-
-    def remove_temporaries(self) -> None:
-        """Remove the temporary files of a killed run."""
-        folders = [self.path, self.work, storage.join(self.path, JOURNAL)]
-        for folder in (*folders, *(storage.join(self.path, name) for name in self._stage_folders())):
-            storage.remove_temporaries(folder)
 
     # Ownership of files
 
@@ -217,24 +211,17 @@ class OutputFolder:
         names = storage.list_folder(self.path)
         return [name for name in names if not name.startswith(".") and name not in (JOURNAL, WORK, NEXT)]
 
-    def _stage_folders(self) -> list[str]:
-        """Return the folders of the stage and all folders below them, by their names in the output folder."""
-        names = [name.rstrip("/") for name in self._writes]
-        folders = [name for name in names if storage.is_folder(storage.join(self.path, name))]
-        for folder in folders:  # grows while it is iterated
-            below = [storage.join(folder, name) for name in storage.list_folder(storage.join(self.path, folder))]
-            folders += [name for name in below if storage.is_folder(storage.join(self.path, name))]
-        return folders
-
     def _names_in_stage_folders(self) -> list[str]:
-        folders = self._stage_folders()
-        names = {
-            storage.join(folder, name)
-            for folder in folders
-            for name in storage.list_folder(storage.join(self.path, folder))
-            if not name.startswith(".")
-        }
-        return sorted(names - set(folders))
+        names: list[str] = []
+        folders = [name.rstrip("/") for name in self._writes]
+        for folder in folders:  # grows while it is iterated
+            for name in storage.list_folder(storage.join(self.path, folder)):
+                path = storage.join(folder, name)
+                if storage.is_folder(storage.join(self.path, path)):
+                    folders.append(path)
+                elif not name.startswith("."):
+                    names.append(path)
+        return sorted(names)
 
     def _header(self) -> dict[str, Any]:
         path = self._journal_path(_HEADER)

@@ -304,9 +304,7 @@ def check_entries(folder: str, entries: Sequence[ShardEntry]) -> list[str | None
     def problem(entry: ShardEntry) -> str | None:
         return next(filter(None, (check_file(folder, file) for file in entry.files)), None)
 
-    return storage.map_files(
-        problem, entries, are_local=storage.is_local(folder), local_threads=storage.HASHING_THREADS
-    )
+    return storage.map_files(problem, entries, folder=folder, local_threads=storage.HASHING_THREADS)
 
 
 def require_files(folder: str, files: Iterable[FileEntry], stage: str) -> None:

@@ -36,8 +36,7 @@ def count_repeated_ids(work: str) -> int:
     folder = storage.join(work, _FOLDER)
     storage.remove_temporaries(folder)  # of a killed run; the ids of its task would count twice
     paths = [storage.join(folder, task) for task in storage.list_folder(folder)]
-    map_files = functools.partial(storage.map_files, are_local=storage.is_local(work))
-    passes = -(-sum(map_files(storage.size_bytes, paths)) // (8 * _HASHES_IN_MEMORY))
+    passes = -(-sum(storage.map_files(storage.size_bytes, paths)) // (8 * _HASHES_IN_MEMORY))
     repeated = 0
 
     def read(number: int, path: str) -> npt.NDArray[np.uint64]:
@@ -45,7 +44,7 @@ def count_repeated_ids(work: str) -> int:
         return np.asarray(part[part % passes == number])
 
     for number in range(passes):
-        hashes = np.concatenate(map_files(functools.partial(read, number), paths))
+        hashes = np.concatenate(storage.map_files(functools.partial(read, number), paths))
         hashes.sort()
         repeated += int(np.count_nonzero(hashes[1:] == hashes[:-1]))
     return repeated

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines import storage
-from pipelines.engine.config import identity_of
+from pipelines.engine.config import check_effects, identity_of
 from pipelines.engine.folder_lock import folder_lock
 from pipelines.engine.journal import WORK, OutputFolder
 from pipelines.engine.lease import Lease
@@ -254,11 +254,6 @@ class StageRun:
         self._folder.write_entry(entry)
         self._resumed[entry.phase, entry.name] = entry
 
-    def discard_entry(self, phase: str, name: str) -> None:
-        """Discard the entry of a task that an earlier run finished, so that it runs again."""
-        if entry := self._resumed.pop((phase, name), None):
-            self._folder.discard_entry(entry)
-
     def finish(self, extra: Mapping[str, Any] | None = None) -> Summary:
         """Write the manifest and return the summary with the stage's figures `extra`.
 
@@ -325,7 +320,7 @@ class StageRun:
         recorded = self._folder.recorded_identity()
         if recorded is None:
             self._folder.check_unclaimed()
-        self._folder.remove_temporaries()
+        storage.remove_temporaries(self.output)
         if recorded is None or decision.changed_inputs:
             self._folder.write_header(self._identity, self._shard_inputs)
         self._resume(self._intact(self._folder.entries()))
@@ -345,7 +340,7 @@ class StageRun:
 
     def _open_finished(self) -> None:
         """Verify every checksum; if a file is damaged, resume as an unfinished run without its entry."""
-        self._folder.remove_temporaries()
+        storage.remove_temporaries(self.output)
         manifest = read_manifest(self.output)
         intact = self._intact(list(manifest.shards))
         if sum(not entry.work for entry in intact) == len(manifest.final_shards):
@@ -443,6 +438,7 @@ def stage_run(
     Raises LockedError if another process writes the folder, ChangedRunError if it contains the result of another
     config, version or input, and InputError if webtext did not write it.
     """
+    check_effects(config, {})
     shard_inputs = shard_inputs or {}
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
 

@@ -158,7 +158,7 @@ def read_bucket(paths: Sequence[str], schema: pa.Schema, bucket: int | range | N
     def read(path: str) -> list[pa.RecordBatch]:
         return list(bucket_part(path, schema, bucket).batches())
 
-    by_file = storage.map_files(read, paths, are_local=storage.are_local(paths))
+    by_file = storage.map_files(read, paths)
     return list(itertools.chain.from_iterable(by_file))
 
 

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
 
 from pipelines.engine.config import option
 
 
-def text_field_option() -> Any:
-    """Return the option that names the column of the text."""
-    return option("text", "Column or field with the text; `doc.content` is a field of a nested object.")
+@dataclasses.dataclass(frozen=True)
+class DocumentConfig:
+    """Which fields of the input are a document's text and id, and how large it may be."""
 
-
-def id_field_option() -> Any:
-    """Return the option that names the column of the id."""
-    return option(None, "Column or field with the id, if it is not `id`.", example="docid")
-
-
-def document_option() -> Any:
-    """Return the option that says what a document of a .txt file is."""
-    return option("file", "What one document of a .txt file is: the file, or a line of it.", choices=("file", "line"))
-
-
-def max_document_option() -> Any:
-    """Return the option that bounds the memory of a document; a Parquet or Arrow file already bounds its documents."""
-    return option(
+    text_field: str = option(
+        "text", "Column or field with the text; `doc.content` is a field of a nested object.", is_shown_last=True
+    )
+    id_field: str | None = option(
+        None, "Column or field with the id, if it is not `id`.", example="docid", is_shown_last=True
+    )
+    document: str = option(
+        "file",
+        "What one document of a .txt file is: the file, or a line of it.",
+        choices=("file", "line"),
+        is_shown_last=True,
+    )
+    # A Parquet or Arrow file already bounds its documents.
+    max_document_mb: int | None = option(
         None,
         "Longest record (line of JSONL, row of CSV) and largest text file in MiB; larger ones are dropped as "
         "too_large. By default 64 for a record; for a file 1024, or 16 times its size on disk if less.",
         minimum=1,
         maximum=2000,
         example=64,
+        is_shown_last=True,
     )

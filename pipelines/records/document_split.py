@@ -58,17 +58,13 @@ def hash_keys(keys: Sequence[str], purpose: str) -> npt.NDArray[np.uint64]:
 
 
 def held_out_mask(keys: Sequence[str], share: float) -> npt.NDArray[np.bool_]:
-    """Return `is_held_out` of each key, shape (keys,); `share` is below 1."""
+    """Return whether each document is held out, shape (keys,); `share` is below 1.
+
+    This depends only on its key, so it is the same on every machine. A larger share holds out everything that a smaller
+    one does.
+    """
     # Below a number means below the next integer; as a float the hash would lose its last bits.
     return hash_keys(keys, "held-out") < np.uint64(math.ceil(share * _HASH_RANGE))
-
-
-def is_held_out(key: str, share: float) -> bool:
-    """Return whether a document is held out; this depends only on its key, so it is the same on every machine.
-
-    A larger share holds out everything that a smaller one does.
-    """
-    return hash_key(key, "held-out") < share * _HASH_RANGE
 
 
 def _is_position(id: str, names: frozenset[str]) -> bool:

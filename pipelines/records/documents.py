@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 import itertools
 import json
 import re
@@ -383,9 +384,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBat
                     f"{path}: column {field.name!r} is {column.type}, in another file of the input {field.type} "
                     f"({error}); read the files one by one, or rename the column"
                 ) from error
-            columns.append(pa.array([_as_text(value) for value in column.to_pylist()], pa.string()))
+            dump = functools.partial(json.dumps, ensure_ascii=False, sort_keys=True, default=str)
+            texts = [None if value is None else dump(value) for value in column.to_pylist()]
+            columns.append(pa.array(texts, pa.string()))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _as_text(value: Any) -> str | None:
-    return None if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)

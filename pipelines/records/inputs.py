@@ -14,7 +14,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -27,6 +27,7 @@ from pipelines.errors import InputError, UsageError, translate_format_errors
 from pipelines.format import plural
 from pipelines.records import shards
 from pipelines.records.data_card import DATA_CARD
+from pipelines.records.document_options import DocumentConfig
 from pipelines.records.documents import (
     JSONL_SCHEMA,
     ReadOptions,
@@ -38,12 +39,15 @@ from pipelines.records.documents import (
 )
 from pipelines.records.drops import Drops
 from pipelines.records.reader import FORMATS, TABLES, file_format, table_batches, table_schema
-from pipelines.storage.compression import strip_compression
+from pipelines.storage.compression import SUFFIXES, strip_compression
 
 # Small files are grouped and large Parquet files split, so that a task is neither tiny nor the whole input.
 _GROUP_BYTES = 64 << 20
 _PARQUET_PART_BYTES = 256 << 20
 TEXT_SUFFIXES = (*FORMATS, ".wet")
+
+# Bytes of text per byte of a file of prose: Parquet and compressed lines (benchmarks/plan.md), and plain lines.
+_TEXT_PER_COMPRESSED_BYTE, _TEXT_PER_BYTE = 2.5, 0.9
 
 # One document per file: what is next to them does not describe tables.
 _PLAIN_SUFFIXES = (".txt", ".md")
@@ -261,20 +265,29 @@ def size_on_disk(files: Sequence[InputFile]) -> int:
     return sum({file.path: file.size_bytes for file in files}.values())
 
 
+def estimate_text_bytes(files: Sequence[InputFile]) -> int:
+    """Estimate the bytes of text in files of documents; for prose, the result is right within a factor of two or so."""
+    sizes = {file.path.lower(): file.size_bytes for file in files}
+    compressed = {path for path in sizes if path.endswith(SUFFIXES) or file_format(path) in TABLES}
+    return round(
+        sum(
+            size * (_TEXT_PER_COMPRESSED_BYTE if path in compressed else _TEXT_PER_BYTE) for path, size in sizes.items()
+        )
+    )
+
+
 def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) -> str:
     """Return a hash of files: their `names` (None: without folders) and contents, in order.
 
     The order matters because shards are numbered by it.
     """
-    contents = storage.map_files(
-        storage.content_fingerprint, paths, are_local=storage.are_local(paths), local_threads=storage.HASHING_THREADS
-    )
+    contents = storage.map_files(storage.content_fingerprint, paths, local_threads=storage.HASHING_THREADS)
     names = names or [storage.basename(path) for path in paths]
     parts = [[name, content] for name, content in zip(names, contents, strict=True)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def open_configured(documents: str | Sequence[str], config: Any, options: RunOptions) -> DocumentInput:
+def open_configured(documents: str | Sequence[str], config: DocumentConfig, options: RunOptions) -> DocumentInput:
     """Open documents as the config of a stage says, and tell the user what is not read."""
     by_line = config.document == "line"
     source = open_documents(
@@ -305,7 +318,12 @@ def open_documents(
     """
     paths = [paths] if isinstance(paths, str) else list(paths)
     if len(paths) == 1 and has_manifest(paths[0]):
-        return _stage_documents(paths[0])
+        manifest = read_manifest(paths[0])
+        files_of_stage = StageFolder(paths[0], manifest).files("documents-", ".parquet")
+        if not files_of_stage:
+            raise InputError(f"{paths[0]}: is the output of {manifest.identity.stage}, which contains no documents")
+        document_shards = tuple(DocumentShard(index, (file,)) for index, file in enumerate(files_of_stage))
+        return DocumentInput(document_shards, manifest.fingerprint(), manifest.records_out)
     for path in paths:
         if is_unfinished(path):
             raise InputError(f"{path}: the stage that writes it has not finished; re-run that command to resume it")
@@ -318,12 +336,7 @@ def open_documents(
     files = expand_paths(paths, TEXT_SUFFIXES, notes=notes)
     names = storage.names_below_common_folder(files)
     options = ReadOptions(text_field, id_field, one_per_line, max_document_mb << 20 if max_document_mb else None)
-    described = storage.map_files(
-        lambda file: _describe(file, options),
-        files,
-        are_local=storage.are_local(files),
-        local_threads=storage.HASHING_THREADS,
-    )
+    described = storage.map_files(functools.partial(_describe, options), files, local_threads=storage.HASHING_THREADS)
     groups = list(_group_files(zip(files, names, described, strict=True), group_bytes, part_bytes))
     schema = union_schema([description.schema for description in described])
     document_shards = tuple(DocumentShard(index, tuple(group), options, schema) for index, group in enumerate(groups))
@@ -379,7 +392,7 @@ def document_schema(shard: DocumentShard) -> pa.Schema:
         return shard.schema
     first = shard.files[0]
     first.verify()
-    return _describe(first.path, shard.options).schema
+    return _describe(shard.options, first.path).schema
 
 
 class _Description(NamedTuple):
@@ -390,7 +403,7 @@ class _Description(NamedTuple):
     row_groups: int | None = None
 
 
-def _describe(path: str, options: ReadOptions) -> _Description:
+def _describe(options: ReadOptions, path: str) -> _Description:
     size = storage.size_bytes(path)
     form = file_format(path)
     if form not in TABLES:
@@ -401,15 +414,6 @@ def _describe(path: str, options: ReadOptions) -> _Description:
         parquet = shards.open_parquet(stream, path)
         schema = table_document_schema(parquet.schema_arrow, options, path)
         return _Description(size, schema, parquet.metadata.num_row_groups)
-
-
-def _stage_documents(folder: str) -> DocumentInput:
-    manifest = read_manifest(folder)
-    files = StageFolder(folder, manifest).files("documents-", ".parquet")
-    if not files:
-        raise InputError(f"{folder}: is the output of {manifest.identity.stage}, which contains no documents")
-    document_shards = tuple(DocumentShard(index, (file,)) for index, file in enumerate(files))
-    return DocumentInput(document_shards, manifest.fingerprint(), manifest.records_out)
 
 
 def _group_files(

@@ -64,7 +64,7 @@ class ShardWriter:
         self._pending_rows = 0
         self._pending_bytes = 0
         dictionary: bool | list[str] = True if repetitive is None else list(repetitive)
-        self._writer = pq.ParquetWriter(
+        self.parquet = pq.ParquetWriter(
             stream, schema, compression="zstd", compression_level=_ZSTD_LEVEL, use_dictionary=dictionary
         )
         self.records = 0
@@ -83,13 +83,7 @@ class ShardWriter:
     def close(self) -> None:
         """Write the pending rows and the footer."""
         self._flush()
-        self._writer.close()
-
-    def abandon(self) -> None:
-        """Release a file that will not be published, so that nothing is written to it later."""
-        with contextlib.suppress(WebtextError, OSError, pa.ArrowException):
-            self._writer.close()
-        self._writer.is_open = False
+        self.parquet.close()
 
     def _count_pending(self, rows: int, size_bytes: int) -> None:
         self.records += rows
@@ -106,7 +100,7 @@ class ShardWriter:
     def _flush(self) -> None:
         self._collect_rows()
         if self._batches:
-            self._writer.write_table(pa.Table.from_batches(self._batches, schema=self._schema))
+            self.parquet.write_table(pa.Table.from_batches(self._batches, schema=self._schema))
         self._batches = []
         self._pending_rows = self._pending_bytes = 0
 
@@ -140,7 +134,10 @@ def write_shard(
             yield shard
             shard.writer.close()
         except BaseException:
-            shard.writer.abandon()
+            # Released, so that nothing is written to the file, which will not be published, later.
+            with contextlib.suppress(WebtextError, OSError, pa.ArrowException):
+                shard.writer.parquet.close()
+            shard.writer.parquet.is_open = False
             raise
     shard._entry = FileEntry(name, stream.size_bytes, stream.checksum)
 

@@ -114,24 +114,26 @@ def _url_of_row(column: str, record: Record) -> str | BadRow | None:
     """Return the URL of a row of CSV, of which other cells may be missing or not be UTF-8."""
     number, value, content = record
     if isinstance(value, BadRecord):
+        if value.reason == "too_large":
+            return BadRow(number, TOO_LONG, content[:_SHOWN_BYTES])
         if value.fields is None:
-            return BadRow(number, TOO_LONG if value.reason == "too_large" else value.reason, content[:_SHOWN_BYTES])
+            return BadRow(number, value.reason, content)
         value = value.fields
     if column not in value:
         return BadRow(number, "short_row", content)
-    return _checked_url(number, value[column].strip(), content)
+    url = value[column].strip()
+    if "\n" in url or "\r" in url:
+        return BadRow(number, "several_lines", content)
+    return _checked_url(number, url, content)
 
 
 def _checked_url(number: int, url: str, content: bytes = b"") -> str | BadRow | None:
     """Return a URL, None if it is empty, or a BadRow with its content, by default the URL itself."""
-    if url.isascii() and len(url) <= _MAX_URL_BYTES and "\n" not in url and "\r" not in url:
-        return url or None
-    content = content or url.encode("utf-8", "surrogateescape")
     if len(url) > _MAX_URL_BYTES:
-        return BadRow(number, TOO_LONG, content[:_SHOWN_BYTES])
-    if "\n" in url or "\r" in url:
-        return BadRow(number, "several_lines", content)
-    return url if replace_surrogates(url) == url else BadRow(number, "not_utf8", content)
+        return BadRow(number, TOO_LONG, (content or url.encode("utf-8", "surrogateescape"))[:_SHOWN_BYTES])
+    if url.isascii() or replace_surrogates(url) == url:
+        return url or None
+    return BadRow(number, "not_utf8", content or url.encode("utf-8", "surrogateescape"))
 
 
 def _urls_of_lines(path: str, field: str | None, report_bytes: bool) -> Iterator[str | BadRow | None]:

@@ -53,6 +53,7 @@ _SAMPLED_ABOVE_BYTES = 64 << 20
 _MALFORMED_URL = re.compile(rf"({'|'.join(PROTOCOLS)}):(?!//[^/:]+(/|$))")
 # Of temporary names: on a file system that several machines share, process numbers are not unique.
 _MACHINE = uuid.uuid4().hex[:8]
+_TEMPORARY = re.compile(r"\.tmp-[0-9a-f-]+$")
 _temporary_numbers = itertools.count()
 
 
@@ -128,37 +129,19 @@ def temporary_folder() -> Iterator[str]:
         yield folder
 
 
-@contextlib.contextmanager
-def local_copy(path: str) -> Iterator[str]:
-    """Yield a local path for a library that opens files itself: the file's own, or that of a temporary copy."""
-    with _accessing(path, "read") as (file_system, plain):
-        file_system.info(plain)
-    if isinstance(file_system, LocalFileSystem):
-        yield plain
-        return
-    with temporary_folder() as folder:
-        copy = join(folder, basename(plain))
-        with translate_os_errors(path, "read"):
-            file_system.get_file(plain, copy)
-        yield copy
-
-
 def map_files(
-    function: Callable[[File], Result], files: Sequence[File], *, are_local: bool, local_threads: int = 1
+    function: Callable[[File], Result], files: Sequence[File], *, folder: str | None = None, local_threads: int = 1
 ) -> list[Result]:
-    """Return the results of a function of files, in order, from several threads.
+    """Return the results of a function of files, in order, from several threads if the files are remote.
 
-    Those for local files pay where the function releases Python's lock, as that which computes a checksum.
+    `folder` is theirs if they are not paths. For local files, threads pay where the function releases Python's lock,
+    such as one that computes a checksum.
     """
+    are_local = all(is_local(path) for path in ([folder] if folder is not None else cast(Sequence[str], files)))
     if are_local and local_threads == 1:
         return list(map(function, files))
     with ThreadPoolExecutor(local_threads if are_local else _REMOTE_THREADS) as threads:
         return list(threads.map(function, files))
-
-
-def are_local(paths: Sequence[str]) -> bool:
-    """Return whether all paths are on local file systems."""
-    return all(map(is_local, paths))
 
 
 def fetch_copies(paths: Sequence[str]) -> None:
@@ -166,7 +149,7 @@ def fetch_copies(paths: Sequence[str]) -> None:
     if paths and not is_local(paths[0]):
         # To start threads costs more than to look for known copies: 25 ms instead of 0.5 ms for 64 files.
         new = [path for path in paths if known_copy_of(*_file_system(path)) is None]
-        map_files(mapped_path, new, are_local=False)
+        map_files(mapped_path, new)
 
 
 def exists(path: str) -> bool:
@@ -306,12 +289,8 @@ def open_read(path: str, *, start: int = 0, size: int = 0) -> BinaryIO:
 
 def read_range(path: str, start: int, size: int) -> bytes:
     """Return `size` bytes of a file from a position on, fewer at its end; of a remote file, by one request."""
-    with _accessing(path, "read") as (file_system, plain):
-        if isinstance(file_system, ObjectStore):
-            return bytes(file_system.read_range(plain, start, size)[0])
-        with file_system.open(plain, "rb") as stream:
-            stream.seek(start)
-            return bytes(stream.read(size))
+    with open_read(path, start=start, size=size) as stream, translate_os_errors(path, "read"):
+        return stream.read(size)
 
 
 def read_bytes(path: str) -> bytes:
@@ -512,10 +491,12 @@ def content_fingerprint(path: str) -> str:
 
 
 def remove_temporaries(folder: str) -> None:
-    """Remove the temporary files of killed writers in a folder (call only under its lock)."""
-    for name in list_folder(folder):
-        if ".tmp-" in name:
-            remove(join(folder, name))
+    """Remove the temporary files of killed writers below a folder (call only under its lock)."""
+    with _accessing(folder, "remove") as (file_system, plain):
+        # In an object store there are none.
+        for name in () if isinstance(file_system, ObjectStore) else file_system.find(plain):
+            if _TEMPORARY.search(name):
+                file_system.rm(name)
 
 
 def file_system(path: str) -> fsspec.AbstractFileSystem:

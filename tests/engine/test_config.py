@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.engine.config import identity_of, make_config, option, read_tables
+from pipelines.engine.run import RunOptions, Stage, stage_run
 from pipelines.errors import UsageError
 
 
@@ -113,3 +114,12 @@ def test_an_option_without_effect_is_refused() -> None:
         make_config(_Conditional, {}, {"window": 9}, "w.toml")
     with pytest.raises(UsageError, match=r"w\.toml: --karma has no effect without --source dump or praw"):
         make_config(_Conditional, {"karma": "max"}, {"source": "urls"}, "w.toml")
+
+
+def test_a_config_built_in_python_is_checked_when_its_stage_runs(tmp_path: Path) -> None:
+    config = _Conditional(window=9)
+    with (
+        pytest.raises(UsageError, match="_Conditional: --window has no effect without --archive"),
+        stage_run(Stage("x", 1), config, inputs={}, output=str(tmp_path), options=RunOptions()),
+    ):
+        pass

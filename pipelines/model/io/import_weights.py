@@ -212,17 +212,16 @@ def _unpickle(path: str) -> dict[str, Any]:
     """Read a torch.save file without executing anything; raise InputError if it has more than plain values."""
     with storage.open_read(path) as stream:
         mapped = stream.read(len(_ZIP)) == _ZIP
-    with storage.local_copy(path) as local:
-        try:
-            saved = torch.load(local, map_location="cpu", weights_only=True, mmap=mapped)
-        except pickle.UnpicklingError as error:
-            reason = str(error).strip().partition("\n")[0].partition(". ")[0]
-            raise InputError(
-                f"{path}: not a torch.save file, or one with more than weights and plain values, which webtext does "
-                f"not execute ({reason}); save its weights again, preferably as {MODEL_FILE}"
-            ) from error
-        except (RuntimeError, OSError, EOFError, ValueError, LookupError) as error:
-            raise InputError(f"{path}: not a torch.save file, or damaged; name a model's folder or ckpt.pt") from error
+    try:
+        saved = torch.load(storage.mapped_path(path), map_location="cpu", weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError as error:
+        reason = str(error).strip().partition("\n")[0].partition(". ")[0]
+        raise InputError(
+            f"{path}: not a torch.save file, or one with more than weights and plain values, which webtext does "
+            f"not execute ({reason}); save its weights again, preferably as {MODEL_FILE}"
+        ) from error
+    except (RuntimeError, OSError, EOFError, ValueError, LookupError) as error:
+        raise InputError(f"{path}: not a torch.save file, or damaged; name a model's folder or ckpt.pt") from error
     if not isinstance(saved, dict):
         raise InputError(f"{path}: contains a {type(saved).__name__}, expected a model's weights by name")
     return saved

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.engine.config import option
-from pipelines.records.document_options import document_option, id_field_option, max_document_option, text_field_option
+from pipelines.records.document_options import DocumentConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class DedupConfig:
+class DedupConfig(DocumentConfig):
     """When two documents count as near-duplicates, and how candidate pairs are found."""
 
     threshold: float = option(
@@ -45,7 +45,3 @@ class DedupConfig:
     write_signatures: bool = option(
         False, "Write the MinHash signatures of the kept documents, for datasketch and for a later --against."
     )
-    text_field: str = text_field_option()
-    id_field: str | None = id_field_option()
-    document: str = document_option()
-    max_document_mb: int | None = max_document_option()

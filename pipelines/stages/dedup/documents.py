@@ -225,7 +225,7 @@ class Corpus:
 def count_documents(count: int, output: str) -> tuple[int, ...]:
     """Return the numbers of the first document of each of `count` shards, and last of all documents."""
     paths = [storage.join(output, work_name("records", index, "npy")) for index in range(count)]
-    lengths = storage.map_files(_array_length, paths, are_local=storage.is_local(output))
+    lengths = storage.map_files(_array_length, paths)
     return tuple(itertools.accumulate(lengths, initial=0))
 
 

@@ -146,7 +146,7 @@ def look_up(run: StageRun, link_shards: Sequence[LinkShard], lookup: Lookup) -> 
     run.map(_find_wanted, link_shards, lookup, phase=f"{lookup.phase}-wanted", work=True)
     while lookup.number < lookup.limit:
         wanted, index = lookup.wanted_paths, lookup.index
-        if not any(storage.map_files(shards.count_rows, wanted, are_local=storage.are_local(wanted))):
+        if not any(storage.map_files(shards.count_rows, wanted)):
             return
         run.map(
             join_index, index, lookup, phase=f"{lookup.phase}-index", work=True, total=len(index), unit="index files"

@@ -117,7 +117,7 @@ def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
     token = f"{context.config.source}:{source.fingerprint[:8]}"
     table = context.config.urls
     files = [table] if table else source.files
-    size_bytes = sum(storage.map_files(storage.size_bytes, files, are_local=storage.are_local(files)))
+    size_bytes = sum(storage.map_files(storage.size_bytes, files))
     size_bytes += sum({file.path: file.size_bytes for shard in link_shards for file in shard.files}.values())
     digits = (size_bytes >= _BUCKET_BYTES) + (size_bytes >= _BUCKET_BYTES << 8)
     index, phase = _SourceIndex(context, files, digits), f"{token.replace(':', '-')}-source"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.engine.config import option
-from pipelines.records.document_options import document_option, id_field_option, max_document_option, text_field_option
+from pipelines.records.document_options import DocumentConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class FilterConfig:
+class FilterConfig(DocumentConfig):
     """Which documents are kept."""
 
     profile: tuple[str, ...] = option(
@@ -29,7 +29,3 @@ class FilterConfig:
         maximum=1000,
     )
     seed: int = option(0, "Seed of the draws with a quality model.")
-    text_field: str = text_field_option()
-    id_field: str | None = id_field_option()
-    document: str = document_option()
-    max_document_mb: int | None = max_document_option()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.engine.config import option
-from pipelines.records.document_options import document_option, id_field_option, max_document_option, text_field_option
+from pipelines.records.document_options import DocumentConfig
 from pipelines.records.ngram_options import NgramConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class OverlapIndexConfig(NgramConfig):
+class OverlapIndexConfig(NgramConfig, DocumentConfig):
     """What the index contains, and its target false-positive rate."""
 
     error_rate: float = option(1e-8, "Target false-positive rate of the filter.", minimum=1e-15, maximum=0.5)
@@ -34,7 +34,3 @@ class OverlapIndexConfig(NgramConfig):
         identity=False,
         minimum=1,
     )
-    text_field: str = text_field_option()
-    id_field: str | None = id_field_option()
-    document: str = document_option()
-    max_document_mb: int | None = max_document_option()

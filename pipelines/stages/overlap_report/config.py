@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.engine.config import option
-from pipelines.records.document_options import document_option, id_field_option, max_document_option, text_field_option
+from pipelines.records.document_options import DocumentConfig
 from pipelines.records.ngram_options import NgramConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class OverlapReportConfig(NgramConfig):
+class OverlapReportConfig(NgramConfig, DocumentConfig):
     """What counts as overlap, and what is reported."""
 
     example: str = option(
@@ -45,7 +45,3 @@ class OverlapReportConfig(NgramConfig):
         minimum=1,
         example=1_000_000,
     )
-    text_field: str = text_field_option()
-    id_field: str | None = id_field_option()
-    document: str = document_option()
-    max_document_mb: int | None = max_document_option()

@@ -6,7 +6,6 @@ bound and tests it with n-grams of random words, which no corpus contains. Paper
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import unicodedata
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import progress, storage
+from pipelines import progress
 from pipelines.algorithms.bloom.blocked import BLOCK_BITS, BLOCK_BYTES, Bits, Hashes, contains
 from pipelines.algorithms.bloom.probes import random_words, tail_probability, upper_limit
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
@@ -49,7 +48,6 @@ class FilterIndex:
         self.folder = open_filter_folder(folder)
         self.header = self.folder.header
         self.threads = default_workers()
-        self._copies = contextlib.ExitStack()
 
     def check_options(self, config: NgramConfig) -> None:
         """Raise UsageError, naming the options to use, if the index contains n-grams of another kind."""
@@ -137,5 +135,4 @@ class FilterIndex:
                 f"{self.folder.path}: takes {format_bytes(size)}, but {format_bytes(free)} of memory are free: "
                 "queries are as slow as the disk"
             )
-        local = self._copies.enter_context(storage.local_copy(self.folder.file.path))
-        return map_bits(local, self.header)
+        return map_bits(self.folder.file.path, self.header)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.engine.config import option
-from pipelines.records.document_options import document_option, id_field_option, max_document_option, text_field_option
+from pipelines.records.document_options import DocumentConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class RemoveWikipediaConfig:
+class RemoveWikipediaConfig(DocumentConfig):
     """What counts as Wikipedia: domains, and texts."""
 
     # A reference is optional.
@@ -27,7 +27,3 @@ class RemoveWikipediaConfig:
         maximum=1,
     )
     mirror_text: bool = option(True, "Drop documents whose text has the notices and links of a mirror of Wikipedia.")
-    text_field: str = text_field_option()
-    id_field: str | None = id_field_option()
-    document: str = document_option()
-    max_document_mb: int | None = max_document_option()

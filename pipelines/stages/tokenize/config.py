@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.engine.config import option
-from pipelines.records.document_options import document_option, id_field_option, max_document_option, text_field_option
+from pipelines.records.document_options import DocumentConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenizeConfig:
+class TokenizeConfig(DocumentConfig):
     """The format of the token shards, the order of the documents and the held-out split."""
 
     shard_tokens: int = option(
@@ -35,7 +35,3 @@ class TokenizeConfig:
         "tokenizer.",
         choices=("auto", "gigatoken", "tokenizers"),
     )
-    text_field: str = text_field_option()
-    id_field: str | None = id_field_option()
-    document: str = document_option()
-    max_document_mb: int | None = max_document_option()

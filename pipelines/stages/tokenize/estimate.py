@@ -9,7 +9,6 @@ from pipelines.engine.machine import check_memory
 from pipelines.errors import InputError
 from pipelines.format import format_bytes, format_rounded, plural
 from pipelines.records import inputs
-from pipelines.records.estimate import estimate_text_bytes
 
 # Python with the libraries and a vocabulary; gigatoken's cache of prose, at most a byte per byte of text until it is
 # reloaded, which survives into the second phase; the run waiting to be written, with the texts read meanwhile.
@@ -96,6 +95,6 @@ def estimate_needs(source: inputs.DocumentInput, token_bytes: int, shard_tokens:
 
     The result is right within a factor of two for prose. Text that compresses better has more tokens per byte of input.
     """
-    text_bytes = estimate_text_bytes(source.files)
+    text_bytes = inputs.estimate_text_bytes(source.files)
     documents = source.records if source.records is not None else text_bytes // _TEXT_BYTES_PER_DOCUMENT
     return Needs(text_bytes // _TEXT_BYTES_PER_TOKEN + documents, documents, token_bytes, shard_tokens, is_local)

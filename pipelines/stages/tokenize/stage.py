@@ -146,18 +146,18 @@ def _prepare(
 
 
 def _encode(source: inputs.DocumentInput, context: EncodeContext, run: StageRun, memory_bytes: int) -> list[ShardEntry]:
-    for shard in source.shards:
+    def is_current(shard: inputs.DocumentShard) -> bool:
         entry = run.resumed_entry("encode", shard.name)
         runs = runs_of(entry, run.output) if entry else []
-        dtype = context.form.little_endian
-        if not all(is_intact(one_run, dtype, context.end_of_text) for one_run in runs):
-            run.discard_entry("encode", shard.name)
+        return all(is_intact(one_run, context.form.little_endian, context.end_of_text) for one_run in runs)
+
     # The only shard gets all cores here as well as in a worker, which would first have to load all libraries.
     return run.map(
         encode_shard,
         source.shards,
         context,
         phase="encode",
+        is_current=is_current,
         work=True,
         total=source.records,
         serial=len(source.shards) == 1,

@@ -281,7 +281,7 @@ def _merge_tokens(
 
 def _map_runs(function: Callable[[int], Result], runs: Sequence[Run]) -> list[Result]:
     """Return the results of a function of the numbers of the runs."""
-    return storage.map_files(function, range(len(runs)), are_local=storage.are_local([run.tokens for run in runs]))
+    return storage.map_files(function, range(len(runs)), folder=runs[0].tokens if runs else "")
 
 
 def _whole_documents(pieces: _Pieces, lengths: npt.NDArray[np.int64]) -> _Pieces:

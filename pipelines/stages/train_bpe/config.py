@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.engine.config import option
-from pipelines.records.document_options import document_option, id_field_option, max_document_option, text_field_option
+from pipelines.records.document_options import DocumentConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainBpeConfig:
+class TrainBpeConfig(DocumentConfig):
     """What the tokenizer is trained on, and its size."""
 
     vocab_size: int = option(
@@ -41,10 +41,6 @@ class TrainBpeConfig:
     )
     count_only: bool = option(False, "Stop after counting words; train later with --counts.")
     rare: int = option(100, "The report lists entries that occur fewer times as rare.", minimum=1)
-    text_field: str = text_field_option()
-    id_field: str | None = id_field_option()
-    document: str = document_option()
-    max_document_mb: int | None = max_document_option()
 
     @property
     def needs_files(self) -> bool:

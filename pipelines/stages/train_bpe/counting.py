@@ -27,7 +27,6 @@ from pipelines.records.buckets import BucketWriter, write_buckets
 from pipelines.records.document_filter import with_text
 from pipelines.records.document_split import document_keys, hash_keys, held_out_mask, split_keys
 from pipelines.records.drops import Drops
-from pipelines.records.estimate import estimate_text_bytes
 from pipelines.records.schemas import DROPPED_SCHEMA
 from pipelines.records.tally import LowestHashes
 from pipelines.records.text_columns import slices_within, text_arrays
@@ -76,7 +75,7 @@ def count_documents(
     memory_bytes = None
     if size_bytes >= limits.large_input_bytes:
         workers = min(run.workers, len(source.shards))
-        text_bytes = estimate_text_bytes(source.files)
+        text_bytes = inputs.estimate_text_bytes(source.files)
         duration = format_duration(text_bytes / _BYTES_PER_SECOND / workers)
         run.note(
             f"train-bpe: roughly {format_bytes(text_bytes)} of text; counting takes about {duration} with "

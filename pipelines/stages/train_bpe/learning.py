@@ -17,7 +17,7 @@ from pipelines.engine.run import TaskResult
 from pipelines.errors import InputError
 from pipelines.format import format_bytes, format_duration
 from pipelines.records import inputs, shards
-from pipelines.records.document_split import document_keys, is_held_out, split_keys
+from pipelines.records.document_split import document_keys, held_out_mask, split_keys
 from pipelines.records.drops import Drops
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.count_tables import CountedWords, Words
@@ -127,13 +127,10 @@ def texts_to_train_on(config: TrainBpeConfig, source: inputs.DocumentInput, samp
     for shard in source.shards:
         for records in inputs.read_documents(shard, Drops()):
             batch = select_documents(records, shard, sampled_below, Drops())
-            texts = batch.column("text").to_pylist()
-            if config.train_on == "all":
-                yield from texts
-                continue
-            for text, key in zip(texts, split_keys(batch, document_keys(batch, shard)), strict=True):
-                if not is_held_out(key, config.held_out):
-                    yield text
+            if config.train_on != "all":
+                keys = split_keys(batch, document_keys(batch, shard))
+                batch = batch.filter(pa.array(~held_out_mask(keys, config.held_out)))
+            yield from batch.column("text").to_pylist()
 
 
 def write_merges(output: str, merges: Merges, config: TrainBpeConfig) -> TaskResult:

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from audit_run import ngrams_of, percent_found, random_texts, run_report, write_documents, write_jsonl
 from reference_ngrams import text_ngrams
+from reference_split import is_held_out
 
 from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.errors import UsageError
-from pipelines.records.document_split import is_held_out
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 
 pytestmark = pytest.mark.usefixtures("warm_processes")

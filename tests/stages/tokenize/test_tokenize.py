@@ -15,6 +15,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_split import is_held_out
 from token_run import run, write_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -22,7 +23,6 @@ from pipelines.engine.executor import LocalExecutor
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import InputError, UsageError
 from pipelines.progress import Silent
-from pipelines.records.document_split import is_held_out
 from pipelines.stages.tokenize.token_shards import TokenFormat, token_format
 from pipelines.tokenizers.formats import load_document_tokenizer
 from webtext_cli.main import main

@@ -18,12 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference_split import is_held_out
 from token_run import END, described, pieces, run, shard_bytes, stream, write_parquet, write_tokenizer
 
 from pipelines.engine.executor import LocalExecutor
 from pipelines.engine.run import RunOptions, TaskResult
 from pipelines.errors import ChangedRunError, WebtextError
-from pipelines.records.document_split import hash_key, hash_keys, held_out_mask, is_held_out
+from pipelines.records.document_split import hash_key, hash_keys, held_out_mask
 from pipelines.records.inputs import DocumentShard
 from pipelines.stages.tokenize.encode import EncodeContext, encode_shard
 from pipelines.stages.tokenize.runs import EncodedDocuments, RunSizes, RunWriter, content_hashes

@@ -14,6 +14,7 @@ import pytest
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_split import is_held_out
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from pipelines.algorithms.bpe.merges import Merges
@@ -23,7 +24,6 @@ from pipelines.engine.executor import make_executor
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import InputError, UsageError
 from pipelines.progress import Silent
-from pipelines.records.document_split import is_held_out
 from pipelines.stages.train_bpe import learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.count_tables import CountedWords, Limits
