@@ -23,7 +23,7 @@ _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nSet-Cooki
 
 def _read_urls(data: bytes, folder: Path) -> None:
     from pipelines.algorithms.web.urls import canonical_url, registered_domain
-    from pipelines.stages.fetch.links import BadUrlError, redirect_url, request_url, robots_url, url_origin
+    from pipelines.stages.fetch.links import BadUrlError, redirect_url, request_url, url_origin
     from pipelines.stages.fetch.transport import literal_address
 
     for text in data.decode("utf-8", "surrogateescape").split("\n")[:1000]:
@@ -35,7 +35,6 @@ def _read_urls(data: bytes, folder: Path) -> None:
             with contextlib.suppress(BadUrlError):
                 url = make_url(text)
                 assert url_origin(url)
-                assert url_origin(robots_url(url))
 
 
 def _read_robots(data: bytes, folder: Path) -> None:

@@ -13,7 +13,7 @@ import itertools
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -58,12 +58,12 @@ _LAST_KEY = chr(0x10FFFF)
 def archives_input(config: FetchConfig) -> str | None:
     """Return what stands for the archives in the manifest: other archives, or more requests, are an addition.
 
-    None without archives. Raises UsageError for an archive without its index, InputError if that is none.
+    None without archives. Raises UsageError for an archive without its index, InputError if that cannot be read.
     """
     if "commoncrawl" in config.archive and not config.cc_index:
         raise UsageError("--archive commoncrawl: needs --cc-index, the index of a crawl (see docs/fetch.md)")
     if not re.match("https?://[^/]", config.wayback_url):
-        raise UsageError(f"--wayback-url {config.wayback_url}: is no http or https URL")
+        raise UsageError(f"--wayback-url {config.wayback_url}: is not an http or https URL")
     if not config.archive:
         return None
     if config.cc_index:
@@ -117,17 +117,18 @@ def open_index(paths: Sequence[str], records: str) -> list[IndexPart]:
             files.append(path)
         else:
             files += inputs.expand_paths([path], (".parquet",), check_types=False)
-    index = []
+    index: list[IndexPart] = []
     for number, path in enumerate(files):
+        name = f"index-{number:05d}"
         if path.endswith(".idx"):
-            opens: list[Callable[[], AbstractContextManager[list[Block]]]] = [
-                functools.partial(_open_idx, path, part) for part in range(_IDX_PARTS)
-            ]
+            parts = range(_IDX_PARTS)
+            index += [IndexPart(f"{name}-{part:02d}", functools.partial(_open_idx, path, part)) for part in parts]
         elif path.endswith(".parquet"):
-            opens = [functools.partial(_open_parquet, path)]
+            index.append(IndexPart(name, functools.partial(_open_parquet, path)))
         else:
-            raise InputError(f"{path}: is no index of Common Crawl; use *.parquet, cluster.idx or cc-index-table.paths")
-        index += [IndexPart(f"index-{number:05d}-{part:02d}", open_blocks) for part, open_blocks in enumerate(opens)]
+            raise InputError(
+                f"{path}: is not an index of Common Crawl; use *.parquet, cluster.idx or cc-index-table.paths"
+            )
     if not index:
         raise InputError(f"{', '.join(paths)}: name no file of an index")
     if first := next((path for path in files if path.endswith(".parquet")), None):
@@ -180,7 +181,7 @@ def _open_idx(path: str, part: int) -> AbstractContextManager[list[Block]]:
             line = stream.readline().decode("utf-8", "replace")
             match = _IDX_LINE.match(line)
             if line and not match:
-                raise InputError(f"{path}: {line[:80]!r} is no line of a cluster.idx")
+                raise InputError(f"{path}: {line[:80]!r} is not a line of a cluster.idx")
             key, name, offset, length = match.groups() if match else (_LAST_KEY, "", "0", "0")
             members.append((key, storage.join(storage.parent(path), name), int(offset), int(length)))
             if not line:

@@ -9,7 +9,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 from warcio.bufferedreaders import ChunkedDataReader
@@ -45,9 +45,6 @@ _NOT_FOUND = re.compile(
     re.IGNORECASE,
 )
 _SAME_PAGE = re.compile(r"^https?://(www\.)?|/$")
-
-
-Row = TypeVar("Row", bound=Mapping[str, Any])
 
 
 class CaptureError(Exception):
@@ -125,7 +122,7 @@ def record_answer(
 
 
 def find_page(
-    rows: Iterable[Row], read: Callable[[Row], Capture], wanted: Wanted, url: str, config: FetchConfig
+    rows: Iterable[Mapping[str, Any]], read: Callable[[Any], Capture], wanted: Wanted, url: str, config: FetchConfig
 ) -> tuple[Capture | None, Capture | None, Counter[str]]:
     """Return the first capture of a URL that is a page, or the first redirect, with its target as URL.
 

@@ -17,13 +17,14 @@ import json
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
+from urllib.parse import urljoin
 
 from pipelines import progress, storage
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.errors import WebtextError
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import ACCEPT_ENCODING, Exchange
-from pipelines.stages.fetch.links import classify_links, request_url, robots_url, url_origin
+from pipelines.stages.fetch.links import classify_links, request_url, url_origin
 from pipelines.stages.fetch.outcomes import OK, Failure, Outcome, dropped
 from pipelines.stages.fetch.report import ACTIVITY, SHOWN_HOSTS
 from pipelines.stages.fetch.robots import RobotsRules
@@ -303,7 +304,7 @@ class _Crawl:
             if host.rules is None and host.give_up is None:
                 host.awaits_rules = True
                 url = host.visits[0].url if host.visits else request_url(self._links[host.links[-1]])
-                return Visit(robots_url(url), robots_of=host.origin)
+                return Visit(urljoin(url, "/robots.txt"), robots_of=host.origin)
             if host.visits:
                 visit = host.visits.popleft()
             else:

@@ -29,7 +29,6 @@ from pipelines.storage.compression import strip_compression
 # Every shard of a list reads the whole list and keeps its part, which is cheap compared with fetching.
 LIST_SHARD_BYTES = 1 << 20
 _MAX_LIST_SHARDS = 256
-_FORMATS = ".txt (one URL per line), .csv, .tsv or .parquet (a column url), .jsonl (a field url), also compressed"
 _SCHEMES = ("http://", "https://")
 # warcio reads at most 16,384 bytes of a line, such as `WARC-Target-URI: ` and the URL.
 _MAX_URL_BYTES = 16_000
@@ -70,9 +69,6 @@ def open_links(paths: str | Sequence[str], shard_bytes: int = LIST_SHARD_BYTES) 
     A list is split into shards of about `shard_bytes`. Raises InputError if there are no links.
     """
     paths = [paths] if isinstance(paths, str) else list(paths)
-    for path in paths:
-        if not _has_list_name(path) and storage.exists(path) and not storage.is_folder(path):
-            raise InputError(f"{path}: is not a list of URLs; use {_FORMATS}, or the folder of `webtext scrape`")
     if len(paths) == 1 and not _is_list(paths[0]):
         folder = inputs.open_stage(paths[0], ("scrape",))
         files = enumerate(folder.files("links-", ".parquet"))
@@ -81,7 +77,7 @@ def open_links(paths: str | Sequence[str], shard_bytes: int = LIST_SHARD_BYTES) 
     for path in paths:
         if not storage.is_glob(path) and has_manifest(path):
             raise InputError(f"{path}: is the output of a stage; use one such folder alone, or lists of URLs")
-    paths = inputs.expand_paths(paths, URL_LIST_SUFFIXES, check_types=False)
+    paths = inputs.expand_paths(paths, URL_LIST_SUFFIXES)
     lists = tuple(InputFile(path, storage.size_bytes(path)) for path in paths)
     parts = min(_MAX_LIST_SHARDS, max(1, -(-sum(file.size_bytes for file in lists) // shard_bytes)))
     link_shards = tuple(LinkShard(index, lists, parts) for index in range(parts))
@@ -103,20 +99,14 @@ def read_links(shard: LinkShard) -> list[str]:
     return [url for url, domain in domains if zlib.crc32(domain.encode()) % shard.parts == shard.index]
 
 
-def _has_list_name(path: str) -> bool:
-    return storage.is_glob(path) or strip_compression(path).endswith(URL_LIST_SUFFIXES)
-
-
 def _is_list(path: str) -> bool:
     """Return whether a path means lists of URLs rather than the folder of a stage, finished or not."""
-    return _has_list_name(path) or bool(
-        storage.list_folder(path) and not has_manifest(path) and not is_unfinished(path)
-    )
+    if storage.is_glob(path) or storage.is_file(path) or strip_compression(path).endswith(URL_LIST_SUFFIXES):
+        return True
+    return bool(storage.list_folder(path) and not has_manifest(path) and not is_unfinished(path))
 
 
 def _read_file(path: str) -> Iterator[str]:
-    if not strip_compression(path).endswith(URL_LIST_SUFFIXES):
-        raise InputError(f"{path}: unknown format; lists of URLs are {_FORMATS}")
     for url in read_urls(path):
         # A URL that is missing or not UTF-8 is a link like any other, whose outcome says what is wrong with it.
         if isinstance(url, BadRow):
@@ -170,11 +160,6 @@ def url_origin(url: str) -> str:
     if not parts.hostname:
         raise BadUrlError("has no host")
     return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
-
-
-def robots_url(url: str) -> str:
-    """Return the URL of the robots.txt that applies to a URL from `request_url`."""
-    return urljoin(url, "/robots.txt")
 
 
 def classify_links(links: Sequence[str], max_per_domain: int | None) -> Iterator[tuple[int, str, Failure | None]]:

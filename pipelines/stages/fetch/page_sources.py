@@ -213,19 +213,16 @@ def _index_table(run: StageRun, index: _SourceIndex, names: Sequence[str]) -> Ta
                 )
 
     entry = index.write(0, rows())
-    below = f"below {folder}"
-    if missing:
-        problem = plural(len(missing), "row has no URL, or", "rows have no URL, or")
-        run.note(f"{table}: {problem} no file {below}: {_first(missing)}")
-    if unnamed:
-        problem = plural(len(unnamed), f"file {below} has", f"files {below} have")
-        run.note(f"{table}: {problem} no row: {_first(list(unnamed))}")
-    counts = {"rows_without_file": len(missing), "files_without_row": len(unnamed)}
+    below, rows_missing, files_missing = f"below {folder}", len(missing), len(unnamed)
+    for names, problem in (
+        (missing, plural(rows_missing, "row has no URL, or", "rows have no URL, or") + f" no file {below}"),
+        (list(unnamed), plural(files_missing, f"file {below} has", f"files {below} have") + " no row"),
+    ):
+        if names:
+            more = ", ..." if len(names) > _NAMED else ""
+            run.note(f"{table}: {problem}: {', '.join(names[:_NAMED])}{more}")
+    counts = {"rows_without_file": rows_missing, "files_without_row": files_missing}
     return TaskResult(counts=counts, files=(entry,))
-
-
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
 def _open_bucket(paths: Sequence[str], bucket: int, prefix: str) -> AbstractContextManager[list[Block]]:

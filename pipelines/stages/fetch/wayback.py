@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 import itertools
 import json
 import re
@@ -64,17 +65,13 @@ class _OutOfBudgetError(Exception):
 class Wayback:
     """Sends requests at a rate, up to a budget; `refusals` are the answers 429 in a row."""
 
-    def __init__(self, config: FetchConfig) -> None:
+    def __init__(self, config: FetchConfig, client: Client) -> None:
         self._config = config
-        self._client = Client({"User-Agent": user_agent(config)}, 1, allow_private_addresses=True)
+        self._client = client
         self._retries = Retries(config.wayback_url, _POLICY, sleep=self._pause)
         self._next_at = 0.0
         self._sent = 0
         self.refusals = 0
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._client.close()
 
     def find_page(self, wanted: Wanted) -> tuple[Capture | None, Counter[str]]:
         """Return the capture nearest to the time of a link that is a page; count the others by reason.
@@ -103,12 +100,12 @@ class Wayback:
             window = dt.timedelta(days=self._config.archive_window)
             parameters |= {"from": (at - window).strftime(_STAMP), "to": (at + window).strftime(_STAMP)}
         url = f"{self._config.wayback_url}/cdx/search/cdx?{urlencode(parameters, doseq=True)}"
-        return _index_rows(self._get(url, check=_index_rows))
+        return self._retries.run(lambda: self._send(url, _index_rows))
 
     def _playback(self, row: dict[str, str]) -> Capture:
         url = request_url(f"{self._config.wayback_url}/web/{row['timestamp']}id_/{row['url']}")
         for _ in range(1 + _MAX_REDIRECTS):
-            answer = self._get(url)
+            answer = self._retries.run(functools.partial(self._send, url))
             place = _PLAYBACK.search(url)
             if place is None:
                 raise CaptureError("left_the_archive")
@@ -131,19 +128,15 @@ class Wayback:
             return Capture(place[3], captured_at, response, url)
         raise CaptureError("too_many_redirects")
 
-    def _get(self, url: str, check: Callable[[Response], object] = lambda _: None) -> Response:
-        """Return the response to a request, which is repeated after a temporary error or if `check` raises ValueError.
-
-        Raises InputError if the error persists.
-        """
-        return self._retries.run(lambda: self._send(url, check))
-
     def _pause(self, seconds: float) -> None:
         """Send the next request no earlier than this."""
         self._next_at = time.monotonic() + seconds
 
-    def _send(self, url: str, check: Callable[[Response], object]) -> Response:
-        """Send a request when the rate allows it; raise RetryableError for what a later one may not have."""
+    def _send(self, url: str, parse: Callable[[Response], Any] = lambda response: response) -> Any:
+        """Send a request when the rate allows it and return what `parse` makes of the response.
+
+        Raises RetryableError for a temporary error, or if `parse` raises ValueError.
+        """
         if self._sent >= self._config.wayback_requests:
             raise _OutOfBudgetError
         check_stop_file(self._config)
@@ -169,10 +162,9 @@ class Wayback:
             refused_s = _REFUSED_S * 2 ** (self.refusals - 1) if self.refusals else 0.0
             raise RetryableError(f"status {exchange.status}", requested_wait_s=exchange.requested_wait_s or refused_s)
         try:
-            check(exchange.response)
+            return parse(exchange.response)
         except ValueError as error:
             raise RetryableError(f"unexpected answer to {url}: {error}") from error
-        return exchange.response
 
 
 def _index_rows(answer: Response) -> list[dict[str, str]]:
@@ -190,7 +182,8 @@ def _index_rows(answer: Response) -> list[dict[str, str]]:
 def ask_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, token: str) -> None:
     """Look up the wanted links one by one, and store the nearest page of each, until the budget is used up."""
     config = context.config
-    wayback = Wayback(config)
+    client = Client({"User-Agent": user_agent(config)}, 1, allow_private_addresses=True)
+    wayback = Wayback(config, client)
     every = itertools.chain.from_iterable(wanted_links(context, shard, token) for shard in link_shards)
     total = sum(1 for _ in itertools.islice(every, config.wayback_requests))
 
@@ -216,7 +209,7 @@ def ask_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchC
                 progress.advance(1)
         return TaskResult(counts={"wayback_not_asked": left + len(unanswered)})
 
-    with contextlib.closing(wayback):
+    with contextlib.closing(client):
         entries = run.map(ask, link_shards, phase=token, work=True, serial=True, total=total)
     if left := int(sum(entry.counts.get("wayback_not_asked", 0) for entry in entries)):
         run.note(f"wayback: {left:,} links have no answer yet; raise --wayback-requests and re-run to ask for them")

@@ -241,7 +241,7 @@ def test_answers_of_archives_for_links_whose_outcome_was_damaged_are_left_out(
 def test_wrong_options_are_refused_before_any_request(tmp_path: Path, web: LocalWeb) -> None:
     for config, problem in (
         ({"archive": ("commoncrawl",)}, "needs --cc-index"),
-        ({"archive": ("wayback",), "wayback_url": "ftp://x"}, "ftp://x: is no http or https URL"),
+        ({"archive": ("wayback",), "wayback_url": "ftp://x"}, "ftp://x: is not an http or https URL"),
         ({"cc_index": ("x.parquet",)}, "--cc-index has no effect without --archive commoncrawl"),
         ({"stop_file": "/no/such/stop"}, "--stop-file /no/such/stop: is in no folder that exists"),
         ({"archive_for": "all"}, "--archive-for has no effect without --archive;"),
@@ -254,7 +254,11 @@ def test_wrong_options_are_refused_before_any_request(tmp_path: Path, web: Local
     pq.write_table(pa.table({"url": ["http://a.org/"]}), tmp_path / "t.parquet")
     with pytest.raises(InputError, match=r"t\.parquet: has no column 'url_surtkey'"):
         fetch_links(tmp_path, [web.url("/a")], archive=("commoncrawl",), cc_index=(str(tmp_path / "t.parquet"),))
-    for path, problem in (("no.parquet", "no such file"), ("x.txt", "no index of Common Crawl"), ("a.idx", "no such")):
+    for path, problem in (
+        ("no.parquet", "no such file"),
+        ("x.txt", "not an index of Common Crawl"),
+        ("a.idx", "no such"),
+    ):
         with pytest.raises(InputError, match=problem):
             fetch_links(tmp_path, [web.url("/a")], archive=("commoncrawl",), cc_index=(str(tmp_path / path),))
     assert web.paths() == []

@@ -134,9 +134,9 @@ def test_lists_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         read_links(open_links(str(tmp_path / "numbers.parquet")).shards[0])
     for name in ("urls.html", "urls"):
         (tmp_path / name).write_text("http://e.example/\n")
-        with pytest.raises(InputError, match=r"urls\S*: is not a list of URLs; use \.txt .* \.jsonl"):
+        with pytest.raises(InputError, match=r"urls\S*: unknown file type; supported are \.txt, .*\.jsonl"):
             open_links(str(tmp_path / name))
-    with pytest.raises(InputError, match=r"urls\.html: unknown format; lists of URLs are \.txt"):
+    with pytest.raises(InputError, match=r"urls\.html: unknown file type"):
         read_links(open_links(str(tmp_path / "*.html")).shards[0])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.html").write_text("{}")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.stages.fetch.links import BadUrlError, redirect_url, request_url, robots_url, url_origin
+from pipelines.stages.fetch.links import BadUrlError, redirect_url, request_url, url_origin
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,6 @@ def test_any_text_is_refused_or_becomes_stable_ascii(text: str) -> None:
     assert "#" not in wire
     assert request_url(wire) == wire
     assert url_origin(wire).startswith(("http://", "https://"))
-    assert robots_url(wire).endswith("/robots.txt")
 
 
 @given(st.text())
