@@ -112,3 +112,6 @@ def test_only_changes_of_what_a_module_imports_make_its_kernels_compile_again(
     words, lines = hashes()
     assert words != before[0]
     assert lines == before[1]
+    # `from pipelines.algorithms.quality import tokens` imports a module, too.
+    monkeypatch.setattr("pipelines.algorithms.quality.tokens.__file__", str(changed))
+    assert hashes() != [words, lines]

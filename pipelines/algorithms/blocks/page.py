@@ -11,21 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from selectolax.lexbor import LexborHTMLParser
 
+from pipelines.algorithms.blocks import markup
 from pipelines.algorithms.blocks import segmentation as seg
-from pipelines.algorithms.blocks.markup import (
-    KINDS,
-    NOT_NESTED,
-    RAW,
-    TAGS,
-    end_of_comment,
-    find_byte,
-    find_end_tag,
-    fnv_hash,
-    hash_name,
-    is_name,
-    is_space,
-    tag_of,
-)  # fmt: skip
 from pipelines.algorithms.kernels.byte_scan import byte_at
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.web.metadata import Declared, read_declared
@@ -35,15 +22,10 @@ from pipelines.algorithms.web.metadata import Declared, read_declared
 _MANY_TAGS, _MAX_DEPTH = 20_000, 256
 _SLACK = 16
 # Read by segmentation, and by those who look for what a page declares.
-_ATTRIBUTES = as_read_only(
-    np.array(
-        [fnv_hash(name.encode()) for name in ("class id role itemprop style hidden aria-hidden name property content "
-                                              "rel type datetime").split()],
-        np.uint64,
-    )
-)  # fmt: skip
+_READ_ATTRIBUTES = "class id role itemprop style hidden aria-hidden name property content rel type datetime".split()
+_ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ_ATTRIBUTES], np.uint64))
 _IFRAME, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE = (
-    TAGS[name] for name in ("iframe", "math", "noscript", "script", "svg", "textarea", "title")
+    markup.TAGS[name] for name in ("iframe", "math", "noscript", "script", "svg", "textarea", "title")
 )
 _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
 
@@ -68,17 +50,17 @@ def parse_html(page: bytes | str) -> LexborHTMLParser:
 def _end_of_attribute(html: Any, position: Any, end: Any) -> Any:
     """Return the position after the value of an attribute whose name ends here; after the name if it has none."""
     start = position
-    while is_space(byte_at(html, position)):
+    while markup.is_space(byte_at(html, position)):
         position += 1
     if byte_at(html, position) != 61:  # =
         return start
     position += 1
-    while is_space(byte_at(html, position)):
+    while markup.is_space(byte_at(html, position)):
         position += 1
     quote = byte_at(html, position)
     if quote == 34 or quote == 39:
-        return min(end, find_byte(html, position + 1, end, quote) + 1)
-    while position < end and not is_space(byte_at(html, position)) and byte_at(html, position) != 62:
+        return min(end, markup.find_byte(html, position + 1, end, quote) + 1)
+    while position < end and not markup.is_space(byte_at(html, position)) and byte_at(html, position) != 62:
         position += 1
     return position
 
@@ -105,44 +87,44 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
         start = position
         byte = int(byte_at(html, start + 1))
         if byte == 33 and byte_at(html, start + 2) == 45 and byte_at(html, start + 3) == 45:  # <!--
-            position = end_of_comment(html, start + 2, end)
+            position = markup.end_of_comment(html, start + 2, end)
             continue
         is_end = byte == 47
         letter = int(byte_at(html, start + 2 if is_end else start + 1)) | 32
         if not 97 <= letter <= 122:
             if is_end or byte == 33 or byte == 63:
-                position = min(end, find_byte(html, start, end, 62) + 1)
+                position = min(end, markup.find_byte(html, start, end, 62) + 1)
                 filled = _copy(html, start, position, reduced, filled)
             else:  # a sign, also if what follows is left out
                 position = start + 1
                 filled = _copy(_LESS, 0, len(_LESS), reduced, filled)
             continue
         tags += 1
-        name, position = hash_name(html, start + (2 if is_end else 1), end)
-        tag = tag_of(name)
+        name, position = markup.hash_name(html, start + (2 if is_end else 1), end)
+        tag = markup.tag_of(name)
         is_deep = False
-        if not NOT_NESTED[tag]:
+        if not markup.NOT_NESTED[tag]:
             depth = max(0, depth + (-1 if is_end else 1))
             is_deep = depth + is_end > max_depth
         tag_start = filled
         filled = _copy(html, start, position, reduced, filled)
         is_closed = is_json = False
         while position < end and byte_at(html, position) != 62:
-            if is_space(byte_at(html, position)) or byte_at(html, position) == 47:
+            if markup.is_space(byte_at(html, position)) or byte_at(html, position) == 47:
                 is_closed = byte_at(html, position) == 47
                 position += 1
                 continue
             is_closed = False
             first = position
-            name, position = hash_name(html, position, end)
+            name, position = markup.hash_name(html, position, end)
             position = _end_of_attribute(html, position, end)
             for known in _ATTRIBUTES:
                 if name == known and not is_end:
                     reduced[filled] = 32
                     filled = _copy(html, first, position, reduced, filled + 1)
                     if tag == _SCRIPT:  # ld+json, ld&#x2B;json
-                        sign = min(find_byte(html, first, position, 43), find_byte(html, first, position, 38))
-                        is_json |= sign < position
+                        is_json |= markup.find_byte(html, first, position, 43) < position
+                        is_json |= markup.find_byte(html, first, position, 38) < position
         if position >= end:  # a tag without end is not one
             filled = tag_start
             break
@@ -165,22 +147,22 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             continue
         if tag == _TITLE or tag == _TEXTAREA or is_json:  # noqa: SIM109 - for numba
             first = position
-            position = find_end_tag(html, position, end, tag)
+            position = markup.find_end_tag(html, position, end, tag)
             filled = _copy(html, first, position, reduced, filled)
-        elif KINDS[tag] & RAW:
+        elif markup.KINDS[tag] & markup.RAW:
             if tag == _IFRAME:
                 # A browser does not parse what is in noscript; a frame without an end would contain the rest.
                 first = position
-                while is_space(byte_at(html, first)):
+                while markup.is_space(byte_at(html, first)):
                     first += 1
-                if byte_at(html, first + 1) == 47 and is_name(html, first + 2, end, _NOSCRIPT):
+                if byte_at(html, first + 1) == 47 and markup.is_name(html, first + 2, end, _NOSCRIPT):
                     filled = _copy(_END_OF_FRAME, 0, len(_END_OF_FRAME), reduced, filled)
                     continue
             first = position
-            position = find_end_tag(html, first, end, tag)
+            position = markup.find_end_tag(html, first, end, tag)
             if foreign:  # there it need not have an end tag
-                position = find_end_tag(html, first, position, _SVG)
-                position = find_end_tag(html, first, position, _MATH)
+                position = markup.find_end_tag(html, first, position, _SVG)
+                position = markup.find_end_tag(html, first, position, _MATH)
     sizes[0], sizes[1] = filled, tags
 
 
@@ -206,7 +188,7 @@ class ParsedPage(NamedTuple):
     def are_descriptions(self) -> npt.NDArray[np.bool_]:
         """Return which blocks are declared texts."""
         element = self.segments.blocks[:, seg.ELEMENT]
-        body = int(np.argmax(self.segments.tags == TAGS["body"]))
+        body = int(np.argmax(self.segments.tags == markup.TAGS["body"]))
         return np.asarray((element > body) & (element <= body + self.descriptions))
 
 

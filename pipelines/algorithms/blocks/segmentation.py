@@ -11,40 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.blocks.markup import (
-    BLOCK_LEVEL,
-    FNV_FACTOR,
-    FNV_START,
-    HIDDEN,
-    IN_PRE,
-    KEEPS_SPACE,
-    KINDS,
-    LINE,
-    LOW_BITS,
-    NO_TEXT,
-    RAW,
-    REPLACED,
-    SKIPPED,
-    STRONG,
-    STYLED_HIDDEN,
-    TAGS,
-    WITHOUT_END,
-    ascii_sign_kind,
-    decode_reference,
-    end_of_comment,
-    find_byte,
-    find_end_tag,
-    hash_name,
-    is_invisible,
-    is_letter,
-    is_line_number,
-    is_small_or_digit,
-    is_white_space,
-    is_word_byte,
-    read_attributes,
-    sign_kind,
-    tag_of,
-)  # fmt: skip
+from pipelines.algorithms.blocks import markup
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 
 # Columns of the table of blocks: first byte and end in the text; element; first word and number of words; characters;
@@ -56,7 +23,7 @@ BLOCK_COLUMNS = 13
 IN_LINK, IN_STRONG, UPPER_CASE = 1, 2, 4
 
 _SLACK = 64
-_A, _BR, _IMG, _PRE, _SUB, _SUP, _WBR = (TAGS[name] for name in ("a", "br", "img", "pre", "sub", "sup", "wbr"))
+_A, _BR, _IMG, _PRE, _SUB, _SUP, _WBR = (markup.TAGS[name] for name in ("a", "br", "img", "pre", "sub", "sup", "wbr"))
 # What an element has before the text that follows: no tag, one, or one in whose place something is shown.
 _NO_TAG, _TAG, _SHOWN = 0, 1, 2
 
@@ -114,7 +81,7 @@ def segment(*parts: bytes) -> Segments:
 def _block_element(stack: Any, depth: Any, tags: Any) -> Any:
     """Return the innermost open element that is block-level, or the document."""
     level = depth - 1
-    while level > 0 and not KINDS[tags[stack[level]]] & BLOCK_LEVEL:
+    while level > 0 and not markup.KINDS[tags[stack[level]]] & markup.BLOCK_LEVEL:
         level -= 1
     return stack[level]
 
@@ -167,7 +134,7 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
     border = _NO_TAG
     line_start = -1
     letters = word_flag = 0
-    word = FNV_START
+    word = markup.FNV_START
     position = 0
     while position < end:
         byte = int(html[position])
@@ -176,18 +143,18 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
         if byte == 60:  # <
             if html[position + 1] == 33:  # ! begins a comment or the doctype
                 if html[position + 2] == 45 and html[position + 3] == 45:
-                    position = end_of_comment(html, position + 2, end)
+                    position = markup.end_of_comment(html, position + 2, end)
                 else:
-                    position = find_byte(html, position, end, 62) + 1
+                    position = markup.find_byte(html, position, end, 62) + 1
                 continue
             is_end = html[position + 1] == 47
-            name, position = hash_name(html, position + (2 if is_end else 1), end)
-            tag = tag_of(name)
-            kind = KINDS[tag]
-            is_boundary = kind & BLOCK_LEVEL != 0
+            name, position = markup.hash_name(html, position + (2 if is_end else 1), end)
+            tag = markup.tag_of(name)
+            kind = markup.KINDS[tag]
+            is_boundary = kind & markup.BLOCK_LEVEL != 0
             change = -1 if is_end else 1
             if is_end:
-                position = find_byte(html, position, end, 62) + 1
+                position = markup.find_byte(html, position, end, 62) + 1
                 depth = max(1, depth - 1)
                 if tag == _A:
                     link_end = filled
@@ -197,85 +164,85 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
                 elements += 1
                 parents[element] = stack[depth - 1]
                 tags[element] = tag
-                position, count_tokens, flag = read_attributes(html, position, end, tokens, count_tokens)
+                position, count_tokens, flag = markup.read_attributes(html, position, end, tokens, count_tokens)
                 if (
-                    kind & SKIPPED
-                    or (flag & (STYLED_HIDDEN | HIDDEN) and not kind & BLOCK_LEVEL)
-                    or (state & IN_PRE and is_line_number(tokens, token_starts[element], count_tokens))
+                    kind & markup.SKIPPED
+                    or (flag & (markup.STYLED_HIDDEN | markup.HIDDEN) and not kind & markup.BLOCK_LEVEL)
+                    or (state & markup.IN_PRE and markup.is_line_number(tokens, token_starts[element], count_tokens))
                 ):
-                    flag |= NO_TEXT
+                    flag |= markup.NO_TEXT
                 elif tag == _PRE:
-                    flag |= KEEPS_SPACE | IN_PRE
+                    flag |= markup.KEEPS_SPACE | markup.IN_PRE
                 flags[element] = flag | flags[stack[depth - 1]]
                 token_starts[element + 1] = count_tokens
                 if tag == _BR:
                     is_break = True
                     line_breaks += 1
-                    is_boundary = line_breaks > 1 and not state & IN_PRE
+                    is_boundary = line_breaks > 1 and not state & markup.IN_PRE
                 elif tag == _IMG:
                     images += 1
-                elif tag == _A and link_end == filled and not state & KEEPS_SPACE:
+                elif tag == _A and link_end == filled and not state & markup.KEEPS_SPACE:
                     has_space = True  # links side by side
-                if kind & WITHOUT_END:
+                if kind & markup.WITHOUT_END:
                     change = 0
                 else:
                     stack[depth] = element
                     depth += 1
-                if kind & RAW:
-                    position = find_end_tag(html, position, end, tag)
+                if kind & markup.RAW:
+                    position = markup.find_end_tag(html, position, end, tag)
             if tag == _A:
                 links += change
-            if kind & STRONG:
+            if kind & markup.STRONG:
                 strong += change
-            if state & NO_TEXT:
+            if state & markup.NO_TEXT:
                 is_boundary = is_break = False
             state = int(flags[stack[depth - 1]])
-            if is_boundary and kind & LINE and state & IN_PRE:
+            if is_boundary and kind & markup.LINE and state & markup.IN_PRE:
                 is_boundary = False
                 if is_open:
                     # An element without text is an empty line.
                     is_break = text[filled - 1] != 10 or (is_end and filled == line_start)
                     line_start = -1 if is_end else filled + (1 if is_break else 0)
             if not is_boundary and not is_break:
-                if kind & REPLACED:
+                if kind & markup.REPLACED:
                     border = _SHOWN
                 elif border == _NO_TAG and tag != _WBR and tag != _SUB and tag != _SUP:
                     border = _TAG
                 continue
         else:
-            if state & NO_TEXT or depth <= 1:
-                position = find_byte(html, position, end, 60)
+            if state & markup.NO_TEXT or depth <= 1:
+                position = markup.find_byte(html, position, end, 60)
                 continue
             position += 1
             if byte < 128:
                 if byte == 38:  # &
-                    byte, position = decode_reference(html, position, end)
-                is_word = is_word_byte(byte)
+                    byte, position = markup.decode_reference(html, position, end)
+                is_word = markup.is_word_byte(byte)
                 is_white = byte <= 32 or byte == 127
             else:
                 following = 3 if byte >= 240 else (2 if byte >= 224 else 1)
                 second = int(html[position]) if position < end else 0
                 third = int(html[position + 1]) if position + 1 < end else 0
-                if is_invisible(byte, second, third, text[filled - 1] if is_open else 0):
+                if markup.is_invisible(byte, second, third, text[filled - 1] if is_open else 0):
                     position += following
                     continue
-                is_word = is_letter(byte, second, third)
-                is_white = is_white_space(byte, second, third)
+                is_word = markup.is_letter(byte, second, third)
+                is_white = markup.is_white_space(byte, second, third)
             if (
                 border != _NO_TAG
                 and letters > 0
                 and is_word
-                and not state & KEEPS_SPACE
-                and (border == _SHOWN or (65 <= byte <= 90 and is_small_or_digit(text[filled - 1])))
+                and not state & markup.KEEPS_SPACE
+                and (border == _SHOWN or (65 <= byte <= 90 and markup.is_small_or_digit(text[filled - 1])))
             ):
                 # Elements side by side are often separated by style: `<span>Synopsis</span><span>An award`.
                 is_word, is_white, position, following = False, True, position - 1, 0
         border = _NO_TAG
         if letters > 0 and not is_word:
-            words[count_words] = np.uint32(word & LOW_BITS)
+            words[count_words] = np.uint32(word & markup.LOW_BITS)
             word_flags[count_words] = word_flag
             count_words += 1
-            word, letters = FNV_START, 0
+            word, letters = markup.FNV_START, 0
         if is_boundary or is_break:
             has_space = False
             indent = 0
@@ -284,7 +251,7 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
             if is_open:
                 filled = _close_block(blocks, block, text, filled, count_words)
                 if (
-                    flags[blocks[block, ELEMENT]] & IN_PRE
+                    flags[blocks[block, ELEMENT]] & markup.IN_PRE
                     and blocks[block, DIGITS] == blocks[block, CHARACTERS]
                     and _numbers_lines(text, blocks[block, START], filled)
                 ):
@@ -301,7 +268,7 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
             continue
         if is_white:
             position += following
-            if not state & KEEPS_SPACE:
+            if not state & markup.KEEPS_SPACE:
                 has_space = True
                 while position < end and html[position] <= 32:
                     position += 1
@@ -334,21 +301,21 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
                 word_flag = UPPER_CASE if is_upper else 0
                 word_flag |= (IN_LINK if links > 0 else 0) | (IN_STRONG if strong > 0 else 0)
             letters += 1
-            word = (word ^ np.uint64(byte + 32 if 65 <= byte <= 90 else byte)) * FNV_FACTOR
+            word = (word ^ np.uint64(byte + 32 if 65 <= byte <= 90 else byte)) * markup.FNV_FACTOR
             if 48 <= byte <= 57:
                 blocks[block, DIGITS] += 1
             elif 227 <= byte <= 237:
                 blocks[block, CJK] += 1
         else:
-            sign = sign_kind(byte, second, third) if byte >= 128 else ascii_sign_kind(byte)
+            sign = markup.sign_kind(byte, second, third) if byte >= 128 else markup.ascii_sign_kind(byte)
             if sign > 0:
                 blocks[block, CHARACTERS + sign] += 1
         if is_word and byte < 128:
             # The rest of the word, without the checks that only its first character needs.
             start = position
-            while is_word_byte(html[position]):
+            while markup.is_word_byte(html[position]):
                 byte = int(html[position])
-                word = (word ^ np.uint64(byte + 32 if 65 <= byte <= 90 else byte)) * FNV_FACTOR
+                word = (word ^ np.uint64(byte + 32 if 65 <= byte <= 90 else byte)) * markup.FNV_FACTOR
                 if byte <= 57:
                     blocks[block, DIGITS] += 1
                 text[filled] = byte
@@ -359,12 +326,12 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
         for _ in range(following):
             if position < end:
                 if is_word:
-                    word = (word ^ np.uint64(html[position])) * FNV_FACTOR
+                    word = (word ^ np.uint64(html[position])) * markup.FNV_FACTOR
                 text[filled] = html[position]
                 filled += 1
                 position += 1
     if letters > 0:
-        words[count_words] = np.uint32(word & LOW_BITS)
+        words[count_words] = np.uint32(word & markup.LOW_BITS)
         word_flags[count_words] = word_flag
         count_words += 1
     if is_open:

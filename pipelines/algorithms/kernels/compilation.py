@@ -41,7 +41,7 @@ _config: Any = numba.config
 
 _OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False}
 _ALGORITHMS = Path(__file__).resolve().parents[1]
-_IMPORT = re.compile(rb"^ *from (pipelines\.algorithms\.[\w.]+) import", re.MULTILINE)
+_IMPORT = re.compile(r"^ *from (pipelines\.algorithms[\w.]*) import ([\w, ]*)", re.MULTILINE)
 # A worker waits this long for another process that compiles the same kernel.
 _LOCK_TIMEOUT_S = 60
 
@@ -193,7 +193,9 @@ def source_hash(module: str) -> str:
         path = getattr(sys.modules.get(name), "__file__", None)
         if name not in sources and path is not None:
             sources[name] = Path(path).read_bytes()
-            pending += [match[1].decode() for match in _IMPORT.finditer(sources[name])]
+            for module, names in _IMPORT.findall(sources[name].decode()):
+                # The names may be those of modules.
+                pending += [module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))]
     return hashlib.sha256(b"\0".join(sources[name] for name in sorted(sources))).hexdigest()
 
 

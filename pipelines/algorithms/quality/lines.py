@@ -11,17 +11,8 @@ import pyarrow as pa
 
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.minhash.normal_text import column_of
+from pipelines.algorithms.quality import tokens
 from pipelines.algorithms.quality.statistics import after_line, end_of_line, ends_with_ellipsis, trimmed
-from pipelines.algorithms.quality.tokens import (
-    CONTINUATION,
-    DIGIT,
-    PUNCTUATION,
-    SPACE,
-    TERMINAL,
-    character_classes,
-    classify,
-    find_tokens,
-)
 
 LINE_STATISTICS = {
     "removed_lines": "lines that line rules removed",
@@ -70,7 +61,7 @@ def edit_lines(texts: pa.Array, rules: LineRules) -> tuple[pa.LargeStringArray, 
             initials[byte] |= np.uint64(1 << number)
     limits = (int(rules.end_of_sentence), rules.min_words, rules.max_word_length)
     _edit(
-        as_read_only(column.data), as_read_only(column.starts), character_classes(),
+        as_read_only(column.data), as_read_only(column.starts), tokens.character_classes(),
         as_read_only(np.frombuffer(b"".join(phrases), np.uint8)), np.cumsum([0, *map(len, phrases)]),
         initials, limits,
         np.empty(longest, np.uint16), np.empty(longest, np.uint16),
@@ -90,7 +81,7 @@ def _edit(
     for number in range(len(statistics)):
         text = data[starts[number] : starts[number + 1]]
         row, start, first = statistics[number], size, 0
-        classify(data, starts[number], starts[number + 1], table, classes)
+        tokens.classify(data, starts[number], starts[number + 1], table, classes)
         while first < len(text):
             end = end_of_line(text, classes, first)
             low, high = trimmed(classes, first, end)
@@ -116,7 +107,7 @@ def _edit(
             if stop - begin == high - low:  # nothing was cut out
                 row[_SENTENCES] += _count_sentences(line, classes[low:high], begins, ends)
             else:
-                classify(edited, begin, stop, table, line_classes)
+                tokens.classify(edited, begin, stop, table, line_classes)
                 row[_SENTENCES] += _count_sentences(line, line_classes[: len(line)], begins, ends)
             if size > start:
                 edited[size] = 10
@@ -129,9 +120,9 @@ def _words(classes: Any, low: Any, high: Any) -> Any:
     """Return how many words white space divides, and the length of the longest in characters."""
     words = length = longest = 0
     for position in range(low, high):
-        if classes[position] & SPACE:
+        if classes[position] & tokens.SPACE:
             length = 0
-        elif not classes[position] & CONTINUATION:
+        elif not classes[position] & tokens.CONTINUATION:
             words += length == 0
             length += 1
             longest = max(longest, length)
@@ -145,7 +136,7 @@ def _copy_without_citations(text: Any, classes: Any, low: Any, high: Any, edited
     while position < high:
         if text[position] == 91:
             end = position + 1
-            while end < high and classes[end] & (DIGIT | CONTINUATION):
+            while end < high and classes[end] & (tokens.DIGIT | tokens.CONTINUATION):
                 end += 1
             for word in (_EDIT, _CITATION):
                 length = len(word)
@@ -205,11 +196,11 @@ def _find_phrase(edited: Any, begin: Any, stop: Any, phrases: Any, phrase_starts
 def _count_sentences(line: Any, classes: Any, begins: Any, ends: Any) -> Any:
     """Count sentences as spaCy's sentencizer: one begins after a final mark, at the next token that is not a mark."""
     sentences, is_over = 0, True
-    for token in range(find_tokens(line, classes, begins, ends)):
+    for token in range(tokens.find_tokens(line, classes, begins, ends)):
         begin, end = begins[token], ends[token]
-        if classes[begin] & TERMINAL and _all_are(classes, begin + 1, end, CONTINUATION):
+        if classes[begin] & tokens.TERMINAL and _all_are(classes, begin + 1, end, tokens.CONTINUATION):
             is_over = True
-        elif is_over and not (sentences and _all_are(classes, begin, end, PUNCTUATION | CONTINUATION)):
+        elif is_over and not (sentences and _all_are(classes, begin, end, tokens.PUNCTUATION | tokens.CONTINUATION)):
             sentences += 1
             is_over = False
     return sentences

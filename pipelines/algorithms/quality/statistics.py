@@ -15,23 +15,7 @@ import pyarrow as pa
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.kernels.hash_table import FREE, slot_of
 from pipelines.algorithms.minhash.normal_text import column_of
-from pipelines.algorithms.quality.tokens import (
-    ALPHA,
-    BULLET,
-    CONTINUATION,
-    ELLIPSIS,
-    LINE_END,
-    SPACE,
-    SYMBOL,
-    TERMINAL,
-    character_classes,
-    classify,
-    find_tokens,
-    hash_bytes,
-    hashes_of,
-    is_mark,
-    last_character,
-)
+from pipelines.algorithms.quality import tokens
 
 # Each with what it is, for reports.
 STATISTICS = {
@@ -65,12 +49,12 @@ STATISTICS = {
 # A text of this size takes ~0.3 GB.
 DESCRIBED_BYTES = 8 << 20
 _SHORT_LINE = 30
-_TO_SYMBOL = (CONTINUATION // SYMBOL).bit_length() - 1
+_TO_SYMBOL = (tokens.CONTINUATION // tokens.SYMBOL).bit_length() - 1
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 # Not all bits, as FREE has.
 _KEY_BITS = ~np.uint64(1)
 
-_STOP_WORDS_OF_GOPHER = hashes_of("the be to of and that have with")
+_STOP_WORDS_OF_GOPHER = tokens.hashes_of("the be to of and that have with")
 
 
 def describe(texts: pa.Array) -> npt.NDArray[np.float64]:
@@ -93,7 +77,7 @@ def describe(texts: pa.Array) -> npt.NDArray[np.float64]:
         np.empty(4 * longest + 16, np.int32),
         np.empty(4 * longest + 16, np.int32),
     )
-    _describe(as_read_only(column.data), as_read_only(column.starts), character_classes(), buffers, rows)
+    _describe(as_read_only(column.data), as_read_only(column.starts), tokens.character_classes(), buffers, rows)
     return rows
 
 
@@ -122,11 +106,11 @@ def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any) -> No
                 stop -= 1
         text = data[start:stop]
         row, classes = rows[number], buffers.classes[: len(text)]
-        characters = classify(data, start, stop, table, classes)
+        characters = tokens.classify(data, start, stop, table, classes)
         row[_CHARACTERS] = characters
         if not characters:
             continue
-        count = find_tokens(text, classes, buffers.begins, buffers.ends)
+        count = tokens.find_tokens(text, classes, buffers.begins, buffers.ends)
         _describe_characters(text, classes, row)
         _describe_lines(text, classes, row)
         _describe_repeats(text, classes, buffers.keys, 1, _LINES, row)
@@ -143,14 +127,14 @@ def _describe_characters(text: Any, classes: Any, row: Any) -> None:
     letters = others = damaged = breaks = hashes = ellipses = periods = 0
     for position in range(len(text)):
         kind, byte = classes[position], text[position]
-        if kind & CONTINUATION:
+        if kind & tokens.CONTINUATION:
             continue
         breaks += byte == 10
         hashes += byte == 35
         periods = (periods + 1) % 3 if byte == 46 else 0
-        ellipses += (byte == 46 and periods == 0) or is_mark(text, position, 0, ELLIPSIS)
-        letters += kind & ALPHA != 0
-        others += kind & (ALPHA | SPACE) == 0
+        ellipses += (byte == 46 and periods == 0) or tokens.is_mark(text, position, 0, tokens.ELLIPSIS)
+        letters += kind & tokens.ALPHA != 0
+        others += kind & (tokens.ALPHA | tokens.SPACE) == 0
         following = text[position + 1] if position + 1 < len(text) else 0
         if byte == 0xEF:  # U+FFFD
             damaged += following == 0xBF and text[position + 2] == 0xBD
@@ -159,7 +143,7 @@ def _describe_characters(text: Any, classes: Any, row: Any) -> None:
         elif byte == 0xC3 and (following == 0x82 or following == 0x83 or following == 0xA2):
             # UTF-8 that was read as Latin-1 or Windows-1252: A or a with a mark before a non-letter.
             after = position + 2
-            damaged += after < len(text) and text[after] >= 0xC2 and not classes[after] & ALPHA
+            damaged += after < len(text) and text[after] >= 0xC2 and not classes[after] & tokens.ALPHA
     row[_HASHES], row[_ELLIPSES], row[_NEWLINES] = hashes, ellipses, breaks
     row[_LETTERS] = letters / max(1, letters + others)
     row[_DAMAGED] = damaged / row[_CHARACTERS]
@@ -174,8 +158,8 @@ def _describe_lines(text: Any, classes: Any, row: Any) -> None:
         lines += 1
         low, high = trimmed(classes, first, end)
         if low < high:
-            bullets += text[low] == 45 or is_mark(text, low, first, BULLET)
-            ellipses += ends_with_ellipsis(text, low, high) or is_mark(text, high - 3, low, ELLIPSIS)
+            bullets += text[low] == 45 or tokens.is_mark(text, low, first, tokens.BULLET)
+            ellipses += ends_with_ellipsis(text, low, high) or tokens.is_mark(text, high - 3, low, tokens.ELLIPSIS)
         first = after_line(text, classes, end)
     row[_BULLETS], row[_ELLIPSIS_LINES] = bullets / lines, ellipses / lines
 
@@ -184,7 +168,7 @@ def _describe_lines(text: Any, classes: Any, row: Any) -> None:
 def end_of_line(text: Any, classes: Any, first: Any) -> Any:
     """Return where a line ends, for `str.splitlines`."""
     end = first
-    while end < len(text) and not classes[end] & LINE_END:
+    while end < len(text) and not classes[end] & tokens.LINE_END:
         end += 1
     return end
 
@@ -195,7 +179,7 @@ def after_line(text: Any, classes: Any, end: Any) -> Any:
     if end + 1 < len(text) and text[end] == 13 and text[end + 1] == 10:
         return end + 2
     end += 1
-    while end < len(text) and classes[end] & CONTINUATION:
+    while end < len(text) and classes[end] & tokens.CONTINUATION:
         end += 1
     return end
 
@@ -203,11 +187,11 @@ def after_line(text: Any, classes: Any, end: Any) -> Any:
 @helper
 def trimmed(classes: Any, low: Any, high: Any) -> Any:
     """Return a range without the white space at its ends."""
-    while low < high and classes[low] & (SPACE | CONTINUATION):
+    while low < high and classes[low] & (tokens.SPACE | tokens.CONTINUATION):
         low += 1
     while low < high:
-        last = last_character(classes, low, high)
-        if not classes[last] & SPACE:
+        last = tokens.last_character(classes, low, high)
+        if not classes[last] & tokens.SPACE:
             break
         high = last
     return low, high
@@ -236,7 +220,7 @@ def _describe_repeats(text: Any, classes: Any, table: Any, breaks: Any, column: 
             end += 1
         length = count_characters(classes, first, end)
         count += 1
-        key = hash_bytes(text, first, end) & _KEY_BITS
+        key = tokens.hash_bytes(text, first, end) & _KEY_BITS
         slot = slot_of(keys, key)
         repeats = keys[slot] == key
         keys[slot] = key
@@ -246,7 +230,7 @@ def _describe_repeats(text: Any, classes: Any, table: Any, breaks: Any, column: 
         if low < high:
             filled += 1
             short += length <= _SHORT_LINE
-            terminal += classes[last_character(classes, first, end)] & TERMINAL != 0
+            terminal += classes[tokens.last_character(classes, first, end)] & tokens.TERMINAL != 0
             filled_repeated_characters += length * repeats
         first = end + 1
         while first < stop and text[first] == 10:
@@ -262,7 +246,7 @@ def count_characters(classes: Any, first: Any, end: Any) -> Any:
     """Return the number of characters in a range."""
     count = 0
     for position in range(first, end):
-        count += not classes[position] & CONTINUATION
+        count += not classes[position] & tokens.CONTINUATION
     return count
 
 
@@ -274,15 +258,15 @@ def _describe_words(text: Any, buffers: Any, count: Any, row: Any) -> None:
     stop_words = 0
     for token in range(count):
         begin, end = begins[token], ends[token]
-        value, length, kinds, every = hash_bytes(text, begin, end), 0, 0, SYMBOL
+        value, length, kinds, every = tokens.hash_bytes(text, begin, end), 0, 0, tokens.SYMBOL
         for position in range(begin, end):
             kind = classes[position]
-            length += kind & CONTINUATION == 0
+            length += kind & tokens.CONTINUATION == 0
             kinds |= kind
             every &= kind | (kind >> _TO_SYMBOL)  # a continuation byte does not count
         sums[token + 1] = sums[token] * _BASE + value
         sizes[token + 1] = sizes[token] + length
-        alphabetic += kinds & ALPHA != 0
+        alphabetic += kinds & tokens.ALPHA != 0
         if not every:
             words += 1
             word_characters += length

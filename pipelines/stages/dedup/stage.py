@@ -15,41 +15,12 @@ from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResul
 from pipelines.records import inputs
 from pipelines.records.data_card import DATA_CARD, write_data_card
 from pipelines.records.document_filter import DropReason, filter_shard
-from pipelines.stages.dedup.clusters import (
-    CLUSTERS,
-    KEPT_KIND,
-    KINDS,
-    choose_kept,
-    decide,
-    gather_clusters,
-    join_clusters,
-    read_members,
-    write_cluster_rows,
-)
+from pipelines.stages.dedup import clusters, pairs, paragraphs, report
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.documents import Corpus, Records, SourceShard, count_documents, open_earlier
-from pipelines.stages.dedup.pairs import (
-    count_new,
-    find_candidates,
-    find_copies,
-    find_more,
-    mark_candidates,
-    mark_copies,
-    verify_pairs,
-    write_shingles,
-)
-from pipelines.stages.dedup.paragraphs import (
-    PARAGRAPHS,
-    ParagraphRemover,
-    count_paragraphs,
-    join_frequent,
-    sum_paragraphs,
-    write_paragraphs,
-)
-from pipelines.stages.dedup.report import PAGE, ShardReport, choose_documents, read_earlier, write_report
 from pipelines.stages.dedup.signatures import sign_shard, write_signatures
 
-STAGE = Stage("dedup", 2, (CLUSTERS, PARAGRAPHS, PAGE, DATA_CARD))
+STAGE = Stage("dedup", 2, (clusters.CLUSTERS, paragraphs.PARAGRAPHS, report.PAGE, DATA_CARD))
 
 # Of compressed input per bucket of a shuffle: at 200 bytes per document about two million keys, 100 MB to sort.
 _BUCKET_BYTES = 16 << 20
@@ -101,44 +72,44 @@ def _run_phases(
         return run.map(function, items, corpus, phase=phase, name=_part_name, total=parts, unit="parts", work=True)
 
     if config.paragraphs is not None:
-        counted = run.map(count_paragraphs, own, corpus, phase="paragraphs", work=True, total=records)
+        counted = run.map(paragraphs.count_paragraphs, own, corpus, phase="paragraphs", work=True, total=records)
         corpus = dataclasses.replace(corpus, paragraph_parts=_parts(counted, buckets))
-        map_parts("frequent-paragraphs", sum_paragraphs, corpus.paragraph_parts)
-        run.once("frequent", lambda: join_frequent(corpus), work=True)
+        map_parts("frequent-paragraphs", paragraphs.sum_paragraphs, corpus.paragraph_parts)
+        run.once("frequent", lambda: paragraphs.join_frequent(corpus), work=True)
     run.map(sign_shard, sources, corpus, phase="signatures", work=True, total=records)
     starts = count_documents(len(sources), run.output)
     key_parts = max(1, min(buckets, -(-starts[-1] // _TASK_DOCUMENTS)))
     corpus = dataclasses.replace(corpus, starts=starts, key_parts=key_parts)
 
-    copies = map_parts("copies", find_copies, key_parts)
-    run.once("copy-marks", lambda: mark_copies(corpus), work=True)
-    pairs = map_parts("candidates", find_candidates, key_parts)
-    run.once("candidate-marks", lambda: mark_candidates(corpus), work=True)
-    run.map(write_shingles, sources, corpus, phase="shingles", work=True, total=corpus.documents)
+    copies = map_parts("copies", pairs.find_copies, key_parts)
+    run.once("copy-marks", lambda: pairs.mark_copies(corpus), work=True)
+    compared = map_parts("candidates", pairs.find_candidates, key_parts)
+    run.once("candidate-marks", lambda: pairs.mark_candidates(corpus), work=True)
+    run.map(pairs.write_shingles, sources, corpus, phase="shingles", work=True, total=corpus.documents)
 
     # In a large bucket a document is not compared with one that only follows a better, near one. If that is dropped,
     # the follower may be kept, and is compared in a further round, until all that are kept have been compared.
     near: list[ShardEntry] = []
     open_documents = 1
     while open_documents:
-        corpus = dataclasses.replace(corpus, pair_parts=(*corpus.pair_parts, _parts(pairs, buckets)))
-        near += map_parts(f"verification-{corpus.round}", verify_pairs, corpus.pair_parts[-1])
-        run.once(f"decisions-{corpus.round}", functools.partial(decide, corpus), work=True)
-        if open_documents := count_new(corpus):
-            pairs = map_parts(f"candidates-{corpus.round + 1}", find_more, key_parts)
+        corpus = dataclasses.replace(corpus, pair_parts=(*corpus.pair_parts, _parts(compared, buckets)))
+        near += map_parts(f"verification-{corpus.round}", pairs.verify_pairs, corpus.pair_parts[-1])
+        run.once(f"decisions-{corpus.round}", functools.partial(clusters.decide, corpus), work=True)
+        if open_documents := pairs.count_new(corpus):
+            compared = map_parts(f"candidates-{corpus.round + 1}", pairs.find_more, key_parts)
     corpus = dataclasses.replace(corpus, groups=_parts([*near, *copies], len(sources)))
-    map_parts("kept", choose_kept, corpus.groups)
-    map_parts("clusters", gather_clusters, corpus.groups)
-    run.once("report-choice", lambda: choose_documents(corpus), work=True)
+    map_parts("kept", clusters.choose_kept, corpus.groups)
+    map_parts("clusters", clusters.gather_clusters, corpus.groups)
+    run.once("report-choice", lambda: report.choose_documents(corpus), work=True)
     entries = run.map(_filter_shard, own, corpus, work=True, total=corpus.own_documents)
     run.once("documents", lambda: result_files(entries))
     if earlier:
-        run.map(read_earlier, earlier, corpus, phase="report-texts", work=True)
-    run.once("list", lambda: join_clusters(corpus))
+        run.map(report.read_earlier, earlier, corpus, phase="report-texts", work=True)
+    run.once("list", lambda: clusters.join_clusters(corpus))
     run.once("card", lambda: write_data_card(run.output, STAGE.name))
-    run.once("report", lambda: write_report(corpus, entries))
+    run.once("report", lambda: report.write_report(corpus, entries))
     if config.paragraphs is not None:
-        run.once("paragraph-list", lambda: write_paragraphs(corpus))
+        run.once("paragraph-list", lambda: paragraphs.write_paragraphs(corpus))
 
 
 def _parts(entries: Sequence[ShardEntry], most: int) -> int:
@@ -153,13 +124,13 @@ def _part_name(part: int) -> str:
 
 def _filter_shard(shard: SourceShard, corpus: Corpus) -> TaskResult:
     index = shard.index
-    members = read_members(corpus, index)
-    dropped = members.filter(pc.not_equal(members["kind"], KEPT_KIND))
+    members = clusters.read_members(corpus, index)
+    dropped = members.filter(pc.not_equal(members["kind"], clusters.KEPT_KIND))
     rows = (dropped["document"].to_numpy() - corpus.starts[index]).tolist()
     kept_ids = Records(corpus).ids(dropped["kept"].to_numpy())
-    kinds = [KINDS[kind] for kind in dropped["kind"].to_pylist()]
+    kinds = [clusters.KINDS[kind] for kind in dropped["kind"].to_pylist()]
     reasons = {row: DropReason(f"{kind}_duplicate", id) for row, kind, id in zip(rows, kinds, kept_ids, strict=True)}
-    remover, report = ParagraphRemover(shard, corpus), ShardReport(corpus, index)
+    remover, shard_report = paragraphs.ParagraphRemover(shard, corpus), report.ShardReport(corpus, index)
     rows_read = 0
 
     def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
@@ -170,11 +141,11 @@ def _filter_shard(shard: SourceShard, corpus: Corpus) -> TaskResult:
         start = rows_read
         rows_read += batch.num_rows
         outcomes = [reasons.get(row) for row in range(start, rows_read)]
-        report.add(batch, [reason is not None for reason in outcomes])
+        shard_report.add(batch, [reason is not None for reason in outcomes])
         return batch, outcomes
 
     result = filter_shard(shard.require_documents(), corpus.output, decide)
-    files, counts = (*report.write(), write_cluster_rows(corpus, index, members), *result.files), {}
+    files, counts = (*shard_report.write(), clusters.write_cluster_rows(corpus, index, members), *result.files), {}
     if corpus.config.paragraphs is not None:
         files += (remover.write_examples(),)
         counts = {"paragraphs_removed": remover.removed, "documents_with_removed_paragraphs": remover.changed}
