@@ -1,4 +1,4 @@
-"""Reads a tokenizer in any common form as the bytes of a `tokenizer.json`.
+"""Reads a tokenizer in any common form as the bytes of a `tokenizer.json`; writes one in the format of each library.
 
 Vocabulary and merges, or a file of ranks, do not say how text is split before merging; GPT-2's split is used. The
 readers of `tokenizers` and `tiktoken` accept files that are cut short or list an entry twice, so they are parsed here.
@@ -19,7 +19,7 @@ from pipelines.algorithms.bpe.byte_level import byte_characters, encode_piece, t
 from pipelines.algorithms.web.text_repair import replace_surrogates
 from pipelines.engine.journal import is_unfinished
 from pipelines.engine.manifest import has_manifest
-from pipelines.errors import InputError
+from pipelines.errors import InputError, WebtextError
 from pipelines.records import inputs
 
 END_OF_TEXT = "<|endoftext|>"
@@ -27,6 +27,19 @@ TOKENIZER = "tokenizer.json"
 RANKS_SUFFIX = ".tiktoken"
 # Vocabulary and merges: as OpenAI published GPT-2's, and as Hugging Face names them.
 PAIRS = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+# The files that `tokenizer_files` returns.
+FILES = (
+    TOKENIZER, "vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "ranks.tiktoken", "tokenizer_config.json",
+)  # fmt: skip
+# What `transformers` reads from a tokenizer folder in addition to tokenizer.json, as in GPT-2's own.
+_TRANSFORMERS_CONFIG = {
+    "tokenizer_class": "GPT2Tokenizer",
+    "model_max_length": 1024,
+    "add_prefix_space": False,
+    "bos_token": END_OF_TEXT,
+    "eos_token": END_OF_TEXT,
+    "unk_token": END_OF_TEXT,
+}
 _MERGES_HEADER = "#version"
 # Tables of the vocabulary have a row for each id; the largest vocabularies have about a million.
 _MAX_ENTRIES = 1 << 24
@@ -137,6 +150,37 @@ def tokenizer_json(vocabulary: Mapping[str, int], merges: Sequence[Merge]) -> by
 def token_characters(token: bytes) -> str:
     """Return a token as GPT-2's vocabularies write it: a character for each byte."""
     return token.decode("latin-1").translate(byte_characters())
+
+
+def token_bytes_of(merges: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Return the bytes of each entry: the 256 bytes in GPT-2's order, then the result of each merge of two ids."""
+    tokens = [bytes([byte]) for byte in byte_characters()]
+    for left, right in merges:
+        tokens.append(tokens[left] + tokens[right])
+    return tokens
+
+
+def tokenizer_files(merges: Sequence[tuple[int, int]]) -> dict[str, bytes]:
+    """Return the bytes of each file by name; `<|endoftext|>` is the last entry.
+
+    Raises WebtextError if two merges create the same entry.
+    """
+    tokens = token_bytes_of(merges)
+    entries = [token_characters(token) for token in tokens]
+    vocabulary = {entry: id for id, entry in enumerate([*entries, END_OF_TEXT])}
+    if len(vocabulary) != len(tokens) + 1:
+        raise WebtextError("train-bpe: two merges create one entry; this is a bug in webtext, please report it")
+    pairs = [(entries[left], entries[right]) for left, right in merges]
+    lines = "\n".join([f"{_MERGES_HEADER}: 0.2", *(f"{left} {right}" for left, right in pairs), ""]).encode()
+    return {
+        TOKENIZER: tokenizer_json(vocabulary, pairs),
+        "vocab.json": (json.dumps(vocabulary, ensure_ascii=False) + "\n").encode(),
+        "merges.txt": lines,
+        "encoder.json": json.dumps(vocabulary).encode(),
+        "vocab.bpe": lines,
+        "ranks.tiktoken": b"".join(b"%b %d\n" % (base64.b64encode(token), id) for id, token in enumerate(tokens)),
+        "tokenizer_config.json": (json.dumps(_TRANSFORMERS_CONFIG, indent=1) + "\n").encode(),
+    }
 
 
 def _find_in_folder(folder: str) -> str:

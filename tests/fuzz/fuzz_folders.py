@@ -171,7 +171,7 @@ def _read_fetched(folder: str) -> None:
 @functools.cache
 def _form(*names: str) -> Path:
     """Return a folder with some of the files of a small tokenizer, or with all of them."""
-    from pipelines.stages.train_bpe.files import tokenizer_files
+    from pipelines.tokenizers.formats import tokenizer_files
 
     folder = _new_folder()
     for name, data in tokenizer_files([(83, 71), (256, 68)]).items():

@@ -43,7 +43,7 @@ _WHOLE = np.uint64((1 << BLOCK) - 1)
 
 @helper
 def next_words(data, pos, stop, forced, begins, words, most, classes):  # type: ignore[no-untyped-def]
-    """Append the starts of the words of a text to `begins`, from the word start `pos` on, which is its last or earlier.
+    """Append the starts of the words of a text to `begins`, whose last entry is the word start at or before `pos`.
 
     Stops at the end of the text, or before `begins` has more than `most` entries. Returns the position reached (`stop`
     at the end), the start of the word after a contraction (0 for none), and the number of words.

@@ -78,7 +78,7 @@ class WordTable:
             self._make_room(needed)
 
     def column(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        """Return the bytes of all words, and where each word begins in them, and last where all end."""
+        """Return the bytes of all words, and the start of each word in them, followed by the end of the last."""
         starts = np.zeros(self.words + 1, np.int64)
         starts[1:] = self._ends[: self.words]
         return self._known[: self.word_bytes], starts
@@ -88,7 +88,7 @@ class WordTable:
         return self._slots[self._slot_of[: self.words], _COUNTS:].astype(np.int64)
 
     def _make_room(self, needed: int) -> None:
-        """Make room for as many words as are looked up together, of `needed` bytes."""
+        """Make room for another batch of words, of `needed` bytes."""
         if self.words + self._batch_words > len(self._ends):
             self._ends, self._slot_of = (
                 np.concatenate([column, np.zeros_like(column)]) for column in (self._ends, self._slot_of)
@@ -134,9 +134,9 @@ def _count(  # type: ignore[no-untyped-def]
     data, starts, columns, text, pos, forced, waiting, begins, keys, column_of, classes, slots, slot_of, ends, known,
     words, word_bytes,
 ):  # fmt: skip
-    """Count from a position on; return the position reached, the sizes, and the bytes that need room, 0 at the end.
+    """Count from a position on; return the position reached, the sizes, and the bytes to make room for, 0 at the end.
 
-    `waiting` words have begun, of which the last may be unfinished; `pos` is -1 before a text.
+    `waiting` words have started, the last of which may be unfinished; `pos` is -1 before a text.
     """
     texts = len(starts) - 1
     while True:
@@ -162,7 +162,7 @@ def _count(  # type: ignore[no-untyped-def]
 
 @helper
 def _gather(data, starts, columns, text, pos, forced, waiting, begins, keys, column_of, classes):  # type: ignore[no-untyped-def]
-    """Append where words begin until there are many or the texts end, and last where the last one ends."""
+    """Append the starts of words until the batch is full or the texts end; at the end, append that of the last word."""
     most = len(keys)
     while text < len(starts) - 1 and waiting <= most - MAX_WORDS_PER_STEP:
         stop = np.int64(starts[text + 1])
@@ -186,7 +186,7 @@ def _gather(data, starts, columns, text, pos, forced, waiting, begins, keys, col
 
 @helper
 def _look_up(data, begins, keys, column_of, whole, slots, slot_of, ends, known, words, word_bytes):  # type: ignore[no-untyped-def]
-    """Count words that are gathered; return how many are known, and their bytes."""
+    """Count the gathered words; return the number of known words, and their bytes."""
     mask = np.uint64(len(slots) - 1)
     for word in range(whole):
         key = keys[word]

@@ -76,10 +76,9 @@ class TrainedModel:
 def open_model(path: str, *, best: bool = False, checkpoint: Checkpoint | None = None) -> TrainedModel:
     """Load the model of a folder: a finished training, the latest checkpoint of an unfinished one, or an export.
 
-    `best` asks for the checkpoint with the lowest held-out loss, which `pretrain --keep-best` kept; `checkpoint` is
-    another one of a training.
-    Raises InputError if there is none, or if weights, tokenizer and config do not match, and DamagedShardError for a
-    file with a wrong checksum.
+    `best` selects the checkpoint with the lowest held-out loss, which `pretrain --keep-best` keeps; `checkpoint`
+    selects another one. Raises InputError if the folder has no model, or if weights, tokenizer and config do not match,
+    and DamagedShardError for a file with a wrong checksum.
     """
     config_path = storage.join(path, CONFIG_FILE)
     if not storage.exists(config_path):

@@ -43,8 +43,8 @@ def gather_on_rank_zero(tensors: Mapping[str, Tensor]) -> None:
 
 
 def full_tensor(tensor: Any) -> Tensor:
-    """Return a tensor whole, also one of which every process has a shard; then all processes have to call this."""
-    # What every process has a shard of is a DTensor; to import that class takes a second.
+    """Return the whole tensor; if it is sharded over processes, all of them must call this."""
+    # A sharded tensor is a DTensor; importing that class takes a second.
     full: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return full
 

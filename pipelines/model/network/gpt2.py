@@ -21,7 +21,7 @@ from pipelines.errors import InputError
 LAYER_NORM_EPSILON = 1e-5
 _WEIGHT_STD = 0.02
 _POSITION_STD = 0.01  # as in the released code
-# On a CPU so many logits are computed at a time, few enough to stay in its caches until they are used again.
+# Logits computed at a time on a CPU: few enough to stay in its caches until they are used again.
 LOGITS_AT_ONCE = 1 << 23
 # GPU matrix units need sizes that this divides; an odd vocabulary size is considerably slower.
 _ALIGNMENT = 128
@@ -39,15 +39,15 @@ class Architecture:
     dropout: float = 0.0
 
 
-# Far beyond any GPT-2; what is larger comes from a damaged config, and would take minutes or all memory.
+# Far beyond any GPT-2: larger sizes come from a damaged config, and would take minutes or all memory.
 _MAX_SIZES = Architecture(layers=1000, width=1 << 17, heads=1 << 17, context=1 << 22, vocab_size=1 << 24)
 
 
 class KeyValueCache:
     """The keys and values of earlier tokens, so that each token is computed only once.
 
-    `length` tokens of [layers, blocks, heads, capacity, head dimension] are filled, equally many in every block; the
-    capacity is the context unless it is given.
+    `length` tokens of [layers, blocks, heads, capacity, head dimension] are filled, the same number in every block;
+    the capacity defaults to the context.
     """
 
     def __init__(

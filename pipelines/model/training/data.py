@@ -155,9 +155,9 @@ class TokenFolder:
 def open_tokens(path: str, *, verify: bool = True) -> TokenFolder:
     """Verify the files of a folder of `tokenize` and map its shards into memory.
 
-    Without `verify` only sizes are checked: for a process whose neighbor has verified them. Raises InputError for an
-    incomplete or foreign folder and for shards of another tokenizer, DamagedShardError for a file with a wrong
-    checksum, and StorageError for a remote folder, which cannot be memory-mapped.
+    Without `verify` only sizes are checked: where another process has verified them. Raises InputError for an
+    incomplete folder or one of another stage, and for shards of another tokenizer, DamagedShardError for a file with a
+    wrong checksum, and StorageError for a remote folder, which cannot be memory-mapped.
     """
     folder = inputs.open_stage(path, ("tokenize",))
     if verify:

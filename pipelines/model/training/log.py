@@ -27,7 +27,7 @@ PAGE_FILE = "training.html"
 # Between checkpoints the files are rewritten at most this often, and within this share of the time.
 _PUBLISH_EVERY_S = 30.0
 _PUBLISHING_SHARE = 0.01
-# The remaining time is estimated from the median of so many steps.
+# The remaining time is estimated from the median time of the latest steps.
 _RECENT_STEPS = 20
 _SHOWN_CHARACTERS = 200
 # How TensorBoard groups the columns of `metrics.jsonl` and `timing.jsonl`.
@@ -57,7 +57,7 @@ class TrainingLog:
         self._tensorboard = (
             TensorBoardLog(storage.join(job.output, TENSORBOARD_FOLDER), step) if job.options.tensorboard else None
         )
-        # TensorBoard hides what it has of this step, so all of it is logged again.
+        # TensorBoard hides earlier events of this step, so its values are logged again.
         last = self._timing[-1] if self._timing and self._timing[-1]["step"] == step else {}
         self._log_to_tensorboard(rows[-1] | last)
 
@@ -117,7 +117,7 @@ class TrainingLog:
         try:
             return [row for row in read_json_lines(path) if row["step"] <= step]
         except (InputError, KeyError, TypeError) as error:
-            self._job.note(f"{path}: is damaged ({error}); what it has of earlier steps is lost")
+            self._job.note(f"{path}: is damaged ({error}); its values of earlier steps are lost")
             return []
 
     def _timing_row(self, step: int, seconds: float) -> Row:

@@ -69,7 +69,7 @@ class World:
         return flag if self.size == 1 else bool(self.sum(torch.tensor(float(flag), device=device)).item())
 
     def own_micro_batches(self, count: int) -> range:
-        """Return the indices of this process's micro-batches; `check_batch` makes sure that all get equally many."""
+        """Return the indices of this process's micro-batches; `check_batch` ensures that all get the same number."""
         return range(self.rank, count, self.size)
 
     def check_batch(self, batch_size: int, micro_batch: int) -> None:

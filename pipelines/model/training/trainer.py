@@ -167,7 +167,7 @@ class _Trainer:
         self.rows.append(row)
 
     def evaluate(self, log: TrainingLog | None) -> None:
-        """Add the held-out loss to the metrics of the last step, unless it is there or the split is empty."""
+        """Add the held-out loss to the metrics of the last step, unless they have it or the split is empty."""
         job, recipe = self.job, self.job.recipe
         if job.tokens.held_out.tokens < 2 or "held_out_loss" in self.rows[-1]:
             return
@@ -220,7 +220,7 @@ class _Trainer:
             storage.write_json(storage.join(output, BEST_FILE), dataclasses.asdict(new))
 
     def sample(self) -> str:
-        """Return a new document of the model, from the same random numbers at every step."""
+        """Sample a document from the model, with the same random numbers at every step."""
         end, seed = self.job.tokens.end_of_text, self.job.recipe.seed
         options = SamplingOptions(max_tokens=_SAMPLE_TOKENS)
         with self.engine.evaluating():

@@ -86,7 +86,7 @@ class TokenFormat:
         return values.tobytes()
 
     def check(self, shard_tokens: int) -> None:
-        """Raise UsageError if the reader of the format could not count a shard's tokens, or not hold their ids."""
+        """Raise UsageError if readers of the format cannot count a shard's tokens or store their ids."""
         if self.name == "nanogpt" and self.little_endian.itemsize != 2:
             raise UsageError("--format nanogpt: nanoGPT reads ids of 16 bits, up to 65,536 entries; use --format raw")
         if self.name == "llmc" and shard_tokens > _LLMC_MAX_TOKENS:
@@ -97,7 +97,7 @@ class TokenFormat:
 class TokenShard:
     """A shard: `tokens` tokens after the first `skip` of the documents in `runs` with orders from `low` to `high`.
 
-    `runs` are positions among all runs: to send the names of 100,000 with each task took the driver 0.4 s.
+    `runs` are positions among all runs: sending 100,000 names with each task took the driver 0.4 s.
     """
 
     split: str
@@ -247,7 +247,7 @@ def _read_shard_documents(shard: TokenShard, runs: Sequence[Run], shuffled: bool
 
 
 def _cut_pieces(tokens: npt.NDArray[np.int64], shard: TokenShard) -> _Pieces:
-    """Cut the stream of documents, of which each has a number of tokens, to the shard."""
+    """Cut the stream of documents, given the tokens of each, to the shard."""
     ends = np.cumsum(tokens) - shard.skip
     starts = ends - tokens
     first, last = np.maximum(starts, 0), np.minimum(ends, shard.tokens)

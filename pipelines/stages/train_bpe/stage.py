@@ -13,16 +13,15 @@ from pipelines.algorithms.bpe.merges import Merges
 from pipelines.engine import machine
 from pipelines.engine.machine import Timer
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
-from pipelines.errors import InputError, UsageError
+from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.records import inputs, shards
 from pipelines.stages.train_bpe import learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.count_tables import CountedWords, GivenCounts, Limits, add_up_given, open_counts
 from pipelines.stages.train_bpe.counting import count_documents
-from pipelines.stages.train_bpe.files import FILES, check_written, token_bytes_of, tokenizer_files
 from pipelines.stages.train_bpe.report import TokenizerUse, make_report, read_reference
 from pipelines.stages.train_bpe.sample import read_sample
-from pipelines.tokenizers.formats import TOKENIZER
+from pipelines.tokenizers.formats import FILES, TOKENIZER, load_document_tokenizer, token_bytes_of, tokenizer_files
 
 _REPORT, _PAGE, _TIMING = "report.json", "report.html", "timing.json"
 STAGE = Stage("train-bpe", 3, (*FILES, _REPORT, _PAGE, _TIMING))
@@ -124,6 +123,18 @@ def _write_files(output: str, merges: Merges, texts: Sequence[str]) -> TaskResul
     files = [shards.write_file(output, name, data) for name, data in contents.items()]
     check_written(output, texts)
     return TaskResult(counts={"vocabulary_size": learning.BYTES + len(merges.left) + 1}, files=tuple(files))
+
+
+def check_written(folder: str, texts: Sequence[str]) -> None:
+    """Raise WebtextError unless the written tokenizer decodes the ids of these texts to the texts."""
+    path = storage.join(folder, TOKENIZER)
+    tokenizer = load_document_tokenizer(storage.read_bytes(path), path)
+    for encoding, text in zip(tokenizer.encode_batch_fast(list(texts), add_special_tokens=False), texts, strict=True):
+        if tokenizer.decode(encoding.ids, skip_special_tokens=False) != text:
+            raise WebtextError(
+                f"{path}: does not decode the ids of {text[:60]!r} to this text; "
+                "this is a bug in webtext, please report it"
+            )
 
 
 def _write_report(

@@ -23,8 +23,8 @@ from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import InputError
 from pipelines.progress import Silent
 from pipelines.stages.train_bpe.config import TrainBpeConfig
-from pipelines.stages.train_bpe.files import FILES
 from pipelines.stages.train_bpe.stage import train_bpe
+from pipelines.tokenizers.formats import FILES
 from webtext_cli.main import main
 
 _END = "<|endoftext|>"

@@ -19,9 +19,9 @@ from tokenizers import Tokenizer, models
 from pipelines.algorithms.bpe.byte_level import byte_characters
 from pipelines.algorithms.bpe.split import GPT2_SPLIT
 from pipelines.errors import WebtextError
-from pipelines.stages.train_bpe.files import FILES, check_written, tokenizer_files
+from pipelines.stages.train_bpe.stage import check_written
 from pipelines.tokenizers.encoding import FastEncoder, import_engine
-from pipelines.tokenizers.formats import byte_level_tokenizer, read_tokenizer
+from pipelines.tokenizers.formats import FILES, byte_level_tokenizer, read_tokenizer, tokenizer_files
 
 _END = "<|endoftext|>"
 _BYTES = [bytes([byte]) for byte in byte_characters()]
