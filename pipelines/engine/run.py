@@ -249,11 +249,6 @@ class StageRun:
         """Return the entry of a task that an earlier run finished."""
         return self._resumed.get((phase, name))
 
-    def adopt_entry(self, entry: ShardEntry) -> None:
-        """Count a task as done whose files were taken from an earlier result."""
-        self._folder.write_entry(entry)
-        self._resumed[entry.phase, entry.name] = entry
-
     def discard_entry(self, phase: str, name: str) -> None:
         """Discard the entry of a task that an earlier run finished, so that it runs again."""
         if entry := self._resumed.pop((phase, name), None):

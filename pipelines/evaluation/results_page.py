@@ -15,7 +15,7 @@ from pipelines import storage
 from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.stage import Stage
 from pipelines.errors import InputError
-from pipelines.evaluation.metrics import PairedDifference, cluster_minima, paired_difference
+from pipelines.evaluation.metrics import Estimate, cluster_minima, mean_error, ratio_error
 from pipelines.records import shards
 from pipelines.records.tally import LowestHashes
 from pipelines.reports.evaluation import (
@@ -162,10 +162,11 @@ def compare_folders(folder: str, results: Results, other: str, others: Results) 
     return comparison
 
 
-def paired_figure(figure: Mapping[str, Any], first: pa.Table, second: pa.Table) -> PairedDifference | None:
-    """Return the difference of a metric of the examples of two models.
+def paired_figure(figure: Mapping[str, Any], first: pa.Table, second: pa.Table) -> Estimate | None:
+    """Return the mean difference of a metric between two models over the same examples.
 
-    None where the units differ, as tokens do, and for metrics of all examples together.
+    For nats, it is that of the ratios total / units: of the logarithms of perplexities. None where the units differ, as
+    tokens do, and for metrics of all examples together.
     """
     kind, clusters = figure["kind"], first.column("cluster").to_pylist()
     a, b = (
@@ -173,10 +174,10 @@ def paired_figure(figure: Mapping[str, Any], first: pa.Table, second: pa.Table) 
     )
     if kind in _SCALES:
         scale, units = _SCALES[kind], a[1]
-        return paired_difference(a[0] / scale, b[0] / scale, clusters, units) if np.array_equal(units, b[1]) else None
+        return ratio_error(a[0] / scale - b[0] / scale, units, clusters) if np.array_equal(units, b[1]) else None
     if kind == "cluster_share":
-        return paired_difference(cluster_minima(a[0], clusters), cluster_minima(b[0], clusters))
-    return paired_difference(a[0], b[0], clusters) if kind in ("share", "mean") else None
+        return mean_error(cluster_minima(a[0], clusters) - cluster_minima(b[0], clusters))
+    return mean_error(a[0] - b[0], clusters) if kind in ("share", "mean") else None
 
 
 def _figures_by_metric(result: Mapping[str, Any]) -> dict[tuple[str, ...], Mapping[str, Any]]:

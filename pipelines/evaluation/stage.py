@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 import json
+import operator
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ import pyarrow as pa
 from pipelines import progress, storage
 from pipelines.engine.machine import check_memory
 from pipelines.engine.manifest import ShardEntry, has_manifest, read_manifest
-from pipelines.engine.run import RunOptions, StageRun, TaskResult, stage_run
+from pipelines.engine.run import RunOptions, TaskResult, stage_run
 from pipelines.errors import ChangedRunError, InputError
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.definitions import PAPER, TaskInput
@@ -42,9 +43,7 @@ from pipelines.model.training.parallel import World, process_group, torchrun_wor
 from pipelines.records import inputs, shards
 from pipelines.reports.evaluation import model_title
 
-# Of the free memory; less is not worth a line.
-_NOTED_SHARE = 4
-_MEMORY_ADVICE = "use --device cpu, or a machine with more memory"
+_MEMORY_ADVICE = "use a smaller model, --device cpu, or a machine with more memory"
 # Tokens that the model reads for one part: some minutes of work on a laptop.
 _PART_TOKENS = 1 << 15
 _ANSWERS = "answers"
@@ -82,7 +81,6 @@ def evaluate(
     where = device_config(select_device(config.device, world.local_rank), config.precision)
     # A run on a CPU is not resumed in another precision.
     config = dataclasses.replace(config, precision="bf16" if where.bf16 else "float32")
-    options.progress.note(f"evaluate: {model_title(vars(encoder.facts))}, on {where.name}, {config.precision}")
     with (
         translate_memory_errors(_MEMORY_ADVICE),
         translate_connection_errors(world),
@@ -91,12 +89,11 @@ def evaluate(
     ):
         scorer = Scorer(trained.model.to(where.device), where)
         needed = scorer.memory_bytes(max(task.generation.max_tokens if task.generation else 0 for task in built))
-        free = where.free_memory_bytes(world.local_size)
-        if free is None or needed > free // _NOTED_SHARE:
-            options.progress.note(
-                f"evaluate: needs about {format_bytes(needed)} of memory besides the weights, on {where.name}"
-            )
-        check_memory("evaluate", needed, free, "use a smaller model, or a machine with more memory")
+        options.progress.note(
+            f"evaluate: {model_title(vars(encoder.facts))}, on {where.name}, {config.precision}; needs about "
+            f"{format_bytes(needed)} of memory besides the weights"
+        )
+        check_memory("evaluate: a batch", needed, where.free_memory_bytes(world.local_size), _MEMORY_ADVICE)
         # Reads all files before the first computation, so that a bad one is known at once.
         runs = [TaskRun(config, task, kind, scorer, world) for task, kind in zip(tasks, built, strict=True)]
         if world.is_rank_zero:
@@ -245,19 +242,19 @@ class TaskRun:
             if run.finished:
                 self.world.broadcast(None)
             else:
-                parts = self._adopt_answers(run, output) if is_rescored else self._parts
                 phase = f"{task.label} {_ANSWERS}"
-                todo = [part for part in parts if not run.resumed_entry(phase, part.name)]
-                self.world.broadcast(_Work(run.output, todo, self._prompts, model))
-                results = self._answers(todo, run.output)
-                entries = run.map(
-                    lambda _part: next(results),
-                    parts,
-                    phase=phase,
-                    unit="tokens",
-                    cost=lambda part: part.tokens,
-                    serial=True,
-                )
+                if is_rescored:
+                    # The parts of the earlier result may be divided differently.
+                    answered = [entry for entry in read_manifest(output).shards if entry.phase == phase]
+                    link = functools.partial(_link_answers, output, run.output)
+                    entries = run.map(link, answered, phase=phase, serial=True)
+                else:
+                    todo = [part for part in self._parts if not run.resumed_entry(phase, part.name)]
+                    self.world.broadcast(_Work(run.output, todo, self._prompts, model))
+                    results, cost = self._answers(todo, run.output), operator.attrgetter("tokens")
+                    entries = run.map(
+                        lambda _: next(results), self._parts, phase=phase, unit="tokens", cost=cost, serial=True
+                    )
                 run.once(f"{task.label} examples", lambda: self._measure(entries, run.output, files))
             run.finish()
         content: dict[str, Any] = storage.read_json(storage.join(output, RESULTS))
@@ -276,17 +273,6 @@ class TaskRun:
         for _ in self._answers(work.parts, work.folder):
             pass
 
-    def _adopt_answers(self, run: StageRun, folder: str) -> list[_Part]:
-        """Take the answers of the earlier result, and return its parts, which may be divided differently."""
-        parts = []
-        for entry in read_manifest(folder).shards:
-            if entry.phase.endswith(_ANSWERS):
-                for file in entry.files:
-                    storage.link(storage.join(folder, file.name), storage.join(run.output, file.name))
-                run.adopt_entry(entry)
-                parts.append(_Part(entry.name, 0, 0, 0))
-        return parts
-
     def _answers(self, parts: Sequence[_Part], folder: str) -> Iterator[TaskResult]:
         """Yield, in rank 0, what was written for every part; each process answers one part at a time."""
         requests, position = self.kind.requests(), 0
@@ -303,8 +289,7 @@ class TaskRun:
             yield from itertools.chain.from_iterable(self.world.gather(written))
 
     def _ask(self, requests: Sequence[Request]) -> list[Output]:
-        if self.scorer is None:
-            raise InputError(f"the task {self.task.label} has more examples than were answered; omit --rescore")
+        assert self.scorer is not None
         prompts, encoder, generation = [request.prefix for request in requests], self.kind.encoder, self.kind.generation
         if self.kind.embeds:
             return self.scorer.embed(prompts)
@@ -398,6 +383,13 @@ class TaskRun:
             # Other variants may measure something else.
             "paper": {name: list(values) for name, values in definition.paper.items() if task.variant == PAPER},
         }
+
+
+def _link_answers(folder: str, output: str, entry: ShardEntry) -> TaskResult:
+    """Take the answers of a part from an earlier result."""
+    for file in entry.files:
+        storage.link(storage.join(folder, file.name), storage.join(output, file.name))
+    return TaskResult(files=entry.files)
 
 
 @contextlib.contextmanager

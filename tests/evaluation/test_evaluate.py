@@ -181,7 +181,7 @@ def test_too_little_memory_is_said_before_the_start(
 ) -> None:
     monkeypatch.setattr(DeviceConfig, "free_memory_bytes", lambda self, local_processes: 1 << 20)
     tasks = parse_tasks([f"lambada={passages}"], "paper")
-    with pytest.raises(WebtextError, match=r"needs about .* of memory, and 1.05 MB are"):
+    with pytest.raises(WebtextError, match=r"needs about .* of memory, and 1.05 MB are available"):
         evaluate(EvaluateConfig(), tasks=tasks, model=model, output=str(tmp_path / "out"), options=RunOptions())
     assert not (tmp_path / "out").exists()
 
