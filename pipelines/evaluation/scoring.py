@@ -17,8 +17,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's convention
 from torch import Tensor
 
 from pipelines import progress
-from pipelines.evaluation.encoding import Request
-from pipelines.evaluation.task import Output
+from pipelines.evaluation.task import Output, Request
 from pipelines.model.device import DeviceConfig
 from pipelines.model.inference.decoding import Choose, check_finite, continue_texts
 from pipelines.model.network.gpt2 import GPT2, LOGITS_AT_ONCE, Branches, KeyValueCache

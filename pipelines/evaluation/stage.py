@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import json
 import operator
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,18 +21,28 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import progress, storage
+from pipelines.engine.config import make_config
 from pipelines.engine.machine import check_memory
 from pipelines.engine.manifest import ShardEntry, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, TaskResult, stage_run
-from pipelines.errors import ChangedRunError, InputError
+from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.definitions import PAPER, TaskInput
-from pipelines.evaluation.encoding import Encoder, ModelFacts, Request, hash_config
 from pipelines.evaluation.metrics import summarize
+from pipelines.evaluation.records import check_template
 from pipelines.evaluation.results_page import EXAMPLES, RESULTS, STAGE, TOKENIZER, read_results, step_folders
 from pipelines.evaluation.scoring import Scorer, common_length
-from pipelines.evaluation.task import Output, Row, Task, prompt_hash
-from pipelines.evaluation.tasks import build_task
+from pipelines.evaluation.task import Encoder, ModelFacts, Output, Request, Row, Task, hash_config, prompt_hash
+from pipelines.evaluation.tasks.classification import (
+    AcceptabilityOptions,
+    AcceptabilityTask,
+    ChoiceOptions,
+    ChoiceTask,
+    SimilarityOptions,
+    SimilarityTask,
+)
+from pipelines.evaluation.tasks.generation import AnswerOptions, AnswerTask, RecitationOptions, RecitationTask
+from pipelines.evaluation.tasks.language_modelling import LastWordOptions, LastWordTask, Perplexity, PerplexityOptions
 from pipelines.format import format_bytes
 from pipelines.model.device import derived_seed, device_config, reproducible, select_device, translate_memory_errors
 from pipelines.model.inference.decoding import choose_by
@@ -56,6 +66,18 @@ _ANSWER_SCHEMA = pa.schema(
         ("vector", pa.list_(pa.float32())),
     ]
 )
+
+# The options of a kind, and its function.
+KINDS: dict[str, tuple[type[Any], Callable[..., Task[Any]]]] = {
+    "perplexity": (PerplexityOptions, Perplexity),
+    "choice": (ChoiceOptions, ChoiceTask),
+    "last-word": (LastWordOptions, LastWordTask),
+    "answer": (AnswerOptions, AnswerTask),
+    "acceptability": (AcceptabilityOptions, AcceptabilityTask),
+    "recitation": (RecitationOptions, RecitationTask),
+    "similarity": (SimilarityOptions, SimilarityTask),
+}
+_TEMPLATES = ("prompt", "choices", "rest", "gold", "text", "labels", "text_field")
 
 
 def evaluate(
@@ -159,6 +181,23 @@ def rescore(
         run = TaskRun(same, task, build_task(task, encoder, same.limit), None, World())
         results.append(run.run(folder, dataclasses.replace(options, overwrite=True)))
     return results
+
+
+def build_task(task: TaskInput, encoder: Encoder, limit: int | None) -> Task[Any]:
+    """Return a task on its files; raise UsageError for an unknown kind or option."""
+    definition = task.definition
+    if definition.kind not in KINDS:
+        raise UsageError(f"task {task.label}: unknown kind {definition.kind!r}; known: {', '.join(KINDS)}")
+    options, kind = KINDS[definition.kind]
+    config: Any = make_config(options, definition.values(task.variant), {}, f"task {task.label}")
+    for name in _TEMPLATES:
+        value = getattr(config, name, ())
+        for template in [value] if isinstance(value, str) else value:
+            check_template(template, f"task {task.label}: {name}")
+    built = kind(config, task.files, encoder, limit)
+    if task.examples:
+        built.show(task.examples, task.shots, task.seed)
+    return built
 
 
 class _Part(NamedTuple):

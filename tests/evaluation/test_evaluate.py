@@ -19,8 +19,7 @@ from pipelines.evaluation import stage
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.definitions import parse_tasks, read_task, task_names
 from pipelines.evaluation.scoring import Scorer
-from pipelines.evaluation.stage import evaluate, rescore
-from pipelines.evaluation.tasks import KINDS
+from pipelines.evaluation.stage import KINDS, evaluate, rescore
 from pipelines.model.device import DeviceConfig
 from webtext_cli.main import main
 

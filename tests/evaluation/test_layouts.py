@@ -13,10 +13,9 @@ from small_model import END, VOCABULARY, byte_tokenizer
 
 from pipelines.errors import InputError
 from pipelines.evaluation.detokenizers import DETOKENIZERS
-from pipelines.evaluation.encoding import Encoder, ModelFacts
 from pipelines.evaluation.layouts import LAYOUTS, Question
 from pipelines.evaluation.records import Record, check_template, read_records
-from pipelines.evaluation.task import Example, Output
+from pipelines.evaluation.task import Encoder, Example, ModelFacts, Output
 from pipelines.evaluation.tasks.generation import AnswerOptions, AnswerTask
 
 _SENTENCES = [f"Sentence {number} is here ." for number in range(1, 21)]

@@ -18,10 +18,9 @@ from pipelines.errors import InputError
 from pipelines.evaluation import stage
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.definitions import parse_tasks
-from pipelines.evaluation.encoding import Encoder, ModelFacts
 from pipelines.evaluation.scoring import Scorer
-from pipelines.evaluation.stage import evaluate
-from pipelines.evaluation.tasks import build_task
+from pipelines.evaluation.stage import build_task, evaluate
+from pipelines.evaluation.task import Encoder, ModelFacts
 from pipelines.model.io.model_folder import open_model
 from pipelines.model.training.parallel import World
 

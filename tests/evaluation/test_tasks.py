@@ -26,8 +26,8 @@ from small_model import (
 
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.definitions import parse_tasks
-from pipelines.evaluation.encoding import Encoder, ModelFacts
 from pipelines.evaluation.metrics import wilson
+from pipelines.evaluation.task import Encoder, ModelFacts
 from pipelines.evaluation.tasks.language_modelling import Perplexity, PerplexityOptions
 from webtext_cli.main import main
 

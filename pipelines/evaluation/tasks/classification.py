@@ -18,11 +18,21 @@ import numpy.typing as npt
 from pipelines.engine.config import option
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.detokenizers import DETOKENIZERS, Detokenizer
-from pipelines.evaluation.encoding import Encoder, Request
 from pipelines.evaluation.layouts import LAYOUTS, Question, gold_number
 from pipelines.evaluation.metrics import Metric, best_threshold
 from pipelines.evaluation.records import Record
-from pipelines.evaluation.task import Example, Fitted, MetricValues, Output, RecordOptions, Row, ShotOptions, Task
+from pipelines.evaluation.task import (
+    Encoder,
+    Example,
+    Fitted,
+    MetricValues,
+    Output,
+    RecordOptions,
+    Request,
+    Row,
+    ShotOptions,
+    Task,
+)
 
 # Instead of a division by 0, for a model whose hidden states are all 0.
 _SMALLEST_NORM = 1e-30

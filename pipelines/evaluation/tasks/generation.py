@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 from pipelines.engine.config import option
 from pipelines.errors import InputError, UsageError
-from pipelines.evaluation.documents import DocumentOptions, Documents
-from pipelines.evaluation.encoding import Encoder, Request
 from pipelines.evaluation.metrics import (
     ROUGE_TYPES,
     Bleu,
@@ -27,8 +25,18 @@ from pipelines.evaluation.metrics import (
     rouge_scores,
     squad_scores,
 )
-from pipelines.evaluation.records import Record
-from pipelines.evaluation.task import Example, Fitted, Generation, MetricValues, Output, ShotOptions, Task
+from pipelines.evaluation.records import DocumentOptions, Documents, Record
+from pipelines.evaluation.task import (
+    Encoder,
+    Example,
+    Fitted,
+    Generation,
+    MetricValues,
+    Output,
+    Request,
+    ShotOptions,
+    Task,
+)
 
 # Where a new sentence begins: a rule, not a model, which gives the same sentences everywhere.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")

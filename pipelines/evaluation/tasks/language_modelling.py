@@ -20,11 +20,27 @@ from pipelines import storage
 from pipelines.engine.config import option
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.detokenizers import DETOKENIZERS
-from pipelines.evaluation.documents import FILE, Document, DocumentOptions, Documents, record_text
-from pipelines.evaluation.encoding import Encoder, Request
 from pipelines.evaluation.metrics import Metric
-from pipelines.evaluation.records import is_text, read_lines, read_records
-from pipelines.evaluation.task import Example, Generation, MetricValues, Output, Row, Task, prompt_hash
+from pipelines.evaluation.records import (
+    FILE,
+    Document,
+    DocumentOptions,
+    Documents,
+    is_text,
+    read_lines,
+    read_records,
+)
+from pipelines.evaluation.task import (
+    Encoder,
+    Example,
+    Generation,
+    MetricValues,
+    Output,
+    Request,
+    Row,
+    Task,
+    prompt_hash,
+)
 
 _ARTICLE = re.compile(r" = [^=].*[^=] = $", re.MULTILINE)
 # Characters of an example of a file's tail, which may be one long line: without several there is no standard error.
@@ -190,7 +206,7 @@ class Perplexity(Task[PerplexityOptions]):
         if self.options.tail_bytes:
             raise InputError(f"{path}: has records, of which there is no tail; name a text file, or set tail_bytes = 0")
         for record in read_records([path]):
-            text = record_text(record, self.options.text_field)
+            text = record.text_of(self.options.text_field)
             is_line = self.options.document != "record" and not text.endswith("\n")
             yield Document(text + "\n" * is_line, record.place)
 
