@@ -18,11 +18,14 @@ from pipelines.benchmark_sets.examples import (
     file_examples,
     table_examples,
 )
-from pipelines.benchmark_sets.hub import HubSplit, hub_batches, hub_fingerprint, hub_schema
 from pipelines.benchmark_sets.registry import (
     Entry,
+    HubSplit,
     PaperFigures,
     find_entry,
+    hub_batches,
+    hub_fingerprint,
+    hub_schema,
     known_benchmarks,
 )
 from pipelines.errors import UsageError

@@ -11,8 +11,7 @@ import msgspec
 
 from pipelines import storage
 from pipelines.benchmark_sets.benchmarks import find_split, parse_name, role_of_split
-from pipelines.benchmark_sets.hub import HubSplit, hub_files
-from pipelines.benchmark_sets.registry import find_entry
+from pipelines.benchmark_sets.registry import HubSplit, find_entry, hub_files
 from pipelines.engine.config import check_known, read_tables
 from pipelines.engine.manifest import has_manifest
 from pipelines.errors import UsageError
@@ -178,13 +177,11 @@ def find_task(name: str) -> TaskDefinition:
     if name.endswith(".toml"):
         return _read_own(name)
     tasks = [read_task(known) for known in task_names()]
-    names: dict[str, TaskDefinition] = {}
+    names = {known: task for task in tasks for known in (task.name, *task.aliases)}
     for task in tasks:
         entry = find_entry(task.benchmark or "")
         if entry is not None and entry.name == task.benchmark:
-            for alias in (entry.name, *entry.aliases):
-                names.setdefault(alias, task)
-    names |= {known: task for task in tasks for known in (*task.aliases, task.name)}
+            names = dict.fromkeys((entry.name, *entry.aliases), task) | names
     by_name = {loose_name(known): task for known, task in names.items()}
     if loose_name(name) in by_name:
         return by_name[loose_name(name)]
@@ -219,18 +216,17 @@ def _read_own(path: str) -> TaskDefinition:
     """Return the task of a user's file: a table [task] with `kind`, `data` and the options of that kind."""
     tables = read_tables(path)
     check_known(next(iter(tables), ""), [_FLAT], "table", path)
-    values = dict(tables[_FLAT])
-    known = {"title": "", "kind": None, "data": None, "examples": None}
-    fields = {name: values.pop(name, default) for name, default in known.items()}
-    if not isinstance(fields["kind"], str):
+    values = {"title": "", "kind": None} | tables[_FLAT]
+    name, title, kind = storage.basename(path).removesuffix(".toml"), values.pop("title"), values.pop("kind")
+    if not isinstance(kind, str):
         raise UsageError(f"{path}: [task] has no kind")
-    name = storage.basename(path).removesuffix(".toml")
-    data, examples = (_beside(path, fields[key]) for key in ("data", "examples"))
+    data, examples = (_beside(path, values.pop(key, None)) for key in ("data", "examples"))
     choices = {key: Choice(value, "chosen", "") for key, value in values.items()}
-    return TaskDefinition(name, str(fields["title"] or name), fields["kind"], choices, data=data, examples=examples)
+    return TaskDefinition(name, str(title or name), kind, choices, data=data, examples=examples)
 
 
 def _beside(task: str, path: str | None) -> str | None:
     """Return a path that is relative to the folder of a task's file."""
-    is_absolute = path is None or path.startswith("/") or "://" in path
-    return path if path is None or is_absolute else storage.join(storage.parent(task), path)
+    if path is None or path.startswith("/") or "://" in path:
+        return path
+    return storage.join(storage.parent(task), path)

@@ -64,9 +64,7 @@ class Record(NamedTuple):
         for key in name.split("."):
             if isinstance(value, Mapping) and key in value:
                 value = value[key]
-            elif (
-                isinstance(value, Sequence) and not isinstance(value, str) and key.isdecimal() and int(key) < len(value)
-            ):
+            elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
                 value = value[int(key)]
             else:
                 known = ", ".join(map(repr, self.fields)) or "none"
@@ -115,14 +113,10 @@ def read_lines(path: str, tail_bytes: int = 0) -> Iterator[tuple[int, str]]:
     Such a tail begins with its first whole character.
     """
     lines = _tail_lines(path, tail_bytes) if tail_bytes else reader.read_records(path, "text", keep_blank=True)
-    yield from require_records(path, _checked_start(path, lines))
-
-
-def _checked_start(path: str, lines: Iterator[reader.Record]) -> Iterator[reader.Record]:
     for record in lines:
         if record[0] == 1 and _FOREIGN.match(record[2]):
             raise InputError(f"{path}: is a web page or binary data, not text (begins with {record[2][:20]!r})")
-        yield record
+        yield from require_records(path, [record])
 
 
 def _tail_lines(path: str, size: int) -> Iterator[reader.Record]:

@@ -234,25 +234,23 @@ class TaskRun:
         self.world = world
         self._parts: list[_Part] = []
         prompts = hashlib.sha256(repr(kind.generation).encode())
-        first = count = read = scored = 0
+        read = 0
         previous: Sequence[int] = ()
         for number, request in enumerate(kind.requests()):
-            if read >= _PART_TOKENS:
-                self._add_part(first, count, scored)
-                first, count, read, scored = number, 0, 0, 0
             prompts.update(prompt_hash([request]).encode())
             new = kind.generation.max_tokens if kind.generation else sum(map(len, request.continuations))
             new += len(request.prefix) * kind.embeds
+            if not self._parts or read >= _PART_TOKENS:
+                self._parts.append(_Part(shards.shard_name(_ANSWERS, len(self._parts)), number, 0, 0))
+                read = 0
+            part = self._parts[-1]
+            self._parts[-1] = part._replace(requests=part.requests + 1, tokens=part.tokens + new)
             read += new + len(request.prefix) - common_length(previous, request.prefix)
-            count, scored, previous = count + 1, scored + new, request.prefix
-        if not count:
+            previous = request.prefix
+        if not self._parts:
             raise InputError(f"{task.files[0]}: has no examples for the task {task.definition.name}")
-        self._add_part(first, count, scored)
         # A hash of all that the model is asked.
         self._prompts = prompts.hexdigest()
-
-    def _add_part(self, first: int, requests: int, tokens: int) -> None:
-        self._parts.append(_Part(shards.shard_name(_ANSWERS, len(self._parts)), first, requests, tokens))
 
     def run(self, output: str, options: RunOptions) -> dict[str, Any]:
         """Compute what is not in the folder yet, and return the content of its results.json."""

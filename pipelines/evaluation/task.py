@@ -35,6 +35,14 @@ class Request(NamedTuple):
     continuations: Sequence[Sequence[int]]
 
 
+class Fitted(NamedTuple):
+    """Requests, the tokens cut from each so that they fit into the context, and counts of what was dropped."""
+
+    requests: Sequence[Request]
+    cut: int = 0
+    counts: Mapping[str, float] = {}
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelFacts:
     """What is known of a model without its weights; all of it but the tokenizer is in `results.json`."""
@@ -127,17 +135,23 @@ class Encoder:
             raise self._no_room(place)
         return Request([*self.encode(text)[:room], *kept], [])
 
-    def fit(self, requests: Sequence[Request], new_tokens: int, place: str) -> tuple[list[Request], int]:
-        """Cut the beginnings from the left, all by as many tokens, so that they fit into the context.
+    def fit(self, candidates: Iterable[Fitted], place: str, new_tokens: int = 0) -> Fitted:
+        """Return the first candidate that fits into the context with `new_tokens`, or else the last one, cut.
 
-        `new_tokens` are to be added to them. Return also how many tokens were cut. Raises InputError if what is scored
-        or added does not fit.
+        Its beginnings are cut from the left, all by as many tokens. Raises InputError if what is scored or added does
+        not fit.
         """
-        lengths = [len(prefix) + max((len(one) - 1 for one in scored), default=0) for prefix, scored in requests]
-        cut = max(0, max(lengths) + new_tokens - self.context)
-        if cut >= min(len(request.prefix) for request in requests):
+        for candidate in candidates:
+            lengths = [
+                len(prefix) + max((len(one) - 1 for one in scored), default=0) for prefix, scored in candidate.requests
+            ]
+            cut = max(0, max(lengths) + new_tokens - self.context)
+            if not cut:
+                return candidate
+        if cut >= min(len(request.prefix) for request in candidate.requests):
             raise self._no_room(place)
-        return [Request(request.prefix[cut:], request.continuations) for request in requests], cut
+        requests = [Request(request.prefix[cut:], request.continuations) for request in candidate.requests]
+        return candidate._replace(requests=requests, cut=cut)
 
     def _no_room(self, place: str) -> InputError:
         return InputError(
@@ -218,24 +232,14 @@ class Generation(NamedTuple):
     banned: tuple[int, ...] = ()
 
 
-class Fitted(NamedTuple):
-    """Requests, the tokens cut from each so that they fit into the context, and counts of what was dropped."""
-
-    requests: Sequence[Request]
-    cut: int = 0
-    counts: Mapping[str, float] = {}
-
-
 class Example(NamedTuple):
     """An example; `measure` returns the output to report, and the metrics, of the answers to its requests."""
 
     place: str
     cluster: str
     gold: str
-    requests: Sequence[Request]
-    cut: int
+    fitted: Fitted
     measure: Callable[[Sequence[Output]], tuple[str, MetricValues]]
-    counts: Mapping[str, float] = {}
 
 
 class Task(Generic[Options]):
@@ -284,14 +288,6 @@ class Task(Generic[Options]):
         for dropped in range(len(self.shots) + 1):
             yield options.instruction + "".join(shot + options.separator for shot in self.shots[dropped:]), dropped
 
-    def fit(self, candidates: Iterable[Fitted], place: str, new_tokens: int = 0) -> Fitted:
-        """Return the first candidate that fits into the context with `new_tokens`, or the last one, cut."""
-        for candidate in candidates:
-            requests, cut = self.encoder.fit(candidate.requests, new_tokens, place)
-            if not cut:
-                break
-        return Fitted(requests, cut, candidate.counts)
-
     def examples(self) -> Iterator[Example]:
         """Yield the examples."""
         raise NotImplementedError
@@ -299,26 +295,26 @@ class Task(Generic[Options]):
     def requests(self) -> Iterator[Request]:
         """Yield what the model is asked."""
         for example in itertools.islice(self.examples(), self.limit):
-            yield from example.requests
+            yield from example.fitted.requests
 
     def rows(self, outputs: Iterator[Output]) -> Iterator[Row]:
         """Yield the examples with their metrics."""
         for number, example in enumerate(itertools.islice(self.examples(), self.limit)):
-            answers = [next(outputs) for _ in example.requests]
+            answers = [next(outputs) for _ in example.fitted.requests]
             output, metrics = example.measure(answers)
-            for name, count in example.counts.items():
+            for name, count in example.fitted.counts.items():
                 self.counts[name] += count
             log_probs = [part for answer in answers for part in answer.log_probs]
             yield Row(
                 example=number,
                 place=example.place,
                 cluster=example.cluster,
-                prompt=prompt_hash(example.requests),
+                prompt=prompt_hash(example.fitted.requests),
                 gold=example.gold,
                 output=output,
                 log_probs=log_probs,
                 scored=sum(map(len, log_probs)),
-                cut=example.cut,
+                cut=example.fitted.cut,
                 metrics=metrics,
             )
 

@@ -150,11 +150,7 @@ def _charts(results: Mapping[str, Result], compared: Sequence[Comparison]) -> It
     for task, result in results.items():
         for figure in result["metrics"]:
             printed = result["paper"].get(figure["name"], ())
-            paper = [
-                (parameters, value)
-                for parameters, value in zip(PAPER_SIZES.values(), printed, strict=False)
-                if value is not None
-            ]
+            paper = [point for point in zip(PAPER_SIZES.values(), printed, strict=False) if point[1] is not None]
             others = [point for other in compared for point in _points(other.results.get(task), figure["name"])]
             if paper or others:
                 series = [

@@ -146,7 +146,7 @@ def _coqa_examples(path: Path, content: Any, context: int = 200) -> list[Example
 
 
 def _prompt(example: Example) -> str:
-    text: str = byte_tokenizer().decode(list(example.requests[0].prefix))
+    text: str = byte_tokenizer().decode(list(example.fitted.requests[0].prefix))
     return text
 
 
@@ -187,8 +187,8 @@ def test_the_oldest_turns_are_left_out_before_the_story_is_cut(tmp_path: Path) -
         (len(whole) + 5 - 3 * turn, 3, 3),
     ):
         last = _coqa_examples(tmp_path / "coqa.json", [record], context)[-1]
-        assert last.counts["turns_dropped"] == dropped
-        assert last.cut == cut
+        assert last.fitted.counts["turns_dropped"] == dropped
+        assert last.fitted.cut == cut
         start = len("A story.\n\n")
         assert _prompt(last) == (whole[:start] + whole[start + dropped * turn :])[cut:]
 

@@ -41,12 +41,9 @@ def print_protocol(task: TaskDefinition) -> None:
     print_table(["choice", "value", "origin", "reason"], rows, text_columns=True)
     for name, values in task.variants.items():
         say(f"variant {name}: " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in values.items()))
-    for metric, figures in task.paper.items():
-        shown = (
-            f"{size} {'figure only' if value is None else f'{value:g}'}"
-            for size, value in zip(PAPER_SIZES, figures, strict=True)
-        )
-        say(f"paper, {metric}: {', '.join(shown)}")
+    for metric in task.paper:
+        shown = zip(PAPER_SIZES, paper_texts(vars(task), metric), strict=True)
+        say(f"paper, {metric}: {', '.join(map(' '.join, shown))}")
     for digest, name in task.known_files.items():
         say(f"known file {digest[:12]}: {name}")
 

@@ -108,22 +108,17 @@ class ChoiceTask(Task[ChoiceOptions]):
                 free += self._fit(neutral).requests
             if options.normalized == "ratio":
                 free = self._requests(question._replace(prompt=options.neutral), "")
-            yield Example(
-                question.place,
-                question.cluster,
-                question.names[question.gold].strip(),
-                [*fitted.requests, *free],
-                fitted.cut,
-                functools.partial(self._measure, question),
-                {**fitted.counts, "lines_with_fallback": question.fallbacks},
-            )
+            counts = {**fitted.counts, "lines_with_fallback": question.fallbacks}
+            fitted = Fitted([*fitted.requests, *free], fitted.cut, counts)
+            gold, measure = question.names[question.gold].strip(), functools.partial(self._measure, question)
+            yield Example(question.place, question.cluster, gold, fitted, measure)
 
     def _fit(self, question: Question) -> Fitted:
         candidates = (
             Fitted(self._requests(question, before), counts={"shots_dropped": dropped})
             for before, dropped in self.texts_before()
         )
-        return self.fit(candidates, question.place)
+        return self.encoder.fit(candidates, question.place)
 
     def _requests(self, question: Question, before: str) -> list[Request]:
         texts = [(question.prompt, choice + question.rest) for choice in question.choices]
@@ -220,7 +215,7 @@ class SimilarityTask(Task[SimilarityOptions]):
             requests = [Request([*tokens, *[end] * (size - len(tokens))], []) for tokens in kept]
             cut = max(map(len, encoded)) - max(map(len, kept))
             measure = functools.partial(_measure_similarity, gold, labels)
-            yield Example(record.place, record.place, labels[gold].strip(), requests, cut, measure)
+            yield Example(record.place, record.place, labels[gold].strip(), Fitted(requests, cut), measure)
 
 
 def _measure_similarity(gold: int, labels: Sequence[str], outputs: Sequence[Output]) -> tuple[str, MetricValues]:
@@ -265,11 +260,10 @@ class AcceptabilityTask(Task[AcceptabilityOptions]):
             label = str(record.value(self.options.gold))
             if label not in ("0", "1"):
                 raise InputError(f"{record.place}: the label {label!r} is neither 0 nor 1")
-            scored = [self.encoder.scored("", record.text(self.options.text))]
-            requests, cut = self.encoder.fit(scored, 0, record.place)
-            yield Example(
-                record.place, record.place, label, requests, cut, functools.partial(_measure_sentence, float(label))
-            )
+            request = self.encoder.scored("", record.text(self.options.text))
+            fitted = self.encoder.fit([Fitted([request])], record.place)
+            measure = functools.partial(_measure_sentence, float(label))
+            yield Example(record.place, record.place, label, fitted, measure)
 
     def rows(self, outputs: Iterator[Output]) -> Iterator[Row]:
         """See `Task`."""

@@ -124,9 +124,8 @@ class AnswerTask(Task[AnswerOptions]):
     def examples(self) -> Iterator[Example]:
         """See `Task`."""
         for turn in (turn for record in self.records(self.files) for turn in self._turns_of(record)):
-            fitted = self._fit_turn(turn)
             measure = functools.partial(self._measure, turn)
-            yield Example(turn.place, turn.cluster, turn.golds[0], fitted.requests, fitted.cut, measure, fitted.counts)
+            yield Example(turn.place, turn.cluster, turn.golds[0], self._fit_turn(turn), measure)
 
     def _fit_turn(self, turn: Turn) -> Fitted:
         """Leave out shots, then the oldest turns, then a part of the prompt, so that the request fits the context."""
@@ -141,7 +140,7 @@ class AnswerTask(Task[AnswerOptions]):
             for dropped in range(turns + 1)
             for before, shots in self.texts_before()
         )
-        fitted = self.fit(candidates, turn.place, self._new_tokens)
+        fitted = self.encoder.fit(candidates, turn.place, self._new_tokens)
         if fitted.cut and options.keep == "start":
             text = options.instruction + turn.text(turns)
             return fitted._replace(requests=[self.encoder.shortened(text, options.hint, self._new_tokens, turn.place)])
@@ -268,7 +267,7 @@ class RecitationTask(Task[RecitationOptions]):
                 self.counts["documents_too_short"] += 1
                 continue
             measure = functools.partial(self._measure, rest)
-            yield Example(place, place, self.encoder.decode(rest), [Request(tokens[:size], [])], 0, measure)
+            yield Example(place, place, self.encoder.decode(rest), Fitted([Request(tokens[:size], [])]), measure)
 
     def _measure(self, rest: list[int], outputs: Sequence[Output]) -> tuple[str, MetricValues]:
         tokens = outputs[0].tokens[: len(rest)]

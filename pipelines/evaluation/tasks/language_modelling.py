@@ -21,18 +21,11 @@ from pipelines.engine.config import option
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.detokenizers import DETOKENIZERS
 from pipelines.evaluation.metrics import Metric
-from pipelines.evaluation.records import (
-    FILE,
-    Document,
-    DocumentOptions,
-    Documents,
-    is_text,
-    read_lines,
-    read_records,
-)
+from pipelines.evaluation.records import FILE, Document, DocumentOptions, Documents, is_text, read_lines, read_records
 from pipelines.evaluation.task import (
     Encoder,
     Example,
+    Fitted,
     Generation,
     MetricValues,
     Output,
@@ -277,16 +270,17 @@ class LastWordTask(Task[LastWordOptions]):
                 raise InputError(f"{record.place}: has one word only ({word!r}), with nothing before it")
             beginning = "\n" * self.options.newline_first + before
             if self.options.stop_words:
-                [request], cut = self.encoder.fit([self.encoder.prompt(beginning)], _WORD_TOKENS, record.place)
-                measure = functools.partial(self._measure_word, word)
-                yield Example(record.place, record.place, word, [request], cut, measure)
+                prompt = Fitted([self.encoder.prompt(beginning)])
+                fitted = self.encoder.fit([prompt], record.place, _WORD_TOKENS)
+                yield Example(record.place, record.place, word, fitted, functools.partial(self._measure_word, word))
                 continue
-            [request], cut = self.encoder.fit([self.encoder.scored(beginning, space + word)], 0, record.place)
+            fitted = self.encoder.fit([Fitted([self.encoder.scored(beginning, space + word)])], record.place)
+            [request] = fitted.requests
             counts = {"words_of_several_tokens": len(request.continuations[0]) > 1}
             if self.options.target == "token":
                 whole = [*request.prefix, *request.continuations[0]]
                 request = Request(whole[:-1], [whole[-1:]])
-            yield Example(record.place, record.place, word, [request], cut, _measure, counts)
+            yield Example(record.place, record.place, word, Fitted([request], fitted.cut, counts), _measure)
 
     def _measure_word(self, word: str, outputs: Sequence[Output]) -> tuple[str, MetricValues]:
         written = self.encoder.decode(outputs[0].tokens).split()[:1]

@@ -15,7 +15,7 @@ from pipelines import storage
 from pipelines.algorithms.ngrams.overlap_counts import Flags, Numbers
 from pipelines.benchmark_sets.benchmarks import Benchmark, benchmark_parts
 from pipelines.benchmark_sets.examples import example_format
-from pipelines.benchmark_sets.hub import hub_batches, hub_schema
+from pipelines.benchmark_sets.registry import hub_batches, hub_schema
 from pipelines.engine.manifest import FileEntry
 from pipelines.errors import InputError
 from pipelines.records import shards
