@@ -98,7 +98,7 @@ class TextField:
         return [self.name] if self.name in known else self.name.split("+")
 
 
-def file_examples(path: str, field: TextField, example: str, max_bytes: int) -> Iterator[Examples]:
+def file_examples(path: str, field: TextField, example: str) -> Iterator[Examples]:
     """Yield the examples of a file: those of `table_examples`, or of a plain text.
 
     Of a text, `example` is auto or line, paragraph (lines between blank ones), or document (all lines). Lines without a
@@ -106,49 +106,52 @@ def file_examples(path: str, field: TextField, example: str, max_bytes: int) -> 
     """
     form = example_format(path)
     if form == "parquet":
-        columns = field.columns_in(table_schema(path)) or None
-        return table_examples(path, table_batches(path, columns), field, example, max_bytes)
+        batches = table_batches(path, field.columns_in(table_schema(path)) or None)
+        return table_examples(path, batches, field, example)
     if form == "jsonl":
         records = require_records(path, read_records(path, form))
         texts = ((number, field.text_of(record, f"{path}:{number}")) for number, record in records)
-        return _split_records(path, _columns(path, texts, max_bytes), example, max_bytes)
-    columns_of_lines = line_columns(path, max_text_bytes(storage.size_bytes(path)))
-    lines = (_with_words(texts, np.arange(first, first + len(texts))) for first, texts in columns_of_lines)
+        return _split_records(path, _columns(path, texts), example)
+    columns = line_columns(path, max_text_bytes(storage.size_bytes(path)))
+    lines = (_with_words(texts, np.arange(first, first + len(texts))) for first, texts in columns)
     if example == "paragraph":
-        numbered = enumerate(_pairs(lines))
-        groups = itertools.groupby(numbered, lambda item: item[1][0] - item[0])  # the lines of consecutive numbers
-        paragraphs = (_join(path, (line for _, line in group), max_bytes) for _, group in groups)
-        return _columns(path, itertools.chain.from_iterable(paragraphs), max_bytes)
-    return _columns(path, _join(path, _pairs(lines), max_bytes), max_bytes) if example == "document" else lines
+        # The lines of consecutive numbers.
+        groups = itertools.groupby(enumerate(_pairs(lines)), lambda item: item[1][0] - item[0])
+        paragraphs = (_join(path, (line for _, line in group)) for _, group in groups)
+        return _columns(path, itertools.chain.from_iterable(paragraphs))
+    return _split_records(path, lines, "document" if example == "document" else "auto")
 
 
-def table_examples(
-    where: str, batches: Iterable[pa.RecordBatch], field: TextField, example: str, max_bytes: int
-) -> Iterator[Examples]:
+def table_examples(where: str, batches: Iterable[pa.RecordBatch], field: TextField, example: str) -> Iterator[Examples]:
     """Yield the examples of a table, which messages name as `where`.
 
     `example` is auto (a record), line or paragraph (of a record, if it has a word), or document (all records joined).
     """
-    return _split_records(where, _table_texts(where, batches, field, max_bytes), example, max_bytes)
+    return _split_records(where, _table_texts(where, batches, field), example)
 
 
-def _table_texts(where: str, batches: Iterable[pa.RecordBatch], field: TextField, max_bytes: int) -> Iterator[Examples]:
+def _table_texts(where: str, batches: Iterable[pa.RecordBatch], field: TextField) -> Iterator[Examples]:
     row = 1
     for batch in batches:
         column = batch.column(field.name) if field.name in batch.schema.names else None
-        if column is not None and is_text(column.type) and column.nbytes < max_bytes and not invalid_rows(column):
+        if (
+            column is not None
+            and is_text(column.type)
+            and column.nbytes < MAX_EXAMPLE_BYTES
+            and not invalid_rows(column)
+        ):
             # Without a record per row, which takes ten times as long.
             yield Examples(column.cast(pa.string()).fill_null(""), np.arange(row, row + batch.num_rows))
         else:
             records = require_records(where, table_records([batch], row))
             texts = ((number, field.text_of(record, f"{where}:{number}")) for number, record in records)
-            yield from _columns(where, texts, max_bytes)
+            yield from _columns(where, texts)
         row += batch.num_rows
 
 
-def _split_records(where: str, records: Iterable[Examples], example: str, max_bytes: int) -> Iterator[Examples]:
+def _split_records(where: str, records: Iterable[Examples], example: str) -> Iterator[Examples]:
     if example == "document":
-        yield from _columns(where, _join(where, _pairs(records), max_bytes), max_bytes)
+        yield from _columns(where, _join(where, _pairs(records)))
         return
     for texts, numbers in records:
         if example == "auto":
@@ -170,7 +173,7 @@ def _pairs(examples: Iterable[Examples]) -> Iterator[tuple[int, str]]:
         yield from zip(numbers.tolist(), texts.to_pylist(), strict=True)
 
 
-def _columns(where: str, pairs: Iterable[tuple[int, str]], max_bytes: int) -> Iterator[Examples]:
+def _columns(where: str, pairs: Iterable[tuple[int, str]]) -> Iterator[Examples]:
     """Yield columns of examples from their numbers and texts, of about 16 MB or of one longer example.
 
     Raises InputError for an example that a column of texts cannot contain.
@@ -183,27 +186,27 @@ def _columns(where: str, pairs: Iterable[tuple[int, str]], max_bytes: int) -> It
         if texts and size > _COLUMN_CHARACTERS:
             yield Examples(pa.array(texts, pa.string()), np.array(numbers))
             numbers, texts, size = [], [], len(text)
-        if len(text) > max_bytes // 4:
-            _check_size(where, len(text.encode()), max_bytes)
+        if len(text) > MAX_EXAMPLE_BYTES // 4:
+            _check_size(where, len(text.encode()))
         numbers.append(number)
         texts.append(text)
     if texts:
         yield Examples(pa.array(texts, pa.string()), np.array(numbers))
 
 
-def _check_size(where: str, size: int, max_bytes: int) -> None:
-    if size > max_bytes:
+def _check_size(where: str, size: int) -> None:
+    if size > MAX_EXAMPLE_BYTES:
         raise InputError(f"{where}: has an example of 2 GiB or more; split the file, or use --example line")
 
 
-def _join(where: str, texts: Iterable[tuple[int, str]], max_bytes: int) -> Iterator[tuple[int, str]]:
+def _join(where: str, texts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Yield all texts as one, with the number of the first; nothing if there are none or only blank ones."""
     parts: list[str] = []
     first = size = 0
     for number, text in texts:
         first = first or number
         size += len(text) + 1
-        _check_size(where, size, max_bytes)
+        _check_size(where, size)
         parts.append(text)
     joined = "\n".join(parts)
     if joined.strip():

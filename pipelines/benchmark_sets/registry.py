@@ -90,48 +90,39 @@ def _entry(name: str, table: Mapping[str, Any]) -> Entry:
 
 @dataclasses.dataclass(frozen=True)
 class HubSplit:
-    """One split of a known benchmark's data set; `option` asked for it, as in messages."""
+    """One split of a known benchmark's data set, and the option that names it, as in messages."""
 
     entry: Entry
     split: str
-    option: str = ""
+    option: str
 
     @property
     def name(self) -> str:
         """The data set, its config and its split, as in places and messages."""
-        parts = (self.entry.dataset, self.entry.config, self.split)
-        return "/".join(part for part in parts if part is not None)
+        return "/".join(filter(None, (self.entry.dataset, self.entry.config, self.split)))
 
     @property
-    def asked(self) -> str:
-        """The option and name that asked for it."""
-        return self.option or f"--benchmark {self.entry.name}"
+    def fingerprint(self) -> str:
+        """Hash of the data set's name, config, split, and its fingerprint by the library."""
+        entry = self.entry
+        parts = [entry.dataset, entry.config, self.split, entry.files, entry.revision, _load(self)._fingerprint]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the data set."""
+        return _load(self).features.arrow_schema
 
-def hub_fingerprint(source: HubSplit) -> str:
-    """Return a hash of the data set's name, config, split, and its fingerprint by the library."""
-    entry = source.entry
-    parts = [entry.dataset, entry.config, source.split, entry.files, entry.revision, _load(source)._fingerprint]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The Arrow files of the data set in the library's cache."""
+        return tuple(file["filename"] for file in _load(self).cache_files)
 
-
-def hub_schema(source: HubSplit) -> pa.Schema:
-    """Return the columns of a data set."""
-    return _load(source).features.arrow_schema
-
-
-def hub_batches(source: HubSplit, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a data set, at most 1,024 at a time, read from the library's cache."""
-    dataset = _load(source)
-    if columns is not None:
-        dataset = dataset.select_columns(columns)
-    for table in dataset.with_format("arrow").iter(_BATCH_ROWS):
-        yield from table.combine_chunks().to_batches()
-
-
-def hub_files(source: HubSplit) -> tuple[str, ...]:
-    """Return the Arrow files of a data set in the library's cache."""
-    return tuple(file["filename"] for file in _load(source).cache_files)
+    def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the data set, at most 1,024 at a time, read from the library's cache."""
+        dataset = _load(self) if columns is None else _load(self).select_columns(columns)
+        for table in dataset.with_format("arrow").iter(_BATCH_ROWS):
+            yield from table.combine_chunks().to_batches()
 
 
 @functools.lru_cache(maxsize=_MAX_OPEN)
@@ -141,8 +132,8 @@ def _load(source: HubSplit) -> Any:
     Raises InputError, with the way out, if the library is not installed or cannot load the data set.
     """
     entry, split = source.entry, source.split
-    remedy = f"download the file ({entry.homepage}) and use {source.asked}=PATH"
-    require_extra("benchmarks", f"{source.asked}: a download", "datasets", otherwise=remedy)
+    remedy = f"download the file ({entry.homepage}) and use {source.option}=PATH"
+    require_extra("benchmarks", f"{source.option}: a download", "datasets", otherwise=remedy)
     import datasets
 
     # What the library raises without a network, for a set that does not exist, and for one that needs a script; the
@@ -158,7 +149,7 @@ def _load(source: HubSplit) -> Any:
     except errors as error:
         reason = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
         raise InputError(
-            f"{source.asked}: cannot load {source.name} from the Hugging Face hub ({reason}); "
+            f"{source.option}: cannot load {source.name} from the Hugging Face hub ({reason}); "
             f"check the network, or {remedy}"
         ) from error
 

@@ -1,7 +1,7 @@
 """Metrics of examples, and the figures of a task with their standard errors and intervals.
 
-A prediction is one string; `golds` are the accepted answers, at least one. BLEU and ROUGE are those of sacrebleu and
-rouge-score (`pip install '.[evaluate]'`); call `require_metric_libraries` before work whose results need them.
+A prediction is one string; `golds` are the accepted answers, at least one. BLEU and ROUGE are computed by sacrebleu and
+rouge-score, of the extra `evaluate`.
 
 Examples may come in clusters that are not independent: questions about one document, or the two sentences of a Winograd
 schema, tend to be right or wrong together. With `clusters`, a label per example, every cluster counts as one

@@ -33,7 +33,7 @@ from pipelines.storage.compression import open_decompressed
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".txt", ".tokens", ".raw", "")
 _READ_BYTES = 1 << 20
-# A page in place of a download that failed, or data that no decompression is known for.
+# An error page instead of the download, or data in an unknown compression.
 _FOREIGN = re.compile(rb"\s*<(!doctype html|html)\b|[^\n]*\0", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{([\w.-]+)\}")
 _UNCLOSED = re.compile(r"\{[\w.-]+(?=[^{}]*(\{|$))")
@@ -59,7 +59,7 @@ class Record(NamedTuple):
         return self.text(field if "{" in field else f"{{{field}}}")
 
     def value(self, name: str) -> Any:
-        """Return a field; dots go into a record, and numbers into a list. Raise InputError for null and NaN."""
+        """Return a field; `a.b` is a field of a record, `a.0` an item of a list. Raise InputError for null and NaN."""
         value: Any = self.fields
         for key in name.split("."):
             if isinstance(value, Mapping) and key in value:
@@ -90,10 +90,10 @@ def check_template(template: str, option: str) -> None:
 
 
 def read_records(paths: Sequence[str], columns: Sequence[str] = ()) -> Iterator[Record]:
-    """Yield the records of files; a line of a text has the field `text`, and blank ones are passed over.
+    """Yield the records of files; a line of a text has the field `text`, and blank lines are skipped.
 
-    Of a `.json` file with one object, the records are those of its field `data`. CSV and TSV with as many columns as
-    `columns` may lack a header. Raises InputError, with the place, for what cannot be read.
+    The records of a `.json` file with one object are in its field `data`. CSV and TSV with as many columns as `columns`
+    may lack a header. Raises InputError, with the place, for what cannot be read.
     """
     for path, name in zip(paths, storage.names_below_common_folder(paths), strict=True):
         for number, value in _text_lines(path) if is_text(path) else _values(path, columns):
@@ -108,9 +108,9 @@ def is_text(path: str) -> bool:
 
 
 def read_lines(path: str, tail_bytes: int = 0) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text with their ends, and their numbers from 1; with `tail_bytes` only of its last bytes.
+    """Yield the numbers, from 1, and the lines of a text with their ends, or of its last `tail_bytes` bytes.
 
-    Such a tail begins with its first whole character.
+    A tail begins with its first whole character.
     """
     lines = _tail_lines(path, tail_bytes) if tail_bytes else reader.read_records(path, "text", keep_blank=True)
     for record in lines:
@@ -152,7 +152,7 @@ def _text_lines(path: str) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _structured(line: str) -> str | None:
-    """Return what a file is that begins with this line, if it is not text."""
+    """Return the format of a file that begins with this line, None if it is text."""
     if line.startswith("<?xml"):
         return "XML"
     if isinstance(parse_json(line.encode()), dict | list):
@@ -167,13 +167,13 @@ class DocumentOptions:
     text_field: str = option("text", "Field of records that has the text; a template with {field} is possible.")
     part: str = option(
         FILE,
-        "Documents that are read: all of the files in order (file), or of the documents of `tokenize` a sample of both "
-        "splits (all) or of one.",
+        "Which documents are read: all of the files in order (file), or a sample of one or both (all) of the splits of "
+        "`tokenize`.",
         choices=(FILE, "all", _TRAIN, _HELD_OUT),
     )
     sample: int = option(
         0,
-        "Documents of a split at most, chosen by a hash; of all, as many of both. 0: 1,000. Their texts are in memory.",
+        "Maximum documents per split, chosen by a hash, all in memory; the splits get equally many. 0: 1,000.",
         minimum=0,
         only_with=_PARTS,
     )
@@ -194,7 +194,7 @@ class Document(NamedTuple):
 
 
 class Documents:
-    """The documents of files; `counts` describes a sample, once it was read."""
+    """The documents of files; `counts` describes the sample once it has been read."""
 
     def __init__(self, options: DocumentOptions, files: Sequence[str]) -> None:
         self._options = options
@@ -202,7 +202,7 @@ class Documents:
         self.counts: defaultdict[str, float] = defaultdict(float)
 
     def __iter__(self) -> Iterator[Document]:
-        """Yield the documents; those of a sample in the order of their hashes, the splits by turns."""
+        """Yield the documents; those of a sample by ascending hash, alternating between the splits."""
         if self._options.part == FILE:
             field = self._options.text_field
             return (Document(record.text_of(field), record.place) for record in read_records(self._files))
@@ -235,7 +235,7 @@ class Documents:
                 f"{storage.parent(self._files[0])}: no document is in the split {missing[0]} "
                 f"(fraction held out: {share:g})"
             )
-        # By turns, so that the first ones are of both splits, too.
+        # Alternating, so that the first few are of both splits, too.
         return [document for turn in zip(*lowest.values(), strict=False) for document in turn]
 
     def _open(self) -> tuple[inputs.DocumentInput, float]:

@@ -1,7 +1,7 @@
 """Runs tasks on a model. Paper, sections 3.1 to 3.8.
 
-A task is one run of the engine: the model's answers in parts, so that a killed run resumes after the last part, then
-the examples with their metrics, and the results.
+A task is one run of the engine: the model's answers in parts, so that a killed run resumes after the last one, then the
+examples with their metrics, and the results.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from pipelines.records import inputs, shards
 from pipelines.reports.evaluation import model_title
 
 _MEMORY_ADVICE = "use a smaller model, --device cpu, or a machine with more memory"
-# Tokens that the model reads for one part: some minutes of work on a laptop.
+# Tokens that the model reads per part: a few minutes of work on a laptop.
 _PART_TOKENS = 1 << 15
 _ANSWERS = "answers"
 _ANSWER_SCHEMA = pa.schema(
@@ -91,9 +91,9 @@ def evaluate(
 ) -> list[dict[str, Any]]:
     """Run tasks on a model, or on a checkpoint of its training, and return their results, as in `results.json`.
 
-    Every task has a folder in `output`, so that further tasks can be added. Raises UsageError, before anything is
-    computed, for options of a task, and InputError for a file that has another form. Processes that torchrun starts
-    share the work; all but rank 0 return nothing.
+    Every task has a folder in `output`, so that tasks can be added later. Raises UsageError for wrong options of a task
+    and InputError for a file of another form before anything is computed. Processes started by torchrun share the work;
+    all but rank 0 return an empty list.
     """
     trained = open_model(model, checkpoint=checkpoint)
     trained.tokenizer()  # raises if its vocabulary does not fit
@@ -152,7 +152,7 @@ def evaluate_checkpoints(
 
 
 def _check_one_training(output: str, training: str, rewritten: Collection[tuple[int, str]]) -> None:
-    """Raise InputError if results of steps are of another training, and this run does not replace them."""
+    """Raise InputError if there are results of another training's checkpoints that this run does not replace."""
     for step, folder in step_folders(output).items():
         for label, result in read_results(folder).items():
             if result["model"].get("training") != training and (step, label) not in rewritten:
@@ -167,7 +167,7 @@ def rescore(
 ) -> list[dict[str, Any]]:
     """Compute the metrics of tasks again from the answers in `output`, without the model.
 
-    Raises InputError if there are none, or if the prompts are others than those that were answered.
+    Raises InputError if there are none, or if the prompts differ from those that were answered.
     """
     results = []
     for task in tasks:
@@ -201,7 +201,7 @@ def build_task(task: TaskInput, encoder: Encoder, limit: int | None) -> Task[Any
 
 
 class _Part(NamedTuple):
-    """Consecutive requests: the file of their answers, the first one, how many they are, and the tokens to score."""
+    """Consecutive requests: the file of their answers, the index of the first, their count, and the tokens to score."""
 
     name: str
     first: int
@@ -218,20 +218,21 @@ class _Work(NamedTuple):
     model: str
 
 
+@dataclasses.dataclass
 class TaskRun:
     """One task on one model; without a `scorer`, earlier answers are measured again.
 
     Raises InputError if there is nothing to ask, and for files that cannot be read.
     """
 
-    def __init__(
-        self, config: EvaluateConfig, task: TaskInput, kind: Task[Any], scorer: Scorer | None, world: World
-    ) -> None:
-        self.config = config
-        self.task = task
-        self.kind = kind
-        self.scorer = scorer
-        self.world = world
+    config: EvaluateConfig
+    task: TaskInput
+    kind: Task[Any]
+    scorer: Scorer | None
+    world: World
+
+    def __post_init__(self) -> None:
+        kind = self.kind
         self._parts: list[_Part] = []
         prompts = hashlib.sha256(repr(kind.generation).encode())
         read = 0
@@ -248,7 +249,7 @@ class TaskRun:
             read += new + len(request.prefix) - common_length(previous, request.prefix)
             previous = request.prefix
         if not self._parts:
-            raise InputError(f"{task.files[0]}: has no examples for the task {task.definition.name}")
+            raise InputError(f"{self.task.files[0]}: has no examples for the task {self.task.definition.name}")
         # A hash of all that the model is asked.
         self._prompts = prompts.hexdigest()
 
@@ -298,14 +299,14 @@ class TaskRun:
         return content
 
     def run_worker_rank(self) -> None:
-        """Answer a share of the requests along with rank 0; raise InputError if that has other ones."""
+        """Answer a share of the requests alongside rank 0; raise InputError if its requests differ."""
         work: _Work | None = self.world.broadcast(None)
         if work is None:
             return
         if (work.prompts, work.model) != (self._prompts, self.kind.encoder.facts.fingerprint):
             raise InputError(
-                f"rank {self.world.rank}: has other prompts or another model than rank 0; name the same files in all "
-                "processes, and no training that writes checkpoints"
+                f"rank {self.world.rank}: prompts or model differ from rank 0; start all processes with the same "
+                "files, and not while a training writes checkpoints"
             )
         for _ in self._answers(work.parts, work.folder):
             pass
@@ -390,7 +391,7 @@ class TaskRun:
         return TaskResult(len(rows), len(rows), files=files)
 
     def _describe(self) -> dict[str, Any]:
-        """Return what the results are of: task, protocol, files and model."""
+        """Return task, protocol, files and model, as in `results.json`."""
         task, definition = self.task, self.task.definition
         choices = {name: dataclasses.asdict(choice) for name, choice in definition.choices.items()}
         for name, value in definition.variants.get(task.variant, {}).items():

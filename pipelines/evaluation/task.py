@@ -1,4 +1,4 @@
-"""What a model is asked, as its tokens; and a task on files of a user: its requests, and the metrics of the answers."""
+"""Requests to a model, as tokens; and tasks: their requests and the metrics of the answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MetricValues = Mapping[str, float | bool]
 
 
 class Request(NamedTuple):
-    """A text, with at least one token, and the continuations that are scored after it."""
+    """A text of at least one token, and the continuations that are scored after it."""
 
     prefix: Sequence[int]
     continuations: Sequence[Sequence[int]]
@@ -45,7 +45,7 @@ class Fitted(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ModelFacts:
-    """What is known of a model without its weights; all of it but the tokenizer is in `results.json`."""
+    """What is known about a model without its weights, as in `results.json`."""
 
     path: str
     fingerprint: str
@@ -169,7 +169,7 @@ class RecordOptions:
 
 @dataclasses.dataclass(frozen=True)
 class ShotOptions(RecordOptions):
-    """What examples have in common, and how solved ones are put before others."""
+    """How related examples are found, and how solved examples precede a question."""
 
     cluster: str = option("", "Field that related examples have in common, for the standard error.")
     instruction: str = option("", "Text before the first of the shots.")
@@ -200,10 +200,10 @@ class Output(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An example with the model's answer, as in the records.
+    """An example with the model's answer: a row of `examples-00000.parquet`.
 
-    Examples of a `cluster` depend on each other. `scored` counts the tokens of the answers, `cut` those for which the
-    context had no room.
+    Examples of a `cluster` depend on each other. `scored` counts the tokens of the answers, `cut` those that did not
+    fit into the context.
     """
 
     example: int
@@ -283,7 +283,7 @@ class Task(Generic[Options]):
         self.shots = [self.solved(record) for record in drawn]
 
     def texts_before(self) -> Iterator[tuple[str, int]]:
-        """Yield the text before an example with all shots, then with ever fewer, and how many were dropped."""
+        """Yield the text before an example with all shots, then with fewer and fewer, and how many were dropped."""
         options: Any = self.options  # `ShotOptions`
         for dropped in range(len(self.shots) + 1):
             yield options.instruction + "".join(shot + options.separator for shot in self.shots[dropped:]), dropped

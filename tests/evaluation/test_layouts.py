@@ -58,7 +58,7 @@ def test_cbt_in_its_own_form_and_as_records(tmp_path: Path) -> None:
         (lambda lines: lines[:5] + lines[6:], ":6: begins with '7', expected the sentence 6"),
         (lambda lines: [*lines[:20], "21 no blank\ta\t\tb|c"], ":21: expected a question with XXXXX"),
         (lambda lines: lines[:12], "ends after 12 sentences"),
-        (lambda lines: [*lines[:20], lines[20].replace("\tdog\t", "\tfox\t")], "the answer 'fox' is none of"),
+        (lambda lines: [*lines[:20], lines[20].replace("\tdog\t", "\tfox\t")], "the answer 'fox' is not one of"),
     ],
 )
 def test_a_damaged_cbt_file_is_refused(tmp_path: Path, change: Callable[[list[str]], list[str]], message: str) -> None:
@@ -114,8 +114,8 @@ def test_a_damaged_schema_is_refused(tmp_path: Path) -> None:
     [
         ("winograd", {"pronoun_loc": 3}, "the pronoun 'it' is not at character 3"),
         ("winograd", {"pronoun_loc": "two"}, "the pronoun 'it' is not at character two"),
-        ("winograd", {"label": -1}, r"the right choice -1 is none of \['x', 'y'\]"),
-        ("winograd", {"label": 2}, "the right choice 2 is none of"),
+        ("winograd", {"label": -1}, r"the right choice -1 is not one of \['x', 'y'\]"),
+        ("winograd", {"label": 2}, "the right choice 2 is not one of"),
         ("winograd", {"options": "x or y"}, "options is not a list of texts"),
         ("cbt", {"options": "x|y"}, "options is not a list of texts"),
         ("cbt", {"sentences": "A sentence."}, "sentences is not a list of texts"),

@@ -108,7 +108,7 @@ def test_a_tail_of_one_line_has_several_examples(tmp_path: Path, model: str) -> 
     [bits] = [figure for figure in result["metrics"] if figure["name"] == "bits_per_character"]
     assert 0 < bits["error"] < bits["value"] / 10
     task = own_task(tmp_path, "perplexity", [{"text": text}], **options)
-    with pytest.raises(InputError, match=r"data.jsonl: has records, of which there is no tail"):
+    with pytest.raises(InputError, match=r"data.jsonl: has records, so tail_bytes"):
         run_task(task, model, tmp_path / "records")
 
 
@@ -305,7 +305,7 @@ def test_too_long_a_context_is_cut_alike_for_all_choices_and_counted(tmp_path: P
     ("kind", "records", "options", "message"),
     [
         ("choice", [{"q": "x"}], {"choices": ["{a}", "{b}"]}, "data.jsonl:1: has no field 'a'; its fields are 'q'"),
-        ("choice", [{"q": "x", "gold": 7}], {"choices": ["a", "b"]}, "the right choice 7 is none of"),
+        ("choice", [{"q": "x", "gold": 7}], {"choices": ["a", "b"]}, "the right choice 7 is not one of"),
         ("choice", [{"q": "x", "gold": 0}], {"choices": ["a"]}, "has 1 choices, expected at least 2"),
         (
             "choice",

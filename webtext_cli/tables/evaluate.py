@@ -10,7 +10,6 @@ from pipelines.evaluation.definitions import TaskDefinition
 from pipelines.format import format_count, format_number, plural
 from pipelines.reports.evaluation import (
     PAPER_SIZES,
-    Comparison,
     difference_text,
     figures_by_step,
     figures_over_draws,
@@ -91,7 +90,7 @@ def print_steps(steps: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:
     _print_left_out(steps[max(steps)])
 
 
-def print_comparison(comparison: Comparison) -> None:
+def print_comparison(comparison: Mapping[str, Any]) -> None:
     """Print the paired differences to another model."""
     rows = [
         [
@@ -101,12 +100,12 @@ def print_comparison(comparison: Comparison) -> None:
             _error_text(row),
             format_number(row["p_value"], 2),
         ]
-        for row in comparison.differences
+        for row in comparison["differences"]
     ]
     if rows:
         headings = ["", "value", "other", "difference", "", "p"]
-        print_table(headings, rows, f"Compared with {comparison.title}", narrow=True)
-    for note in comparison.notes:
+        print_table(headings, rows, f"Compared with {comparison['model']}", narrow=True)
+    for note in comparison["notes"]:
         say(note)
 
 

@@ -1,4 +1,4 @@
-"""Which of several texts a model prefers, and which of them it finds acceptable.
+"""Which of several texts a model prefers, and which sentences it finds acceptable.
 
 Paper, sections 3.2 (CBT) and 3.4 (Winograd); GPT-1 paper, section 5 (CoLA); Zhao et al. 2021 (calibration).
 """
@@ -56,18 +56,16 @@ class ChoiceOptions(ShotOptions):
         "What is compared: the log-probability, its mean per token or byte, or its ratio to that after `neutral`.",
         choices=("sum", "token", "byte", "ratio"),
     )
-    neutral: str = option(
-        "Answer:", "Prompt that says nothing about the question, for the ratio.", only_with="normalized=ratio"
-    )
+    neutral: str = option("Answer:", "Prompt without content, for the ratio.", only_with="normalized=ratio")
     detokenizer: str = option("none", "Rules that undo the tokenization of the file.", choices=tuple(DETOKENIZERS))
     first_gold: int = option(0, "Number of the first choice, where `gold` is a number.", minimum=0, maximum=1)
     content_free: tuple[str, ...] = option(
         (),
-        "Inputs that say nothing, by which the choices are calibrated (Zhao et al. 2021); needs `input`.",
+        "Inputs without content, by which the choices are calibrated (Zhao et al. 2021); needs `input`.",
         only_with="input",
     )
-    input: tuple[str, ...] = option((), "Fields that they replace.")
-    records: int = option(0, "Only this many records of the file; 0: all.", minimum=0)
+    input: tuple[str, ...] = option((), "Fields replaced by `content_free`.")
+    records: int = option(0, "Maximum records of the file; 0: all.", minimum=0)
 
 
 class ChoiceTask(Task[ChoiceOptions]):
@@ -94,12 +92,12 @@ class ChoiceTask(Task[ChoiceOptions]):
         return (question.prompt + question.choices[question.gold] + question.rest).strip()
 
     def examples(self) -> Iterator[Example]:
-        """See `Task`: the first example also asks for the choices after inputs that say nothing."""
+        """See `Task`; the first example also asks for the choices after inputs without content."""
         options = self.options
         for number, record in enumerate(itertools.islice(self.records(self.files), options.records or None)):
             question = self._question(record)
             if options.scored == "rest" and not question.rest.strip():
-                raise InputError(f"{question.place}: has no text after the choice, which alone is scored")
+                raise InputError(f"{question.place}: has no text after the choice, which is what is scored")
             fitted = self._fit(question)
             free: list[Request] = []
             for content in options.content_free if not number else ():
@@ -144,7 +142,7 @@ class ChoiceTask(Task[ChoiceOptions]):
         metrics: dict[str, float | bool] = {"accuracy": best == question.gold, "gold_nll": -log_probs[question.gold]}
         if options.content_free:
             if free:
-                # Of every input the probabilities of the choices, which add up to 1; then the sum over the inputs.
+                # The probabilities of the choices sum to 1 per input; then the sum over the inputs.
                 shares = [one - np.logaddexp.reduce(one) for one in free]
                 self._free_log_probs = np.logaddexp.reduce(shares)
             metrics["calibrated_accuracy"] = int((scores - self._free_log_probs).argmax()) == question.gold
@@ -165,13 +163,13 @@ class ChoiceTask(Task[ChoiceOptions]):
             raise InputError(f"{record.place}: has {len(choices)} choices, expected at least 2")
         gold = gold_number(record.value(options.gold), choices, record.place, options.first_gold)
         if [choice.strip() for choice in choices].count(name := choices[gold].strip()) > 1:
-            raise InputError(f"{record.place}: the right choice {name!r} is more than one of the choices")
+            raise InputError(f"{record.place}: the right choice {name!r} is among the choices more than once")
         prompt, rest = record.text(options.prompt), record.text(options.rest)
         return Question(prompt, choices, choices, rest, gold, options.cluster_of(record), record.place)
 
 
 def _detokenized(detokenizer: Detokenizer, value: Any) -> Any:
-    """Return a text, or the texts of a list, without tokenization and outer spaces; other values as they are."""
+    """Return a text, or the texts of a list, de-tokenized and stripped; other values unchanged."""
     if isinstance(value, list):
         return [_detokenized(detokenizer, part) for part in value]
     return detokenizer.detokenize(value).text.strip() if isinstance(value, str) else value
