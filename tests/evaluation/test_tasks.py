@@ -318,7 +318,12 @@ def test_too_long_a_context_is_cut_alike_for_all_choices_and_counted(tmp_path: P
         ("perplexity", [{"body": "x"}], {}, "has no field 'text'"),
         ("perplexity", " \n\n ", {}, "data.txt: has no words, so there is no perplexity per word"),
         ("choice", [[1, 2]], {}, "is not a record"),
-        ("choice", [{"q": "x", "gold": 0}], {"choices": ["a", " a "]}, "data.jsonl:1: the right choice 'a' is among the choices more than once"),
+        (
+            "choice",
+            [{"q": "x", "gold": 0}],
+            {"choices": ["a", " a "]},
+            "choice 'a' is among the choices more than once",
+        ),
         ("choice", [{"options": None}], {"choices": ["{options}"]}, "data.jsonl:1: field 'options' is null"),
         ("choice", [{"o": ["a", None]}], {"choices": ["{o}"]}, "data.jsonl:1: field 'o' contains null"),
         ("answer", [{"question": math.nan, "answer": "x"}], {}, "data.jsonl:1: field 'question' is NaN"),
