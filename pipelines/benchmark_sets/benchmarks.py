@@ -1,4 +1,4 @@
-"""Benchmarks: how the command line and `webtext.toml` name them, their splits, and their examples as text columns."""
+"""Benchmarks: how the command line and `webtext.toml` name them, their splits, and their examples as columns."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _LIST = "`webtext overlap-report --list-benchmarks` lists the known ones"
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """A benchmark's name, its split if named, the field of its text, and its files or its data set on the hub.
+    """A benchmark: its name, its split if named, the field of its text, and its files or data set on the hub.
 
-    `paper` is the column of the paper's Table 6 for a benchmark of that name.
+    `paper` has the figures of the paper's Table 6 for this benchmark.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Benchmark:
 
     @property
     def is_plain_text(self) -> bool:
-        """Whether the first file is plain text, of which lines are the examples by default."""
+        """Whether the first file is plain text, whose examples are lines by default."""
         return self.hub is None and example_format(self.files[0]) == "text"
 
 
@@ -88,7 +88,7 @@ def parse_benchmarks(values: Sequence[str], known: Mapping[str, Entry] | None = 
     labels = [benchmark.label for benchmark in benchmarks]
     for label in labels:
         if labels.count(label) > 1:
-            raise UsageError(f"--benchmark: {label} is given twice; name two splits of a benchmark NAME/SPLIT=PATH")
+            raise UsageError(f"--benchmark: {label} is named twice; name two splits of a benchmark NAME/SPLIT=PATH")
     return benchmarks
 
 
@@ -120,7 +120,7 @@ def parse_name(text: str, option: str) -> tuple[str, str | None, str | None] | N
 
 
 def find_split(entry: Entry, split: str | None, option: str = "--benchmark") -> str:
-    """Return the split of a data set with this name, or one of the same role; by default its first."""
+    """Return the split of this name, or one of the same role; by default the first."""
     if split is None:
         return entry.splits[0]
     exact = [name for name in entry.splits if name.lower() == split.lower()]
@@ -148,7 +148,7 @@ def separate_train_splits(benchmarks: Sequence[Benchmark]) -> tuple[list[Benchma
 def read_example_batches(benchmark: Benchmark, example: str) -> Iterator[ExampleBatch]:
     """Yield the examples of a benchmark in the order of its files, at most 8,192 or about 16 MB at a time.
 
-    An example is never split; that of a record that is null is an empty text. See `file_examples` for `example`.
+    An example is never split; that of a null is an empty text. See `file_examples` for `example`.
     """
     first = 0
     for where, parts in benchmark_parts(benchmark, example):

@@ -46,10 +46,6 @@ class Examples(NamedTuple):
     numbers: npt.NDArray[np.int64]
 
 
-class _NoTextError(Exception):
-    """A record has no text under the name of the field."""
-
-
 def example_format(path: str) -> str:
     """Return "parquet", "jsonl" or "text" by a file's name; raise InputError for another format."""
     name = strip_compression(storage.basename(path))
@@ -72,16 +68,16 @@ class TextField:
     label: str
 
     def text_of(self, record: Any, place: str) -> str:
-        """Return the text of a record; that of a null is empty.
+        """Return the text of a record, "" for null.
 
         Names of nested fields have dots; the texts of a list and of several fields are joined by line ends. Raises
-        InputError, with the texts of the record, if a field is missing or not text.
+        InputError, with the names of the record's texts, if a field is missing or not text.
         """
         try:
             if not isinstance(record, dict):
-                raise _NoTextError
+                raise LookupError
             return "\n".join(_join_texts(_find_value(record, name)) for name in self._parts(record))
-        except _NoTextError as error:
+        except LookupError as error:
             texts = list(_named_texts("", record)) if isinstance(record, dict) else []
             others = f"its texts are: {', '.join(texts)}" if texts else "it contains no text at all"
             raise InputError(
@@ -89,7 +85,7 @@ class TextField:
             ) from error
 
     def columns_in(self, schema: pa.Schema) -> list[str]:
-        """Return the columns of a table that contain the text, none if some are missing or not text."""
+        """Return the columns of a table that contain the text; an empty list if one is missing or not text."""
         known = [field.name for field in schema if is_text(field.type) or pa.types.is_nested(field.type)]
         columns = [name if name in known else name.partition(".")[0] for name in self._parts(known)]
         return list(dict.fromkeys(columns)) if set(columns) <= set(known) else []
@@ -99,10 +95,10 @@ class TextField:
 
 
 def file_examples(path: str, field: TextField, example: str) -> Iterator[Examples]:
-    """Yield the examples of a file: those of `table_examples`, or of a plain text.
+    """Yield the examples of a file; see `table_examples` for records.
 
-    Of a text, `example` is auto or line, paragraph (lines between blank ones), or document (all lines). Lines without a
-    word are not examples.
+    For plain text, `example` is auto or line, paragraph (lines between blank ones), or document (all lines). Lines
+    without a word are not examples.
     """
     form = example_format(path)
     if form == "parquet":
@@ -174,7 +170,7 @@ def _pairs(examples: Iterable[Examples]) -> Iterator[tuple[int, str]]:
 
 
 def _columns(where: str, pairs: Iterable[tuple[int, str]]) -> Iterator[Examples]:
-    """Yield columns of examples from their numbers and texts, of about 16 MB or of one longer example.
+    """Yield examples as columns of about 16 million characters, or of one longer example.
 
     Raises InputError for an example that a column of texts cannot contain.
     """
@@ -200,7 +196,7 @@ def _check_size(where: str, size: int) -> None:
 
 
 def _join(where: str, texts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Yield all texts as one, with the number of the first; nothing if there are none or only blank ones."""
+    """Yield all texts as one, with the number of the first; nothing if all are blank."""
     parts: list[str] = []
     first = size = 0
     for number, text in texts:
@@ -214,18 +210,18 @@ def _join(where: str, texts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, s
 
 
 def _find_value(record: Any, name: str) -> Any:
-    """Return the value of a dotted name; of a list, the list of the values of its items."""
+    """Return the value of a dotted name; for a list, the values of its items."""
     if isinstance(record, list):
         return [_find_value(item, name) for item in record]
     if record is None:
         return None
     if not isinstance(record, dict):
-        raise _NoTextError
+        raise LookupError
     if name in record:
         return record[name]
     outer, dot, inner = name.partition(".")
     if not dot or outer not in record:
-        raise _NoTextError
+        raise LookupError
     return _find_value(record[outer], inner)
 
 
@@ -236,7 +232,7 @@ def _join_texts(value: Any) -> str:
         return value
     if isinstance(value, list):
         return "\n".join(map(_join_texts, value))
-    raise _NoTextError
+    raise LookupError
 
 
 def _named_texts(prefix: str, value: Any) -> Iterator[str]:

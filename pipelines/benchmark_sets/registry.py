@@ -39,9 +39,8 @@ class PaperFigures:
 class Entry:
     """A known benchmark.
 
-    `dataset` and `config` identify it on the Hugging Face hub; `files`, with `{split}`, and their `format`, where the
-    files have to be named. The first of `splits` is audited by default. `field` is that of its text, in the form of
-    `--benchmark NAME:FIELD`.
+    `dataset` and `config` identify it on the Hugging Face hub; `files`, with `{split}`, and `format` are set if files
+    have to be named. The first of `splits` is audited by default. `field` has its text, as in `--benchmark NAME:FIELD`.
     """
 
     name: str

@@ -12,7 +12,7 @@ from pipelines.reports.charts import Axis, Chart, Series, line_chart
 from pipelines.reports.render import render
 from pipelines.reports.training import is_wide
 
-# The paper's sizes by its names, which count 117M to 1542M, and the parameters of the models that were released.
+# The paper's names of its sizes, and the parameters of the models that were released.
 PAPER_SIZES = {"117M": 124_439_808, "345M": 354_823_168, "762M": 774_030_080, "1542M": 1_557_611_200}
 
 Result = Mapping[str, Any]
@@ -86,7 +86,7 @@ def figures_by_step(steps: Mapping[int, Sequence[Result]]) -> dict[tuple[str, st
 
 
 def figures_over_draws(results: Iterable[Result]) -> list[dict[str, Any]]:
-    """Return the mean and standard deviation of every metric over the draws of a task's shots, if there are several."""
+    """Return the mean and standard deviation of each metric over several draws of a task's shots."""
     values: dict[tuple[str, str], list[float]] = {}
     for result in results:
         label = result_label(result).rpartition(", seed")[0] + ")"
@@ -114,7 +114,7 @@ def difference_text(row: Mapping[str, Any]) -> str:
 
 
 def paper_texts(result: Result, name: str) -> list[str]:
-    """Return the figures of the paper for a metric, in the order of `PAPER_SIZES`; empty texts where it has none."""
+    """Return the paper's figures for a metric, in the order of `PAPER_SIZES`; empty texts without figures."""
     figures = result["paper"].get(name)
     if figures is None:
         return [""] * len(PAPER_SIZES)
@@ -129,7 +129,7 @@ def format_figure(value: float | None) -> str:
 
 
 def _charts(results: Mapping[str, Result], compared: Sequence[Result]) -> Iterator[Chart]:
-    """Yield a plot per metric for which there is more than the model's own point."""
+    """Yield a plot for each metric that the paper or a compared model has, too."""
     for task, result in results.items():
         for figure in result["metrics"]:
             printed = result["paper"].get(figure["name"], ())

@@ -82,7 +82,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         parse_benchmarks(["wikitxt"])
     with pytest.raises(UsageError, match="gsm8k has no split 'valid'; it has: test, train"):
         parse_benchmarks(["gsm8k:valid"])
-    with pytest.raises(UsageError, match="gsm8k/test is given twice"):
+    with pytest.raises(UsageError, match="gsm8k/test is named twice"):
         parse_benchmarks(["gsm8k", "GSM-8K:test"])
 
 
