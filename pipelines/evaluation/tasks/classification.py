@@ -119,12 +119,15 @@ class ChoiceTask(Task[ChoiceOptions]):
         return self.encoder.fit(candidates, question.place)
 
     def _requests(self, question: Question, before: str) -> list[Request]:
-        texts = [(question.prompt, choice + question.rest) for choice in question.choices]
-        if self.options.scored == "rest":
-            texts = [(question.prompt + choice, question.rest) for choice in question.choices]
-        requests = [self.encoder.scored(before + beginning, ending) for beginning, ending in texts]
+        requests = [self.encoder.scored(before + beginning, ending) for beginning, ending in self._texts(question)]
         size = 1 if self.options.scored == "first-token" else None
         return [request._replace(continuations=[request.continuations[0][:size]]) for request in requests]
+
+    def _texts(self, question: Question) -> list[tuple[str, str]]:
+        """Return what precedes the scored text, and that text, for each choice."""
+        if self.options.scored == "rest":
+            return [(question.prompt + choice, question.rest) for choice in question.choices]
+        return [(question.prompt, choice + question.rest) for choice in question.choices]
 
     def _measure(self, question: Question, outputs: Sequence[Output]) -> tuple[str, MetricValues]:
         options = self.options
@@ -133,10 +136,7 @@ class ChoiceTask(Task[ChoiceOptions]):
         if options.normalized == "token":
             lengths = np.array([len(output.log_probs[0]) for output in outputs])
         elif options.normalized == "byte":
-            texts = [
-                question.rest if options.scored == "rest" else choice + question.rest for choice in question.choices
-            ]
-            lengths = np.resize([len(text.encode()) for text in texts], len(outputs))
+            lengths = np.resize([len(ending.encode()) for _, ending in self._texts(question)], len(outputs))
         scores, *free = (log_probs / lengths).reshape(-1, len(question.choices))
         best = int((scores - free[0] if options.normalized == "ratio" else scores).argmax())
         metrics: dict[str, float | bool] = {"accuracy": best == question.gold, "gold_nll": -log_probs[question.gold]}
