@@ -1,4 +1,4 @@
-"""Benchmarks: how the command line and `webtext.toml` name them, their splits, and their examples as text columns."""
+"""Benchmarks: how the command line and `webtext.toml` name them, their splits, and their examples as columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from pipelines import storage
 from pipelines.benchmark_sets.examples import (
-    MAX_EXAMPLE_BYTES,
     SUFFIXES,
     Examples,
     TextField,
@@ -18,13 +17,7 @@ from pipelines.benchmark_sets.examples import (
     file_examples,
     table_examples,
 )
-from pipelines.benchmark_sets.hub import HubSplit, hub_batches, hub_fingerprint, hub_schema
-from pipelines.benchmark_sets.registry import (
-    Entry,
-    PaperFigures,
-    find_entry,
-    known_benchmarks,
-)
+from pipelines.benchmark_sets.registry import Entry, HubSplit, PaperFigures, find_entry, known_benchmarks
 from pipelines.errors import UsageError
 from pipelines.format import loose_name, suggest_nearest
 from pipelines.records import inputs
@@ -39,9 +32,9 @@ _LIST = "`webtext overlap-report --list-benchmarks` lists the known ones"
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    """A benchmark's name, its split if named, the field of its text, and its files or its data set on the hub.
+    """A benchmark: its name, its split if named, the field of its text, and its files or data set on the hub.
 
-    `paper` is the column of the paper's Table 6 for a benchmark of that name.
+    `paper` has the figures of the paper's Table 6 for this benchmark.
     """
 
     name: str
@@ -59,7 +52,7 @@ class Benchmark:
     @property
     def fingerprint(self) -> str:
         """Hash of the content and of the field; loads a data set of the hub."""
-        content = inputs.fingerprint_files(self.files) if self.hub is None else hub_fingerprint(self.hub)
+        content = inputs.fingerprint_files(self.files) if self.hub is None else self.hub.fingerprint
         return f"{self.field}:{content}"
 
     @property
@@ -69,16 +62,8 @@ class Benchmark:
 
     @property
     def is_plain_text(self) -> bool:
-        """Whether the first file is plain text, of which lines are the examples by default."""
+        """Whether the first file is plain text, whose examples are lines by default."""
         return self.hub is None and example_format(self.files[0]) == "text"
-
-
-class BenchmarkName(NamedTuple):
-    """The parts of `NAME[/SPLIT][:SPLIT][:FIELD]`."""
-
-    name: str
-    split: str | None
-    field: str | None
 
 
 class ExampleBatch(NamedTuple):
@@ -103,7 +88,7 @@ def parse_benchmarks(values: Sequence[str], known: Mapping[str, Entry] | None = 
     labels = [benchmark.label for benchmark in benchmarks]
     for label in labels:
         if labels.count(label) > 1:
-            raise UsageError(f"--benchmark: {label} is given twice; name two splits of a benchmark NAME/SPLIT=PATH")
+            raise UsageError(f"--benchmark: {label} is named twice; name two splits of a benchmark NAME/SPLIT=PATH")
     return benchmarks
 
 
@@ -117,7 +102,7 @@ def role_of_split(split: str) -> str:
     return _ROLES.get(split.lower(), split.lower())
 
 
-def parse_name(text: str, option: str) -> BenchmarkName | None:
+def parse_name(text: str, option: str) -> tuple[str, str | None, str | None] | None:
     """Return name, split and field of `NAME[/SPLIT][:SPLIT][:FIELD]`, None for another form.
 
     Raises UsageError, with the name of the option, for two splits.
@@ -131,11 +116,11 @@ def parse_name(text: str, option: str) -> BenchmarkName | None:
         slash = "/"
     if not name or len(parts) > 1 or "" in parts or (slash and not split) or "/" in split:
         return None
-    return BenchmarkName(name, split or None, parts[0] if parts else None)
+    return name, split or None, parts[0] if parts else None
 
 
 def find_split(entry: Entry, split: str | None, option: str = "--benchmark") -> str:
-    """Return the split of a data set with this name, or one of the same role; by default its first."""
+    """Return the split of this name, or one of the same role; by default the first."""
     if split is None:
         return entry.splits[0]
     exact = [name for name in entry.splits if name.lower() == split.lower()]
@@ -151,11 +136,8 @@ def separate_train_splits(benchmarks: Sequence[Benchmark]) -> tuple[list[Benchma
     A train split is only audited if no other split has its name. Paper, Table 6, first row.
     """
     others = {loose_name(benchmark.name) for benchmark in benchmarks if split_role(benchmark) != "train"}
-    audited: list[Benchmark] = []
-    trains: list[Benchmark] = []
-    for benchmark in benchmarks:
-        is_train = split_role(benchmark) == "train" and loose_name(benchmark.name) in others
-        (trains if is_train else audited).append(benchmark)
+    trains = [one for one in benchmarks if split_role(one) == "train" and loose_name(one.name) in others]
+    audited = [benchmark for benchmark in benchmarks if benchmark not in trains]
     by_label = {
         benchmark.label: [train for train in trains if loose_name(train.name) == loose_name(benchmark.name)]
         for benchmark in audited
@@ -163,37 +145,29 @@ def separate_train_splits(benchmarks: Sequence[Benchmark]) -> tuple[list[Benchma
     return audited, {label: splits for label, splits in by_label.items() if splits}
 
 
-def read_example_batches(
-    benchmark: Benchmark,
-    example: str,
-    *,
-    batch_bytes: int = _BATCH_BYTES,
-    max_bytes: int = MAX_EXAMPLE_BYTES,
-) -> Iterator[ExampleBatch]:
-    """Yield the examples of a benchmark in the order of its files, by default at most 8,192 or about 16 MB at a time.
+def read_example_batches(benchmark: Benchmark, example: str) -> Iterator[ExampleBatch]:
+    """Yield the examples of a benchmark in the order of its files, at most 8,192 or about 16 MB at a time.
 
-    An example is never split; that of a record that is null is an empty text. See `file_examples` for `example`.
+    An example is never split; that of a null is an empty text. See `file_examples` for `example`.
     """
     first = 0
-    for where, parts in benchmark_parts(benchmark, example, max_bytes):
+    for where, parts in benchmark_parts(benchmark, example):
         name = storage.basename(where) if benchmark.files else where
         for texts, numbers in parts:
-            for start, end in slices_within(text_arrays(texts)[1], batch_bytes, _BATCH_EXAMPLES):
+            for start, end in slices_within(text_arrays(texts)[1], _BATCH_BYTES, _BATCH_EXAMPLES):
                 places = [f"{name}:{number}" for number in numbers[start:end].tolist()]
                 yield ExampleBatch(first, texts[start:end], places)
                 first += end - start
 
 
-def benchmark_parts(
-    benchmark: Benchmark, example: str, max_bytes: int = MAX_EXAMPLE_BYTES
-) -> Iterator[tuple[str, Iterator[Examples]]]:
+def benchmark_parts(benchmark: Benchmark, example: str) -> Iterator[tuple[str, Iterator[Examples]]]:
     """Yield the files of a benchmark, or its data set on the hub, with their examples."""
     field, hub = TextField(benchmark.field, benchmark.label), benchmark.hub
     for path in benchmark.files:
-        yield path, file_examples(path, field, example, max_bytes)
+        yield path, file_examples(path, field, example)
     if hub is not None:
-        batches = hub_batches(hub, field.columns_in(hub_schema(hub)) or None)
-        yield hub.name, table_examples(hub.name, batches, field, example, max_bytes)
+        batches = hub.batches(field.columns_in(hub.schema) or None)
+        yield hub.name, table_examples(hub.name, batches, field, example)
 
 
 def _parse(value: str, known: Mapping[str, Entry]) -> Benchmark:
@@ -208,7 +182,7 @@ def _parse(value: str, known: Mapping[str, Entry]) -> Benchmark:
             names = [alias for known_entry in known.values() for alias in (known_entry.name, *known_entry.aliases)]
             raise _form_error(value, suggest_nearest(name, names, ""))
         known_split = find_split(entry, split)
-        hub = HubSplit(entry, known_split)
+        hub = HubSplit(entry, known_split, f"--benchmark {entry.name}")
         benchmark = Benchmark(name=entry.name, split=known_split, field=field or entry.field, files=(), hub=hub)
     else:
         files = inputs.expand_paths([path], SUFFIXES, check_types=False)

@@ -46,10 +46,6 @@ class Examples(NamedTuple):
     numbers: npt.NDArray[np.int64]
 
 
-class _NoTextError(Exception):
-    """A record has no text under the name of the field."""
-
-
 def example_format(path: str) -> str:
     """Return "parquet", "jsonl" or "text" by a file's name; raise InputError for another format."""
     name = strip_compression(storage.basename(path))
@@ -72,16 +68,16 @@ class TextField:
     label: str
 
     def text_of(self, record: Any, place: str) -> str:
-        """Return the text of a record; that of a null is empty.
+        """Return the text of a record, "" for null.
 
         Names of nested fields have dots; the texts of a list and of several fields are joined by line ends. Raises
-        InputError, with the texts of the record, if a field is missing or not text.
+        InputError, with the names of the record's texts, if a field is missing or not text.
         """
         try:
             if not isinstance(record, dict):
-                raise _NoTextError
+                raise LookupError
             return "\n".join(_join_texts(_find_value(record, name)) for name in self._parts(record))
-        except _NoTextError as error:
+        except LookupError as error:
             texts = list(_named_texts("", record)) if isinstance(record, dict) else []
             others = f"its texts are: {', '.join(texts)}" if texts else "it contains no text at all"
             raise InputError(
@@ -89,7 +85,7 @@ class TextField:
             ) from error
 
     def columns_in(self, schema: pa.Schema) -> list[str]:
-        """Return the columns of a table that contain the text, none if some are missing or not text."""
+        """Return the columns of a table that contain the text; an empty list if one is missing or not text."""
         known = [field.name for field in schema if is_text(field.type) or pa.types.is_nested(field.type)]
         columns = [name if name in known else name.partition(".")[0] for name in self._parts(known)]
         return list(dict.fromkeys(columns)) if set(columns) <= set(known) else []
@@ -98,57 +94,60 @@ class TextField:
         return [self.name] if self.name in known else self.name.split("+")
 
 
-def file_examples(path: str, field: TextField, example: str, max_bytes: int) -> Iterator[Examples]:
-    """Yield the examples of a file: those of `table_examples`, or of a plain text.
+def file_examples(path: str, field: TextField, example: str) -> Iterator[Examples]:
+    """Yield the examples of a file; see `table_examples` for records.
 
-    Of a text, `example` is auto or line, paragraph (lines between blank ones), or document (all lines). Lines without a
-    word are not examples.
+    For plain text, `example` is auto or line, paragraph (lines between blank ones), or document (all lines). Lines
+    without a word are not examples.
     """
     form = example_format(path)
     if form == "parquet":
-        columns = field.columns_in(table_schema(path)) or None
-        return table_examples(path, table_batches(path, columns), field, example, max_bytes)
+        batches = table_batches(path, field.columns_in(table_schema(path)) or None)
+        return table_examples(path, batches, field, example)
     if form == "jsonl":
         records = require_records(path, read_records(path, form))
         texts = ((number, field.text_of(record, f"{path}:{number}")) for number, record in records)
-        return _split_records(path, _columns(path, texts, max_bytes), example, max_bytes)
-    columns_of_lines = line_columns(path, max_text_bytes(storage.size_bytes(path)))
-    lines = (_with_words(texts, np.arange(first, first + len(texts))) for first, texts in columns_of_lines)
+        return _split_records(path, _columns(path, texts), example)
+    columns = line_columns(path, max_text_bytes(storage.size_bytes(path)))
+    lines = (_with_words(texts, np.arange(first, first + len(texts))) for first, texts in columns)
     if example == "paragraph":
-        numbered = enumerate(_pairs(lines))
-        groups = itertools.groupby(numbered, lambda item: item[1][0] - item[0])  # the lines of consecutive numbers
-        paragraphs = (_join(path, (line for _, line in group), max_bytes) for _, group in groups)
-        return _columns(path, itertools.chain.from_iterable(paragraphs), max_bytes)
-    return _columns(path, _join(path, _pairs(lines), max_bytes), max_bytes) if example == "document" else lines
+        # The lines of consecutive numbers.
+        groups = itertools.groupby(enumerate(_pairs(lines)), lambda item: item[1][0] - item[0])
+        paragraphs = (_join(path, (line for _, line in group)) for _, group in groups)
+        return _columns(path, itertools.chain.from_iterable(paragraphs))
+    return _split_records(path, lines, "document" if example == "document" else "auto")
 
 
-def table_examples(
-    where: str, batches: Iterable[pa.RecordBatch], field: TextField, example: str, max_bytes: int
-) -> Iterator[Examples]:
+def table_examples(where: str, batches: Iterable[pa.RecordBatch], field: TextField, example: str) -> Iterator[Examples]:
     """Yield the examples of a table, which messages name as `where`.
 
     `example` is auto (a record), line or paragraph (of a record, if it has a word), or document (all records joined).
     """
-    return _split_records(where, _table_texts(where, batches, field, max_bytes), example, max_bytes)
+    return _split_records(where, _table_texts(where, batches, field), example)
 
 
-def _table_texts(where: str, batches: Iterable[pa.RecordBatch], field: TextField, max_bytes: int) -> Iterator[Examples]:
+def _table_texts(where: str, batches: Iterable[pa.RecordBatch], field: TextField) -> Iterator[Examples]:
     row = 1
     for batch in batches:
         column = batch.column(field.name) if field.name in batch.schema.names else None
-        if column is not None and is_text(column.type) and column.nbytes < max_bytes and not invalid_rows(column):
+        if (
+            column is not None
+            and is_text(column.type)
+            and column.nbytes < MAX_EXAMPLE_BYTES
+            and not invalid_rows(column)
+        ):
             # Without a record per row, which takes ten times as long.
             yield Examples(column.cast(pa.string()).fill_null(""), np.arange(row, row + batch.num_rows))
         else:
             records = require_records(where, table_records([batch], row))
             texts = ((number, field.text_of(record, f"{where}:{number}")) for number, record in records)
-            yield from _columns(where, texts, max_bytes)
+            yield from _columns(where, texts)
         row += batch.num_rows
 
 
-def _split_records(where: str, records: Iterable[Examples], example: str, max_bytes: int) -> Iterator[Examples]:
+def _split_records(where: str, records: Iterable[Examples], example: str) -> Iterator[Examples]:
     if example == "document":
-        yield from _columns(where, _join(where, _pairs(records), max_bytes), max_bytes)
+        yield from _columns(where, _join(where, _pairs(records)))
         return
     for texts, numbers in records:
         if example == "auto":
@@ -170,8 +169,8 @@ def _pairs(examples: Iterable[Examples]) -> Iterator[tuple[int, str]]:
         yield from zip(numbers.tolist(), texts.to_pylist(), strict=True)
 
 
-def _columns(where: str, pairs: Iterable[tuple[int, str]], max_bytes: int) -> Iterator[Examples]:
-    """Yield columns of examples from their numbers and texts, of about 16 MB or of one longer example.
+def _columns(where: str, pairs: Iterable[tuple[int, str]]) -> Iterator[Examples]:
+    """Yield examples as columns of about 16 million characters, or of one longer example.
 
     Raises InputError for an example that a column of texts cannot contain.
     """
@@ -183,27 +182,27 @@ def _columns(where: str, pairs: Iterable[tuple[int, str]], max_bytes: int) -> It
         if texts and size > _COLUMN_CHARACTERS:
             yield Examples(pa.array(texts, pa.string()), np.array(numbers))
             numbers, texts, size = [], [], len(text)
-        if len(text) > max_bytes // 4:
-            _check_size(where, len(text.encode()), max_bytes)
+        if len(text) > MAX_EXAMPLE_BYTES // 4:
+            _check_size(where, len(text.encode()))
         numbers.append(number)
         texts.append(text)
     if texts:
         yield Examples(pa.array(texts, pa.string()), np.array(numbers))
 
 
-def _check_size(where: str, size: int, max_bytes: int) -> None:
-    if size > max_bytes:
+def _check_size(where: str, size: int) -> None:
+    if size > MAX_EXAMPLE_BYTES:
         raise InputError(f"{where}: has an example of 2 GiB or more; split the file, or use --example line")
 
 
-def _join(where: str, texts: Iterable[tuple[int, str]], max_bytes: int) -> Iterator[tuple[int, str]]:
-    """Yield all texts as one, with the number of the first; nothing if there are none or only blank ones."""
+def _join(where: str, texts: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yield all texts as one, with the number of the first; nothing if all are blank."""
     parts: list[str] = []
     first = size = 0
     for number, text in texts:
         first = first or number
         size += len(text) + 1
-        _check_size(where, size, max_bytes)
+        _check_size(where, size)
         parts.append(text)
     joined = "\n".join(parts)
     if joined.strip():
@@ -211,18 +210,18 @@ def _join(where: str, texts: Iterable[tuple[int, str]], max_bytes: int) -> Itera
 
 
 def _find_value(record: Any, name: str) -> Any:
-    """Return the value of a dotted name; of a list, the list of the values of its items."""
+    """Return the value of a dotted name; for a list, the values of its items."""
     if isinstance(record, list):
         return [_find_value(item, name) for item in record]
     if record is None:
         return None
     if not isinstance(record, dict):
-        raise _NoTextError
+        raise LookupError
     if name in record:
         return record[name]
     outer, dot, inner = name.partition(".")
     if not dot or outer not in record:
-        raise _NoTextError
+        raise LookupError
     return _find_value(record[outer], inner)
 
 
@@ -233,7 +232,7 @@ def _join_texts(value: Any) -> str:
         return value
     if isinstance(value, list):
         return "\n".join(map(_join_texts, value))
-    raise _NoTextError
+    raise LookupError
 
 
 def _named_texts(prefix: str, value: Any) -> Iterator[str]:

@@ -12,7 +12,7 @@ from pipelines import storage
 from pipelines.engine.run import RunOptions
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.definitions import PAPER, parse_tasks
-from pipelines.evaluation.documents import Document, DocumentOptions, Documents
+from pipelines.evaluation.records import Document, DocumentOptions, Documents
 from pipelines.evaluation.results_page import write_page
 from pipelines.evaluation.stage import evaluate
 from pipelines.records.document_split import hash_key

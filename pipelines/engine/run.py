@@ -249,11 +249,6 @@ class StageRun:
         """Return the entry of a task that an earlier run finished."""
         return self._resumed.get((phase, name))
 
-    def adopt_entry(self, entry: ShardEntry) -> None:
-        """Count a task as done whose files were taken from an earlier result."""
-        self._folder.write_entry(entry)
-        self._resumed[entry.phase, entry.name] = entry
-
     def finish(self, extra: Mapping[str, Any] | None = None) -> Summary:
         """Write the manifest and return the summary with the stage's figures `extra`.
 

@@ -13,7 +13,7 @@ class EvaluateConfig:
 
     limit: int | None = option(
         None,
-        "Maximum examples of a task, or lines or records of each file for a perplexity, for a trial.",
+        "Maximum examples per task, or lines or records per file for a perplexity, for a trial run.",
         minimum=1,
         example=100,
     )
@@ -32,7 +32,7 @@ class EvaluateConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TaskOptions:
-    """Which tasks are run."""
+    """Which tasks are run or shown, and what is done with their results."""
 
     task: tuple[str, ...] = option(
         (),
@@ -42,6 +42,13 @@ class TaskOptions:
     examples: tuple[str, ...] = option(
         (), "Solved examples of a task, NAME[=PATH], such as its train set, for --shots and thresholds."
     )
-    shots: int = option(0, "Examples before every question.", minimum=0)
-    shot_seeds: int = option(1, "Draws of the shots.", minimum=1, only_with="shots")
-    variant: str = option("paper", "Protocol that is followed; all compares them.")
+    shots: int = option(0, "Solved examples before every question.", minimum=0)
+    shot_seeds: int = option(1, "Number of random draws of the shots.", minimum=1, only_with="shots")
+    variant: str = option("paper", "Variant of the protocol; all runs every one.")
+    rescore: bool = option(False, "Compute the metrics again from the stored answers, without the model.")
+    checkpoints: bool = option(False, "Evaluate all checkpoints of a training, each in a folder step-N of the output.")
+    compare: tuple[str, ...] = option(
+        (), "Output folder of another model, for paired differences on the same examples."
+    )
+    list_tasks: bool = option(False, "List the known tasks and exit.")
+    show_task: str = option("", "Show every choice of a task's protocol, with its reason, and exit.")

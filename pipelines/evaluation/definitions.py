@@ -11,8 +11,7 @@ import msgspec
 
 from pipelines import storage
 from pipelines.benchmark_sets.benchmarks import find_split, parse_name, role_of_split
-from pipelines.benchmark_sets.hub import HubSplit, hub_files
-from pipelines.benchmark_sets.registry import find_entry
+from pipelines.benchmark_sets.registry import HubSplit, find_entry
 from pipelines.engine.config import check_known, read_tables
 from pipelines.engine.manifest import has_manifest
 from pipelines.errors import UsageError
@@ -24,12 +23,12 @@ from pipelines.storage.resources import data_names, data_path
 # Variants are named after whose protocol they follow; the first is the default.
 PAPER = "paper"
 _FOLDER = "tasks"
-_FLAT = "task"  # a table of a user's file in which all values are, without reasons
+_FLAT = "task"  # the only table of a user's file, in which options have no reasons
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A value of a protocol, and whether the paper `stated` it, it was `inferred` from its figures, or is `chosen`."""
+    """A value of a protocol: `stated` by the paper, `inferred` from its figures, or `chosen`, and why."""
 
     value: Any
     origin: str
@@ -40,8 +39,8 @@ class Choice:
 class TaskDefinition:
     """A task: how its examples become texts, what is scored, and the figures of the paper.
 
-    `kind` names the function that runs it; `choices` are its options, `variants` other values of some of them by whose
-    protocol it is. `paper` has, by metric, a figure for each of the four sizes, None where there is only a plot.
+    `kind` names the function that runs it; `choices` are its options, `variants` the different values of other
+    protocols. `paper` has, by metric, a figure for each of the four sizes, None where the paper only has a plot.
     `known_files` maps the SHA-256 of a file to what it is; `benchmark` is the name of the data set in
     data/benchmarks.toml, from which it is read if no file is named.
     """
@@ -67,9 +66,9 @@ class TaskDefinition:
 
 
 class TaskInput(NamedTuple):
-    """A task, the variant of its protocol, its files, and the examples of which `shots` are shown, drawn by `seed`.
+    """A task, the variant of its protocol, its files, and the examples from which `shots` are drawn with `seed`.
 
-    `split` is None if it was not named, which means that of the protocol.
+    `split` is None if it was not named; then it is that of the protocol.
     """
 
     definition: TaskDefinition
@@ -96,10 +95,10 @@ class TaskInput(NamedTuple):
 def parse_tasks(
     values: Sequence[str], variant: str, examples: Sequence[str] = (), shots: int = 0, shot_seeds: int = 1
 ) -> list[TaskInput]:
-    """Return the tasks of strings `NAME[/SPLIT][:FIELD][=PATH]` or `FILE.toml`; the variant `all` means every one.
+    """Return the tasks of strings `NAME[/SPLIT][:FIELD][=PATH]` or `FILE.toml`; the variant `all` is every variant.
 
     Without a path, the data set of that name in data/benchmarks.toml is read, which may download it. `examples` are
-    such strings, too; every task with `shots` is run with as many seeds as `shot_seeds`.
+    strings of the same form. With `shots`, every task is run with `shot_seeds` different seeds.
 
     Raises UsageError for an unknown task or variant, and InputError for a path without files.
     """
@@ -116,7 +115,7 @@ def parse_tasks(
         check_known(PAPER if variant == "all" else variant, known, "variant", f"--variant of {task.name}")
         shown = by_task.get(task.name) or (_find_files(task.examples) if task.examples else ())
         if set(map(storage.absolute_path, shown)) & set(map(storage.absolute_path, source.files)):
-            raise UsageError(f"--examples of {task.name}: are the task's own; a question would show its own answer")
+            raise UsageError(f"--examples of {task.name}: are the task's own; questions would show their own answers")
         if shots and not shown:
             raise UsageError(f"--shots: name the file of the examples, --examples {value.partition('=')[0]}=PATH")
         tasks += [
@@ -139,7 +138,8 @@ def _parse_source(value: str, role: str) -> TaskInput:
     if left.endswith(".toml"):
         task, split, field = find_task(left), None, None
     elif named := parse_name(left, option):
-        task, split, field = find_task(named.name), named.split, named.field
+        name, split, field = named
+        task = find_task(name)
     else:
         raise UsageError(f"{option}: {value!r} is not of the form NAME=PATH, NAME/SPLIT=PATH or NAME:FIELD=PATH")
     if path := path or getattr(task, role) or "":
@@ -149,7 +149,7 @@ def _parse_source(value: str, role: str) -> TaskInput:
         if entry is None:
             raise UsageError(f"{option} {value}: name its file, {option} {value}=PATH")
         known = find_split(entry, split or (task.split if role == "data" else "train"), option)
-        files = hub_files(HubSplit(entry, known, f"{option} {value}"))
+        files = HubSplit(entry, known, f"{option} {value}").files
         field = field or ("text_field" in task.choices and entry.field) or None
     if field:
         if "text_field" not in task.choices:
@@ -178,13 +178,11 @@ def find_task(name: str) -> TaskDefinition:
     if name.endswith(".toml"):
         return _read_own(name)
     tasks = [read_task(known) for known in task_names()]
-    names: dict[str, TaskDefinition] = {}
+    names = {known: task for task in tasks for known in (task.name, *task.aliases)}
     for task in tasks:
         entry = find_entry(task.benchmark or "")
         if entry is not None and entry.name == task.benchmark:
-            for alias in (entry.name, *entry.aliases):
-                names.setdefault(alias, task)
-    names |= {known: task for task in tasks for known in (*task.aliases, task.name)}
+            names = dict.fromkeys((entry.name, *entry.aliases), task) | names
     by_name = {loose_name(known): task for known, task in names.items()}
     if loose_name(name) in by_name:
         return by_name[loose_name(name)]
@@ -206,7 +204,7 @@ def read_task(name: str) -> TaskDefinition:
 
 
 def _read_tables(name: str) -> dict[str, dict[str, Any]]:
-    """Return the tables of a task; what it does not say are the kind, choices and variants of the one it is `like`."""
+    """Return the tables of a task; kind, choices and variants default to those of the task named by `like`."""
     tables = read_tables(data_path(f"{_FOLDER}/{name}.toml"))
     if like := tables[_FLAT].pop("like", None):
         other = _read_tables(like)
@@ -219,18 +217,17 @@ def _read_own(path: str) -> TaskDefinition:
     """Return the task of a user's file: a table [task] with `kind`, `data` and the options of that kind."""
     tables = read_tables(path)
     check_known(next(iter(tables), ""), [_FLAT], "table", path)
-    values = dict(tables[_FLAT])
-    known = {"title": "", "kind": None, "data": None, "examples": None}
-    fields = {name: values.pop(name, default) for name, default in known.items()}
-    if not isinstance(fields["kind"], str):
+    values = {"title": "", "kind": None} | tables[_FLAT]
+    name, title, kind = storage.basename(path).removesuffix(".toml"), values.pop("title"), values.pop("kind")
+    if not isinstance(kind, str):
         raise UsageError(f"{path}: [task] has no kind")
-    name = storage.basename(path).removesuffix(".toml")
-    data, examples = (_beside(path, fields[key]) for key in ("data", "examples"))
+    data, examples = (_beside(path, values.pop(key, None)) for key in ("data", "examples"))
     choices = {key: Choice(value, "chosen", "") for key, value in values.items()}
-    return TaskDefinition(name, str(fields["title"] or name), fields["kind"], choices, data=data, examples=examples)
+    return TaskDefinition(name, str(title or name), kind, choices, data=data, examples=examples)
 
 
 def _beside(task: str, path: str | None) -> str | None:
     """Return a path that is relative to the folder of a task's file."""
-    is_absolute = path is None or path.startswith("/") or "://" in path
-    return path if path is None or is_absolute else storage.join(storage.parent(task), path)
+    if path is None or path.startswith("/") or "://" in path:
+        return path
+    return storage.join(storage.parent(task), path)

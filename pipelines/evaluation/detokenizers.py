@@ -1,4 +1,4 @@
-"""Invertible de-tokenizers: natural text out of tokenized benchmark files, and the file's own line back out of it.
+"""Invertible de-tokenizers: natural text from tokenized benchmark files, and the line of the file from the text.
 
 Section 3.1 of the GPT-2 paper scores WikiText, PTB and 1BW through invertible de-tokenizers that remove as many
 artifacts of tokenization as possible. It lists no rules; these were chosen by reading the files.
@@ -19,9 +19,9 @@ Edit = Callable[[str], str]
 class DetokenizedLine(NamedTuple):
     """A line of natural text and what is needed to invert it.
 
-    `left_out` names the rules that this line cannot invert, in the order of the rules. `bits` is the cost of stating
-    them: 0 where all rules apply, which is the default; else log2 of R for how many of the R rules, and log2 of the
-    number of such subsets for which. Whether a line is an exception (one yes or no per line) is not included.
+    `left_out` names the rules that this line cannot invert, in order. `bits` is the cost of stating them: 0 if all
+    rules apply, else log2 of the R rules for their number, and log2 of the subsets of that size. Whether a line is an
+    exception (one bit per line) is not included.
     """
 
     text: str
@@ -41,18 +41,17 @@ class Rule(NamedTuple):
 class Detokenizer:
     """The rules of one tokenized format, joined in order and split in reverse order.
 
-    `replacements` turn an invertible de-tokenizer into a lossy one; they apply after the rules, and `retokenize` does
-    not undo them.
+    `replacements` make a de-tokenizer lossy: they apply after the rules, and `retokenize` does not undo them.
     """
 
     rules: tuple[Rule, ...]
     replacements: Edit | None = None
 
     def detokenize(self, line: str) -> DetokenizedLine:
-        """Return the natural text of a line as the file has it, with its outer spaces, with or without its line end.
+        """Return the natural text of a line of the file, with its outer spaces, with or without its line end.
 
-        A line that does not survive the round trip does without the first single rule whose absence repairs it, or
-        else with as many rules as possible, added in order. At worst the text is the line itself.
+        If a line does not survive the round trip, the first single rule without which it does is left out; else rules
+        are added in order as long as it does. At worst the text is the line itself.
         """
         names = tuple(rule.name for rule in self.rules)
         for left_out in ((), *((name,) for name in names)):
@@ -95,7 +94,7 @@ def _substitute(*pairs: tuple[str, str]) -> Edit:
 
 
 def _swap(name: str, token: str, joined: str, before: str = "", after: str = "") -> Rule:
-    """Return the rule that writes `joined` for `token` where it stands between matches of two assertions."""
+    """Return the rule that replaces `token` by `joined` between matches of two assertions."""
     join = before + re.escape(token) + after, joined
     split = before + re.escape(joined) + after, token.replace("\\", r"\\")
     return Rule(name, _substitute(join), _substitute(split))
@@ -107,10 +106,10 @@ def _isolate(characters: str) -> Edit:
 
 
 def _join_pairs(pattern: re.Pattern[str], text: str) -> str:
-    """Close up quotes with the words inside: the first of a line opens, the second closes, and so on.
+    """Attach quotes to the words inside: the first of a line opens, the second closes, and so on.
 
-    A line with an odd number has a part of a longer quotation: its first quote closes one if it follows a mark and
-    precedes the end of the line or a lower-case word (`, " he said .`).
+    A line with an odd number contains a part of a longer quotation: its first quote closes one if it follows a mark
+    and precedes the end of the line or a lower-case word (`, " he said .`).
     """
     quotes = list(pattern.finditer(text))
     opens = not (len(quotes) % 2 and _closes(text, quotes[0]))
@@ -127,12 +126,12 @@ def _closes(text: str, quote: re.Match[str]) -> bool:
 
 
 def _join_even_pairs(pattern: re.Pattern[str], text: str) -> str:
-    """Close up quotes by pairs, or none of them where their number is odd: one may be an apostrophe."""
+    """Attach quotes in pairs, or none if their number is odd: one may be an apostrophe."""
     return text if len(pattern.findall(text)) % 2 else _join_pairs(pattern, text)
 
 
 def _strip_edges(line: str) -> str:
-    """Remove the space at both ends that every line of WikiText and PTB has; an empty line is one space."""
+    """Remove the space at both ends of every line of WikiText and PTB; an empty line is one space."""
     body, end = (line[:-1], "\n") if line.endswith("\n") else (line, "")
     if body == " ":
         return end
@@ -149,12 +148,12 @@ _WORD_END = r"(?![^\s,.;:!?%])"
 
 
 def _mark(name: str, marks: str) -> Rule:
-    """Return the rule of marks that belong to the word before them: `word ,` becomes `word,`."""
+    """Return the rule that attaches marks to the word before them: `word ,` becomes `word,`."""
     return _swap(name, " ", "", rf"(?<=[^\s{marks}])", rf"(?=[{marks}]{_WORD_END})")
 
 
 def _period(unsplit: str, end: str) -> Rule:
-    """Return the rule of the period that ends a sentence: words that match `unsplit` contain theirs.
+    """Return the rule of the period that ends a sentence; words that match `unsplit` contain theirs.
 
     `U.S .` is not joined, because `U.S.` is not split.
     """
@@ -175,10 +174,10 @@ _MARKS = (
     *(_mark("comma", ","), _mark("semicolon", ";"), _mark("colon", ":")),
     *(_mark("exclamation", "!"), _mark("question", "?"), *_AMOUNTS),
 )
-# <unk> may stand for a part of a number.
+# <unk> may replace a part of a number.
 _NUMBER_BEFORE, _NUMBER_AFTER = r"(?<=[\d>])", r"(?=[\d<])"
 
-# Known words before an opening quote end in s, too.
+# These words end in s, too, and may precede an opening quote.
 _PLURAL = r"(?<=s)(?<!\b[ai]s)(?<!\b(?:wa|ha|hi|it)s)(?<!\bthis)"
 _POSSESSIVE = _swap("possessive", " '", "'", _PLURAL, _WORD_END)
 
@@ -207,7 +206,7 @@ _PTB_WORDS = (
     Rule("word-pair", _substitute((_WORD_PAIR.format(" "), r"\1")), _substitute((_WORD_PAIR.format(""), r"\1 "))),
     _swap("escaped-slash", r"\/", "/"),
 )
-# Words of their own, whose apostrophe is not a quote.
+# Words that begin with an apostrophe, which is not a quote.
 _NO_ELISION = r"(?!(?i:em|tis|twas|twere|twill|twould|til|cause|t)\b)"
 
 _EDGES = Rule("edges", _strip_edges, _restore_edges)

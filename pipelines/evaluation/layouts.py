@@ -21,10 +21,10 @@ _LETTERS = re.compile(r"\(?([A-Za-z])[.)]?$")
 _BLANK = "XXXXX"
 _CBT_CONTEXT = 20
 _POSSESSIVES = {"his", "her", "its", "their", "my", "your", "our"}
-# A candidate that begins with one of these is written in lower case within a sentence.
+# A candidate that begins with one of these is lower-cased within a sentence.
 _LOWERED = ("The", "A", "An", "My", "His", "Her", "Their", "Our", "Your", "Its", "This", "That", "Some")
 
-# Not the language at the end of a name; a file without it has a sentence per line.
+# Removed before the language is read from the end of a name; files without it have a sentence per line.
 _TEXT_SUFFIX = re.compile(r"\.(sgml?|xml)$", re.IGNORECASE)
 _SGML = re.compile(r'<doc\s[^>]*docid="(?P<document>[^"]*)"|<seg\b[^>]*>(?P<text>.*?)</seg>', re.IGNORECASE | re.DOTALL)
 _CLASS_COLUMNS = ("class index", "title", "description")
@@ -32,9 +32,9 @@ _TREC_LABELS = ("ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM")
 
 
 class Question(NamedTuple):
-    """A text with a place for one of several choices, the number of the right one, and what it depends on.
+    """A text with a gap for one of several choices, the index of the right one (`gold`), and a cluster of related ones.
 
-    `names` are the choices as they are reported; `fallbacks` counts lines that not all rules of a de-tokenizer invert.
+    `names` are the choices as reported; `fallbacks` counts lines that not all rules of a de-tokenizer can invert.
     """
 
     prompt: str
@@ -48,7 +48,7 @@ class Question(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How a file is read, and how a record becomes a question, if options do not say so."""
+    """How a file is read, and how its records become questions if the options of the task do not define that."""
 
     read: Callable[[Sequence[str]], Iterator[Record]]
     question: Callable[[Record, Detokenizer], Question] | None = None
@@ -57,7 +57,7 @@ class Layout(NamedTuple):
 def _read_cbt(paths: Sequence[str]) -> Iterator[Record]:
     """Yield the questions of the Children's Book Test, as records or in its own form.
 
-    That has 20 numbered sentences, then `21 QUESTION<tab>ANSWER<tab><tab>CANDIDATE|CANDIDATE...`.
+    A question has 20 numbered sentences, then `21 QUESTION<tab>ANSWER<tab><tab>CANDIDATE|CANDIDATE...`.
     """
     for path in paths:
         if not is_text(path):
@@ -87,17 +87,17 @@ def _read_cbt(paths: Sequence[str]) -> Iterator[Record]:
 
 
 def _cbt_question(record: Record, detokenizer: Detokenizer) -> Question:
-    """Return a question: the candidate in its sentence, and the rest of it, are scored after what comes before."""
+    """Return a question; the candidate and the rest of its sentence are scored after the text before them."""
     context = [detokenizer.detokenize(sentence) for sentence in record.texts("sentences")]
     sentence, options, answer = record.value("question"), record.texts("options"), record.value("answer")
     if _BLANK not in sentence:
         raise InputError(f"{record.place}: the question has no {_BLANK}")
     if answer not in options:
-        raise InputError(f"{record.place}: the answer {answer!r} is none of the candidates {options}")
+        raise InputError(f"{record.place}: the answer {answer!r} is not one of the candidates {options}")
     start = detokenizer.detokenize(sentence[: sentence.index(_BLANK)].strip()).text
     lines = [detokenizer.detokenize(sentence.replace(_BLANK, option, 1)) for option in options]
     whole, gold = [line.text for line in lines], options.index(answer)
-    # Where the candidate changes how the text before it is written, such as the space after a quote, all is scored.
+    # If a candidate changes the text before it, such as the space after a quote, the whole sentence is scored.
     start = start if all(text.startswith(start) for text in whole) else ""
     choices = [text[len(start) :] for text in whole]
     prompt = " ".join([*(line.text.strip() for line in context), start])
@@ -123,9 +123,10 @@ def _read_winograd(paths: Sequence[str]) -> Iterator[Record]:
 
 
 def _joined_substitutions(records: Iterator[Record]) -> Iterator[Record]:
-    """Yield schemas; those of Trinh and Le are a record per candidate: `question_id`, `substitution`, `correctness`.
+    """Yield schemas; in the file of Trinh and Le, they have a record per candidate, which are joined.
 
-    The candidates are the words in which their sentences differ.
+    Its fields are `question_id`, `substitution` and `correctness`. The candidates are the words in which the sentences
+    differ.
     """
     for number, group in itertools.groupby(records, lambda record: record.fields.get("question_id")):
         first, *others = group
@@ -135,7 +136,7 @@ def _joined_substitutions(records: Iterator[Record]) -> Iterator[Record]:
         sentences = [str(record.value("substitution")).split() for record in (first, *others)]
         correct = [bool(record.value("correctness")) for record in (first, *others)]
         if correct.count(True) != 1 or len(correct) < 2:
-            raise InputError(f"{first.place}: question {number} has not one correct sentence of at least two")
+            raise InputError(f"{first.place}: question {number} needs at least two sentences, one of them correct")
         same_start = _common_words(sentences)
         same_end = _common_words([words[same_start + 1 :][::-1] for words in sentences])
         options = [" ".join(words[same_start : len(words) - same_end]) for words in sentences]
@@ -189,8 +190,8 @@ def _winograd_question(record: Record, _detokenizer: Detokenizer) -> Question:
 def _read_pairs(paths: Sequence[str]) -> Iterator[Record]:
     """Yield pairs of sentences as `translation.LANGUAGE`, of records or of two files, one per language.
 
-    A file has a sentence per line, or is WMT's SGML; its language is the end of its name, `src.fr.sgm` or `test.fr`. A
-    pair has the field `document`, which is that of the SGML.
+    A file has a sentence per line, or is WMT's SGML; its name ends in its language, `src.fr.sgm` or `test.fr`. A pair's
+    `document` is that of the SGML, else its place.
     """
     if not all(map(is_text, paths)):
         for record in read_records(paths):
@@ -211,7 +212,7 @@ def _read_pairs(paths: Sequence[str]) -> Iterator[Record]:
 
 
 def _sentences(path: str) -> Iterator[tuple[str, str]]:
-    """Yield the document, "" if there are none, and the text of every sentence of a file."""
+    """Yield the document ("" if the file names none) and the text of every sentence."""
     lines = (line for _, line in read_lines(path))
     if not _TEXT_SUFFIX.search(strip_compression(path)):
         yield from (("", line.strip()) for line in lines)
@@ -248,7 +249,7 @@ def _read_trec(paths: Sequence[str]) -> Iterator[Record]:
             for number, line in enumerate(stream_lines(stream), 1):
                 if not line.strip():
                     continue
-                # The training file has one byte that is neither ASCII nor a letter, in place of a space.
+                # In the training file, one byte that is not ASCII stands for a space.
                 label, _, text = line.replace(b"\xf0", b" ").decode("latin-1").strip().partition(" ")
                 place, coarse = f"{storage.basename(path)}:{number}", label.partition(":")[0]
                 if coarse not in _TREC_LABELS:
@@ -257,7 +258,7 @@ def _read_trec(paths: Sequence[str]) -> Iterator[Record]:
 
 
 def gold_number(gold: Any, choices: Sequence[str], place: str, first: int = 0) -> int:
-    """Return the number of the right choice, from 0, for its number from `first`, letter or text.
+    """Return the index of the right choice, given as a number from `first`, a letter or a text.
 
     Raises InputError for anything else.
     """
@@ -270,11 +271,11 @@ def gold_number(gold: Any, choices: Sequence[str], place: str, first: int = 0) -
     elif isinstance(gold, str) and (letter := _LETTERS.match(gold.strip())):
         number = ord(letter[1].upper()) - ord("A")
     if number is None or not 0 <= number < len(choices):
-        raise InputError(f"{place}: the right choice {gold!r} is none of {texts}")
+        raise InputError(f"{place}: the right choice {gold!r} is not one of {texts}")
     return number
 
 
-# How files are read; only a task of choices takes its questions from the layout, if that has any.
+# How files are read; only tasks of choices use the questions of a layout.
 LAYOUTS = {
     "records": Layout(read_records),
     "coqa": Layout(read_records),

@@ -1,7 +1,7 @@
-"""MetricValues of examples, and the figures of a task with their standard errors and intervals.
+"""Metrics of examples, and the figures of a task with their standard errors and intervals.
 
-A prediction is one string; `golds` are the accepted answers, at least one. BLEU and ROUGE are those of sacrebleu and
-rouge-score (`pip install '.[evaluate]'`); call `require_metric_libraries` before work whose results need them.
+A prediction is one string; `golds` are the accepted answers, at least one. BLEU and ROUGE are computed by sacrebleu and
+rouge-score, of the extra `evaluate`.
 
 Examples may come in clusters that are not independent: questions about one document, or the two sentences of a Winograd
 schema, tend to be right or wrong together. With `clusters`, a label per example, every cluster counts as one
@@ -99,7 +99,6 @@ def coqa_scores(prediction: str, golds: Sequence[str]) -> tuple[float, float]:
 
 def _answer_scores(prediction: str, golds: Sequence[str]) -> tuple[list[float], list[float]]:
     """Return the exact matches and the F1 scores of a prediction with each gold answer."""
-    _check_golds(golds)
     answer = normalize_answer(prediction)
     words = Counter(answer.split())
     matches, f1_scores = [], []
@@ -119,17 +118,14 @@ def _leave_one_out(scores: list[float]) -> float:
     return ((len(scores) - 1) * best + second) / len(scores)
 
 
-def matthews_correlation(counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def matthews_correlation(hits: Any, predicted: Any, positives: Any, examples: float) -> Any:
     """Return Matthews' correlation of two binary labels, -1 to 1; 0 if one of them has a single value.
 
-    `counts` are [..., 4]: hits, correct rejections, false alarms and misses. By formula, since scikit-learn would be
-    one more dependency.
+    Counts, or arrays of them: the examples for which both labels are true (`hits`), the prediction, the true one, and
+    all. By formula, since scikit-learn would be one more dependency.
     """
-    hits, rejections, alarms, misses = np.moveaxis(np.asarray(counts, np.float64), -1, 0)
-    product = (hits + alarms) * (hits + misses) * (rejections + alarms) * (rejections + misses)
-    return np.where(
-        product > 0, (hits * rejections - alarms * misses) / np.sqrt(np.where(product > 0, product, 1)), 0.0
-    )
+    product = 1.0 * predicted * positives * (examples - positives) * (examples - predicted)
+    return (examples * hits - positives * predicted) / np.sqrt(np.maximum(product, 1))
 
 
 def best_threshold(golds: npt.ArrayLike, scores: npt.ArrayLike) -> tuple[float, float]:
@@ -139,10 +135,9 @@ def best_threshold(golds: npt.ArrayLike, scores: npt.ArrayLike) -> tuple[float, 
     """
     order = np.argsort(-np.asarray(scores, np.float64), kind="stable")
     positive, values = np.asarray(golds, bool)[order], np.asarray(scores, np.float64)[order]
-    hits, alarms = np.cumsum(positive), np.cumsum(~positive)
-    counts = np.stack([hits, (~positive).sum() - alarms, alarms, positive.sum() - hits], axis=-1)
+    correlations = matthews_correlation(np.cumsum(positive), np.arange(1, len(values) + 1), positive.sum(), len(values))
     # Equal scores are on one side of any threshold.
-    correlations = np.where(np.append(np.diff(values) != 0, True), matthews_correlation(counts), -np.inf)
+    correlations = np.where(np.append(np.diff(values) != 0, True), correlations, -np.inf)
     best = int(correlations.argmax())
     return float(values[best]), float(correlations[best])
 
@@ -171,7 +166,6 @@ class Bleu:
 
     def statistics(self, prediction: str, golds: Sequence[str]) -> list[int]:
         """Return ten counts: length, length of the closest gold, matches and n-grams of orders 1 to 4."""
-        _check_golds(golds)
         score = self._metric.corpus_score([prediction], [[gold] for gold in golds])
         return [score.sys_len, score.ref_len, *score.counts, *score.totals]
 
@@ -193,7 +187,6 @@ def rouge_scores(prediction: str, golds: Sequence[str]) -> dict[str, float]:
     ROUGE-Lsum is computed by summary, as in ROUGE-1.5.5 and the papers on CNN/DailyMail: put one sentence per line. Of
     summaries in one line it is ROUGE-L, which is usually lower.
     """
-    _check_golds(golds)
     scores = _rouge_scorer().score_multi(golds, prediction)
     return {name: float(scores[name].fmeasure) for name in ROUGE_TYPES}
 
@@ -204,12 +197,6 @@ def _rouge_scorer() -> Any:
     from rouge_score.rouge_scorer import RougeScorer  # deferred: importing nltk takes about a second
 
     return RougeScorer(list(ROUGE_TYPES), use_stemmer=True)
-
-
-def _check_golds(golds: Sequence[str]) -> None:
-    # A string is a sequence of strings, too: every character would be an answer.
-    if isinstance(golds, str) or not golds:
-        raise ValueError(f"expected a sequence of at least one gold answer, not {golds!r}")
 
 
 class Estimate(NamedTuple):
@@ -224,13 +211,12 @@ class Estimate(NamedTuple):
         margin = None if self.error is None else Z95 * self.error
         return (None, None) if margin is None else (self.value - margin, self.value + margin)
 
-
-class PairedDifference(NamedTuple):
-    """The mean of a - b over the same examples, its standard error, and the two-sided p-value of no difference."""
-
-    value: float
-    error: float | None
-    p_value: float | None
+    @property
+    def p_value(self) -> float | None:
+        """The two-sided p-value of no difference from 0, by a normal approximation."""
+        if not self.error:
+            return None if self.error is None else float(self.value == 0)
+        return math.erfc(abs(self.value) / self.error / math.sqrt(2))
 
 
 def summarize(metrics: Sequence[Metric], columns: Mapping[str, Floats], clusters: Sequence[str]) -> list[Figure]:
@@ -268,7 +254,8 @@ def _figure(metric: Metric, rows: Floats, clusters: npt.NDArray[Any]) -> Figure:
         value, error = mean_error(values, clusters)
         low, high = _share_interval(values, clusters)
     else:
-        estimate = mean_error(values, clusters) if kind == "mean" else bootstrap_error(rows, clusters, _of_all(metric))
+        of_all = functools.partial(_of_all, metric)
+        estimate = mean_error(values, clusters) if kind == "mean" else bootstrap_error(rows, clusters, of_all)
         (value, error), (low, high) = estimate, estimate.interval
         if kind == "calibration_error":
             points = [_point(rows[part, 1].mean(), rows[part], clusters[part]) for part in _bins(rows, metric.bins)]
@@ -287,27 +274,21 @@ def _figure(metric: Metric, rows: Floats, clusters: npt.NDArray[Any]) -> Figure:
     }
 
 
-def _of_all(metric: Metric) -> Callable[[Floats], float]:
-    """Return the function of the rows of all examples together."""
-
-    def matthews(rows: Floats) -> float:
-        gold, predicted = rows.T > 0
-        agreement = (gold & predicted, ~gold & ~predicted, ~gold & predicted, gold & ~predicted)
-        return float(matthews_correlation([part.sum() for part in agreement]))
-
-    def calibration_error(rows: Floats) -> float:
-        """Return the mean distance of confidence and share of right answers in bins of equally many answers."""
-        gaps = rows[:, 0] - rows[:, 1]
-        return float(sum(abs(gaps[part].sum()) for part in _bins(rows, metric.bins)) / len(rows))
-
-    functions: dict[str, Callable[[Floats], float]] = {
-        "bleu": lambda rows: Bleu().score(rows.sum(axis=0)),
-        "matthews": matthews,
-        "best_matthews": lambda rows: best_threshold(rows[:, 0] > 0, rows[:, 1])[1],
-        "roc_area": lambda rows: roc_area(rows[:, 0] > 0, rows[:, 1]),
-        "calibration_error": calibration_error,
-    }
-    return functions[metric.kind]
+def _of_all(metric: Metric, rows: Floats) -> float:
+    """Return a metric of the rows of all examples together."""
+    labels, values = rows[:, 0] > 0, rows[:, -1]
+    if metric.kind == "bleu":
+        return Bleu().score(rows.sum(axis=0))
+    if metric.kind == "roc_area":
+        return roc_area(labels, values)
+    if metric.kind == "best_matthews":
+        return best_threshold(labels, values)[1]
+    if metric.kind == "matthews":
+        predicted = values > 0
+        return float(matthews_correlation((labels & predicted).sum(), predicted.sum(), labels.sum(), len(rows)))
+    # Of a calibration error, the mean distance of confidence and share of right answers in bins of as many answers.
+    gaps = rows[:, 0] - values
+    return float(sum(abs(gaps[part].sum()) for part in _bins(rows, metric.bins)) / len(rows))
 
 
 def _bins(rows: Floats, count: int) -> list[npt.NDArray[np.intp]]:
@@ -334,11 +315,8 @@ def _share_interval(values: Floats, clusters: npt.NDArray[Any]) -> tuple[float, 
 def wilson(successes: float, n: int) -> tuple[float, float]:
     """Return the score interval of a proportion (Wilson 1927), which holds near 0 and 1 and for small n.
 
-    The examples have to be independent; for clustered ones, use the error of `mean_error`. Without examples, the
-    interval is (0, 1).
+    The examples have to be independent; for clustered ones, use the error of `mean_error`.
     """
-    if n == 0:
-        return 0.0, 1.0
     share = successes / n
     centre = share + Z95 * Z95 / (2 * n)
     half = Z95 * math.sqrt(share * (1 - share) / n + Z95 * Z95 / (4 * n * n))
@@ -391,21 +369,6 @@ def perplexity(log_perplexity: Estimate) -> tuple[float, float | None, float | N
             return value, None, None, None
         low, high = np.exp(log_perplexity.value + np.array([-Z95, Z95]) * error).tolist()
     return value, value * error, low, high
-
-
-def paired_difference(
-    a: npt.ArrayLike, b: npt.ArrayLike, clusters: Clusters | None = None, units: npt.ArrayLike | None = None
-) -> PairedDifference:
-    """Compare two models by one value per example each, in the same order, with a normal approximation for p.
-
-    With `units` per example, the same for both models, the difference is that of the ratios total / units: of the
-    logarithms of perplexities, for nats.
-    """
-    differences = np.asarray(a, np.float64) - np.asarray(b, np.float64)
-    difference, error = ratio_error(differences, np.ones(len(differences)) if units is None else units, clusters)
-    if not error:
-        return PairedDifference(difference, error, None if error is None else float(difference == 0))
-    return PairedDifference(difference, error, math.erfc(abs(difference) / error / math.sqrt(2)))
 
 
 def bootstrap_error(rows: Floats, clusters: Clusters, statistic: Callable[[Floats], float]) -> Estimate:

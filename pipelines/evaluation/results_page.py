@@ -15,11 +15,10 @@ from pipelines import storage
 from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.stage import Stage
 from pipelines.errors import InputError
-from pipelines.evaluation.metrics import PairedDifference, cluster_minima, paired_difference
+from pipelines.evaluation.metrics import Estimate, cluster_minima, mean_error, ratio_error
 from pipelines.records import shards
 from pipelines.records.tally import LowestHashes
 from pipelines.reports.evaluation import (
-    Comparison,
     figures_by_step,
     figures_over_draws,
     metric_title,
@@ -34,17 +33,17 @@ EXAMPLES = shards.shard_name("examples", 0)
 STAGE = Stage("evaluate", 1, (RESULTS, TOKENIZER))
 PAGE = "evaluation.html"
 _STEP = re.compile(r"step-(\d+)")
-# Truncated examples of a task that the page lists, and its most confident answers: as many as in the paper's table 5.
+# How many truncated examples and most confident answers of a task the page lists; 30 as in the paper's table 5.
 _LISTED, _CONFIDENT = 100, 30
-# What the sum of nats is divided by, for a ratio in the unit of the difference.
-_SCALES = {"perplexity": 1.0, "nats": 1.0, "bits": math.log(2)}
+# Nats per unit of the difference.
+_NATS_PER_UNIT = {"perplexity": 1.0, "nats": 1.0, "bits": math.log(2)}
 Results = Mapping[str, Mapping[str, Any]]
 
 
 def read_results(folder: str) -> dict[str, dict[str, Any]]:
     """Return the results of the finished tasks in an output folder, by label; raise InputError if there are none.
 
-    Of a folder with the results of checkpoints alone, those of the last one.
+    If a folder only has results of checkpoints, they are those of the last one.
     """
     results = _finished_tasks(main_folder(folder))
     if not results:
@@ -80,7 +79,7 @@ def _subfolders(folder: str) -> list[tuple[str, str]]:
     return [(name, storage.join(folder, name)) for name in names]
 
 
-def write_page(folder: str, compared: Sequence[str] = ()) -> list[Comparison]:
+def write_page(folder: str, compared: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Write the results of all tasks in an output folder and their page, and return how they compare to other folders.
 
     Raises InputError for a folder without results.
@@ -101,10 +100,7 @@ def write_page(folder: str, compared: Sequence[str] = ()) -> list[Comparison]:
     page = render_evaluation_page(results, truncated, confident, comparisons, steps)
     content = {
         "tasks": results,
-        "compared": [
-            {"folder": other.folder, "model": other.title, "differences": other.differences, "notes": other.notes}
-            for other in comparisons
-        ],
+        "compared": [{key: value for key, value in other.items() if key != "results"} for other in comparisons],
         "steps": [
             {
                 "task": task,
@@ -122,61 +118,67 @@ def write_page(folder: str, compared: Sequence[str] = ()) -> list[Comparison]:
     return comparisons
 
 
-def compare_folders(folder: str, results: Results, other: str, others: Results) -> Comparison:
+def compare_folders(folder: str, results: Results, other: str, others: Results) -> dict[str, Any]:
     """Return the paired differences of the metrics of all tasks that two output folders have the same examples of.
 
-    Positive where the value of the first is larger. `notes` say which tasks were not compared, and why.
+    The keys are those of `compared` in `results.json`, and `results`, the compared results of the other folder. A
+    difference is positive where the first value is larger; its `unit` is "" if it is that of the values. `notes` say
+    which tasks were not compared, and why.
     """
-    title = "; ".join(dict.fromkeys(model_title(result["model"]) for result in others.values()))
-    comparison = Comparison(other, title, {}, [], [])
+    compared: dict[str, Mapping[str, Any]] = {}
+    differences: list[dict[str, Any]] = []
+    notes: list[str] = []
     for task, result in results.items():
         if task not in others:
-            comparison.notes.append(f"{task}: not in {other}")
-        elif _file_hashes(result) != _file_hashes(others[task]):
-            comparison.notes.append(f"{task}: not compared, the files differ")
-        else:
-            figures = _figures_by_metric(others[task])
-            common = {key: figure for key, figure in _figures_by_metric(result).items() if key in figures}
-            columns = ["place", "gold", "cluster", *dict.fromkeys(name for _, *names in common for name in names)]
-            paths = (storage.join(one, task, EXAMPLES) for one in (folder, other))
-            first, second = (pa.Table.from_pylist(list(shards.read_rows(path, columns))) for path in paths)
-            if not first.select(["place", "gold"]).equals(second.select(["place", "gold"])):
-                comparison.notes.append(f"{task}: not compared, the examples differ")
-                continue
-            comparison.results[task] = others[task]
-            for key, figure in common.items():
-                paired = paired_figure(figure, first, second)
-                comparison.differences.append(
-                    {
-                        "task": result_label(result),
-                        "metric": metric_title(figure),
-                        "value": figure["value"],
-                        "other": figures[key]["value"],
-                        "difference": paired and paired.value,
-                        "error": paired and paired.error,
-                        "p_value": paired and paired.p_value,
-                        "unit": f"nats per {figure['unit']}" if figure["kind"] == "perplexity" else "",
-                    }
-                )
-    comparison.notes.extend(f"{task}: only in {other}" for task in others if task not in results)
-    return comparison
+            notes.append(f"{task}: not in {other}")
+            continue
+        if _file_hashes(result) != _file_hashes(others[task]):
+            notes.append(f"{task}: not compared, the files differ")
+            continue
+        figures = _figures_by_metric(others[task])
+        common = {key: figure for key, figure in _figures_by_metric(result).items() if key in figures}
+        columns = ["place", "gold", "cluster", *dict.fromkeys(name for _, *names in common for name in names)]
+        paths = (storage.join(one, task, EXAMPLES) for one in (folder, other))
+        first, second = (pa.Table.from_pylist(list(shards.read_rows(path, columns))) for path in paths)
+        if not first.select(["place", "gold"]).equals(second.select(["place", "gold"])):
+            notes.append(f"{task}: not compared, the examples differ")
+            continue
+        compared[task] = others[task]
+        for key, figure in common.items():
+            paired = paired_figure(figure, first, second)
+            differences.append(
+                {
+                    "task": result_label(result),
+                    "metric": metric_title(figure),
+                    "value": figure["value"],
+                    "other": figures[key]["value"],
+                    "difference": paired and paired.value,
+                    "error": paired and paired.error,
+                    "p_value": paired and paired.p_value,
+                    "unit": f"nats per {figure['unit']}" if figure["kind"] == "perplexity" else "",
+                }
+            )
+    notes.extend(f"{task}: only in {other}" for task in others if task not in results)
+    model = "; ".join(dict.fromkeys(model_title(result["model"]) for result in others.values()))
+    return {"folder": other, "model": model, "differences": differences, "notes": notes, "results": compared}
 
 
-def paired_figure(figure: Mapping[str, Any], first: pa.Table, second: pa.Table) -> PairedDifference | None:
-    """Return the difference of a metric of the examples of two models.
+def paired_figure(figure: Mapping[str, Any], first: pa.Table, second: pa.Table) -> Estimate | None:
+    """Return the mean difference of a metric between two models over the same examples.
 
-    None where the units differ, as tokens do, and for metrics of all examples together.
+    For nats, it is that of the ratios total / units: of the logarithms of perplexities. None where the units differ, as
+    tokens do, and for metrics of all examples together.
     """
     kind, clusters = figure["kind"], first.column("cluster").to_pylist()
     a, b = (
         [table.column(name).to_numpy().astype(np.float64) for name in figure["columns"]] for table in (first, second)
     )
-    if kind in _SCALES:
-        scale, units = _SCALES[kind], a[1]
-        return paired_difference(a[0] / scale, b[0] / scale, clusters, units) if np.array_equal(units, b[1]) else None
+    if kind in _NATS_PER_UNIT:
+        nats, units = _NATS_PER_UNIT[kind], a[1]
+        return ratio_error(a[0] / nats - b[0] / nats, units, clusters) if np.array_equal(units, b[1]) else None
     if kind == "cluster_share":
-        return paired_difference(cluster_minima(a[0], clusters), cluster_minima(b[0], clusters))
-    return paired_difference(a[0], b[0], clusters) if kind in ("share", "mean") else None
+        return mean_error(cluster_minima(a[0], clusters) - cluster_minima(b[0], clusters))
+    return mean_error(a[0] - b[0], clusters) if kind in ("share", "mean") else None
 
 
 def _figures_by_metric(result: Mapping[str, Any]) -> dict[tuple[str, ...], Mapping[str, Any]]:

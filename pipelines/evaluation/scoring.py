@@ -1,8 +1,8 @@
 """Log-probabilities of continuations, and greedy or sampled continuations, for many texts at once.
 
 Texts that begin alike share the computation of their beginning. All new tokens of a batch are computed in one row, as
-the branches of a tree: a token attends to those before it in its own text. So there is no padding, and ten answers to a
-question of 700 tokens cost the question once.
+the branches of a tree: a token attends to those before it in its own text. There is no padding, and ten answers to a
+question of 700 tokens compute the question once.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ import torch.nn.functional as F  # noqa: N812 - torch's convention
 from torch import Tensor
 
 from pipelines import progress
-from pipelines.evaluation.encoding import Request
-from pipelines.evaluation.task import Output
+from pipelines.evaluation.task import Output, Request
 from pipelines.model.device import DeviceConfig
 from pipelines.model.inference.decoding import Choose, check_finite, continue_texts
 from pipelines.model.network.gpt2 import GPT2, LOGITS_AT_ONCE, Branches, KeyValueCache
 
 Tokens = npt.NDArray[np.int64]
 
-# More new tokens at once cost attention among texts that do not see each other; fewer use the matrix units less.
+# With more, attention is computed between texts that do not see each other; with fewer, matrix units are used less.
 _TOKENS_AT_ONCE = {"cpu": 768, "cuda": 4096}
-# Texts that are continued together. More cost memory for their keys and values, see `Scorer.memory_bytes`.
+# Texts that are continued together; their keys and values take memory, see `Scorer.memory_bytes`.
 _TEXTS_AT_ONCE = {"cpu": 16, "cuda": 64}
 
 
 class _Sequence(NamedTuple):
-    """The tokens of a text, the number of them at its end whose hidden states are needed, and what it belongs to."""
+    """The tokens of a text, how many hidden states are needed at its end, and the key of its result."""
 
     tokens: Tokens
     needed: int
@@ -132,7 +131,7 @@ class Scorer:
     def memory_bytes(self, max_tokens: int = 0) -> int:
         """Return the memory for keys, values and logits, in bytes; `max_tokens` as for `continue_texts`.
 
-        Keys and values are copied for an attention; of the logits there are three arrays at a time.
+        The keys and values of a layer are copied for its attention, and there are three arrays of logits at a time.
         """
         size = self._model.architecture
         layer = 2 * size.width * self._capacity(max_tokens) * self._cache_dtype.itemsize
@@ -158,7 +157,7 @@ class Scorer:
         greedy = np.empty(len(rows), np.bool_)
         step = max(1, LOGITS_AT_ONCE // self._model.architecture.vocab_size)
         embedding = self._model.wte.weight
-        # One array for all parts: the pages of a new one cost as much time as the exponentials.
+        # One array for all parts: page faults of a new one take as long as the exponentials.
         buffer = hidden.new_empty(min(step, len(rows)), len(embedding), dtype=torch.float32)
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
@@ -171,7 +170,7 @@ class Scorer:
             largest = logits.amax(1)
             chosen = logits.gather(1, wanted[:, None]).squeeze(1)
             is_largest = chosen == largest
-            # Of equal logits the first one is meant, as by every greedy decoder.
+            # Of equal logits the first one counts, as in every greedy decoder.
             tied = is_largest.nonzero().squeeze(1)
             is_largest[tied] = logits[tied].argmax(1) == wanted[tied]
             greedy[part] = is_largest.cpu().numpy()
@@ -195,7 +194,7 @@ class _Tree:
         self._paths: list[Tokens] = []
 
     def extend(self, batch: Sequence[_Sequence]) -> tuple[list[Tokens], Tensor]:
-        """Replace the texts, keeping what the first one shares with the last one of before.
+        """Replace the texts, keeping what the first one shares with the last of the previous ones.
 
         Return the hidden states of the new entries, and for each text their rows for its last `needed` tokens.
         """
@@ -270,14 +269,14 @@ def common_length(a: Sequence[int] | Tokens, b: Sequence[int] | Tokens) -> int:
 
 
 def _retained(previous: Tokens, first: _Sequence) -> int:
-    """Return how many tokens of the previous text are of use to the first text of a batch."""
+    """Return how many tokens of the previous text can be reused by the first text of a batch."""
     return min(common_length(previous, first.tokens), len(first.tokens) - first.needed)
 
 
 def _batches(
     sequences: Sequence[_Sequence], tokens_at_once: int, texts_at_once: int | None = None
 ) -> Iterator[list[_Sequence]]:
-    """Sort texts by their tokens; divide them so that a batch has few new tokens, and computes all that it needs."""
+    """Sort texts by their tokens, and divide them so that a batch has few new tokens and computes all it needs."""
     batch: list[_Sequence] = []
     last = np.zeros(0, np.int64)
     tokens = retained = 0

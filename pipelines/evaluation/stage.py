@@ -1,7 +1,7 @@
 """Runs tasks on a model. Paper, sections 3.1 to 3.8.
 
-A task is one run of the engine: the model's answers in parts, so that a killed run resumes after the last part, then
-the examples with their metrics, and the results.
+A task is one run of the engine: the model's answers in parts, so that a killed run resumes after the last one, then the
+examples with their metrics, and the results.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Collection, Iterator, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,18 +21,28 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import progress, storage
+from pipelines.engine.config import make_config
 from pipelines.engine.machine import check_memory
 from pipelines.engine.manifest import ShardEntry, has_manifest, read_manifest
-from pipelines.engine.run import RunOptions, StageRun, TaskResult, stage_run
-from pipelines.errors import ChangedRunError, InputError
+from pipelines.engine.run import RunOptions, TaskResult, stage_run
+from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.definitions import PAPER, TaskInput
-from pipelines.evaluation.encoding import Encoder, ModelFacts, Request, hash_config
 from pipelines.evaluation.metrics import summarize
+from pipelines.evaluation.records import check_template
 from pipelines.evaluation.results_page import EXAMPLES, RESULTS, STAGE, TOKENIZER, read_results, step_folders
 from pipelines.evaluation.scoring import Scorer, common_length
-from pipelines.evaluation.task import Output, Row, Task, prompt_hash
-from pipelines.evaluation.tasks import build_task
+from pipelines.evaluation.task import Encoder, ModelFacts, Output, Request, Row, Task, hash_config, prompt_hash
+from pipelines.evaluation.tasks.classification import (
+    AcceptabilityOptions,
+    AcceptabilityTask,
+    ChoiceOptions,
+    ChoiceTask,
+    SimilarityOptions,
+    SimilarityTask,
+)
+from pipelines.evaluation.tasks.generation import AnswerOptions, AnswerTask, RecitationOptions, RecitationTask
+from pipelines.evaluation.tasks.language_modelling import LastWordOptions, LastWordTask, Perplexity, PerplexityOptions
 from pipelines.format import format_bytes
 from pipelines.model.device import derived_seed, device_config, reproducible, select_device, translate_memory_errors
 from pipelines.model.inference.decoding import choose_by
@@ -42,10 +53,8 @@ from pipelines.model.training.parallel import World, process_group, torchrun_wor
 from pipelines.records import inputs, shards
 from pipelines.reports.evaluation import model_title
 
-# Of the free memory; less is not worth a line.
-_NOTED_SHARE = 4
-_MEMORY_ADVICE = "use --device cpu, or a machine with more memory"
-# Tokens that the model reads for one part: some minutes of work on a laptop.
+_MEMORY_ADVICE = "use a smaller model, --device cpu, or a machine with more memory"
+# Tokens that the model reads per part: a few minutes of work on a laptop.
 _PART_TOKENS = 1 << 15
 _ANSWERS = "answers"
 _ANSWER_SCHEMA = pa.schema(
@@ -57,6 +66,18 @@ _ANSWER_SCHEMA = pa.schema(
         ("vector", pa.list_(pa.float32())),
     ]
 )
+
+# The options of a kind, and its function.
+KINDS: dict[str, tuple[type[Any], Callable[..., Task[Any]]]] = {
+    "perplexity": (PerplexityOptions, Perplexity),
+    "choice": (ChoiceOptions, ChoiceTask),
+    "last-word": (LastWordOptions, LastWordTask),
+    "answer": (AnswerOptions, AnswerTask),
+    "acceptability": (AcceptabilityOptions, AcceptabilityTask),
+    "recitation": (RecitationOptions, RecitationTask),
+    "similarity": (SimilarityOptions, SimilarityTask),
+}
+_TEMPLATES = ("prompt", "choices", "rest", "gold", "text", "labels", "text_field")
 
 
 def evaluate(
@@ -70,9 +91,9 @@ def evaluate(
 ) -> list[dict[str, Any]]:
     """Run tasks on a model, or on a checkpoint of its training, and return their results, as in `results.json`.
 
-    Every task has a folder in `output`, so that further tasks can be added. Raises UsageError, before anything is
-    computed, for options of a task, and InputError for a file that has another form. Processes that torchrun starts
-    share the work; all but rank 0 return nothing.
+    Every task has a folder in `output`, so that tasks can be added later. Raises UsageError for wrong options of a task
+    and InputError for a file of another form before anything is computed. Processes started by torchrun share the work;
+    all but rank 0 return an empty list.
     """
     trained = open_model(model, checkpoint=checkpoint)
     trained.tokenizer()  # raises if its vocabulary does not fit
@@ -82,7 +103,6 @@ def evaluate(
     where = device_config(select_device(config.device, world.local_rank), config.precision)
     # A run on a CPU is not resumed in another precision.
     config = dataclasses.replace(config, precision="bf16" if where.bf16 else "float32")
-    options.progress.note(f"evaluate: {model_title(vars(encoder.facts))}, on {where.name}, {config.precision}")
     with (
         translate_memory_errors(_MEMORY_ADVICE),
         translate_connection_errors(world),
@@ -91,12 +111,11 @@ def evaluate(
     ):
         scorer = Scorer(trained.model.to(where.device), where)
         needed = scorer.memory_bytes(max(task.generation.max_tokens if task.generation else 0 for task in built))
-        free = where.free_memory_bytes(world.local_size)
-        if free is None or needed > free // _NOTED_SHARE:
-            options.progress.note(
-                f"evaluate: needs about {format_bytes(needed)} of memory besides the weights, on {where.name}"
-            )
-        check_memory("evaluate", needed, free, "use a smaller model, or a machine with more memory")
+        options.progress.note(
+            f"evaluate: {model_title(vars(encoder.facts))}, on {where.name}, {config.precision}; needs about "
+            f"{format_bytes(needed)} of memory besides the weights"
+        )
+        check_memory("evaluate: a batch", needed, where.free_memory_bytes(world.local_size), _MEMORY_ADVICE)
         # Reads all files before the first computation, so that a bad one is known at once.
         runs = [TaskRun(config, task, kind, scorer, world) for task, kind in zip(tasks, built, strict=True)]
         if world.is_rank_zero:
@@ -133,7 +152,7 @@ def evaluate_checkpoints(
 
 
 def _check_one_training(output: str, training: str, rewritten: Collection[tuple[int, str]]) -> None:
-    """Raise InputError if results of steps are of another training, and this run does not replace them."""
+    """Raise InputError if there are results of another training's checkpoints that this run does not replace."""
     for step, folder in step_folders(output).items():
         for label, result in read_results(folder).items():
             if result["model"].get("training") != training and (step, label) not in rewritten:
@@ -148,7 +167,7 @@ def rescore(
 ) -> list[dict[str, Any]]:
     """Compute the metrics of tasks again from the answers in `output`, without the model.
 
-    Raises InputError if there are none, or if the prompts are others than those that were answered.
+    Raises InputError if there are none, or if the prompts differ from those that were answered.
     """
     results = []
     for task in tasks:
@@ -164,8 +183,25 @@ def rescore(
     return results
 
 
+def build_task(task: TaskInput, encoder: Encoder, limit: int | None) -> Task[Any]:
+    """Return a task on its files; raise UsageError for an unknown kind or option."""
+    definition = task.definition
+    if definition.kind not in KINDS:
+        raise UsageError(f"task {task.label}: unknown kind {definition.kind!r}; known: {', '.join(KINDS)}")
+    options, kind = KINDS[definition.kind]
+    config: Any = make_config(options, definition.values(task.variant), {}, f"task {task.label}")
+    for name in _TEMPLATES:
+        value = getattr(config, name, ())
+        for template in [value] if isinstance(value, str) else value:
+            check_template(template, f"task {task.label}: {name}")
+    built = kind(config, task.files, encoder, limit)
+    if task.examples:
+        built.show(task.examples, task.shots, task.seed)
+    return built
+
+
 class _Part(NamedTuple):
-    """Consecutive requests: the file of their answers, the first one, how many they are, and the tokens to score."""
+    """Consecutive requests: the file of their answers, the index of the first, their count, and the tokens to score."""
 
     name: str
     first: int
@@ -182,41 +218,40 @@ class _Work(NamedTuple):
     model: str
 
 
+@dataclasses.dataclass
 class TaskRun:
     """One task on one model; without a `scorer`, earlier answers are measured again.
 
     Raises InputError if there is nothing to ask, and for files that cannot be read.
     """
 
-    def __init__(
-        self, config: EvaluateConfig, task: TaskInput, kind: Task[Any], scorer: Scorer | None, world: World
-    ) -> None:
-        self.config = config
-        self.task = task
-        self.kind = kind
-        self.scorer = scorer
-        self.world = world
+    config: EvaluateConfig
+    task: TaskInput
+    kind: Task[Any]
+    scorer: Scorer | None
+    world: World
+
+    def __post_init__(self) -> None:
+        kind = self.kind
         self._parts: list[_Part] = []
         prompts = hashlib.sha256(repr(kind.generation).encode())
-        first = count = read = scored = 0
+        read = 0
         previous: Sequence[int] = ()
         for number, request in enumerate(kind.requests()):
-            if read >= _PART_TOKENS:
-                self._add_part(first, count, scored)
-                first, count, read, scored = number, 0, 0, 0
             prompts.update(prompt_hash([request]).encode())
             new = kind.generation.max_tokens if kind.generation else sum(map(len, request.continuations))
             new += len(request.prefix) * kind.embeds
+            if not self._parts or read >= _PART_TOKENS:
+                self._parts.append(_Part(shards.shard_name(_ANSWERS, len(self._parts)), number, 0, 0))
+                read = 0
+            part = self._parts[-1]
+            self._parts[-1] = part._replace(requests=part.requests + 1, tokens=part.tokens + new)
             read += new + len(request.prefix) - common_length(previous, request.prefix)
-            count, scored, previous = count + 1, scored + new, request.prefix
-        if not count:
-            raise InputError(f"{task.files[0]}: has no examples for the task {task.definition.name}")
-        self._add_part(first, count, scored)
+            previous = request.prefix
+        if not self._parts:
+            raise InputError(f"{self.task.files[0]}: has no examples for the task {self.task.definition.name}")
         # A hash of all that the model is asked.
         self._prompts = prompts.hexdigest()
-
-    def _add_part(self, first: int, requests: int, tokens: int) -> None:
-        self._parts.append(_Part(shards.shard_name(_ANSWERS, len(self._parts)), first, requests, tokens))
 
     def run(self, output: str, options: RunOptions) -> dict[str, Any]:
         """Compute what is not in the folder yet, and return the content of its results.json."""
@@ -245,47 +280,36 @@ class TaskRun:
             if run.finished:
                 self.world.broadcast(None)
             else:
-                parts = self._adopt_answers(run, output) if is_rescored else self._parts
                 phase = f"{task.label} {_ANSWERS}"
-                todo = [part for part in parts if not run.resumed_entry(phase, part.name)]
-                self.world.broadcast(_Work(run.output, todo, self._prompts, model))
-                results = self._answers(todo, run.output)
-                entries = run.map(
-                    lambda _part: next(results),
-                    parts,
-                    phase=phase,
-                    unit="tokens",
-                    cost=lambda part: part.tokens,
-                    serial=True,
-                )
+                if is_rescored:
+                    # The parts of the earlier result may be divided differently.
+                    answered = [entry for entry in read_manifest(output).shards if entry.phase == phase]
+                    link = functools.partial(_link_answers, output, run.output)
+                    entries = run.map(link, answered, phase=phase, serial=True)
+                else:
+                    todo = [part for part in self._parts if not run.resumed_entry(phase, part.name)]
+                    self.world.broadcast(_Work(run.output, todo, self._prompts, model))
+                    results, cost = self._answers(todo, run.output), operator.attrgetter("tokens")
+                    entries = run.map(
+                        lambda _: next(results), self._parts, phase=phase, unit="tokens", cost=cost, serial=True
+                    )
                 run.once(f"{task.label} examples", lambda: self._measure(entries, run.output, files))
             run.finish()
         content: dict[str, Any] = storage.read_json(storage.join(output, RESULTS))
         return content
 
     def run_worker_rank(self) -> None:
-        """Answer a share of the requests along with rank 0; raise InputError if that has other ones."""
+        """Answer a share of the requests alongside rank 0; raise InputError if its requests differ."""
         work: _Work | None = self.world.broadcast(None)
         if work is None:
             return
         if (work.prompts, work.model) != (self._prompts, self.kind.encoder.facts.fingerprint):
             raise InputError(
-                f"rank {self.world.rank}: has other prompts or another model than rank 0; name the same files in all "
-                "processes, and no training that writes checkpoints"
+                f"rank {self.world.rank}: prompts or model differ from rank 0; start all processes with the same "
+                "files, and not while a training writes checkpoints"
             )
         for _ in self._answers(work.parts, work.folder):
             pass
-
-    def _adopt_answers(self, run: StageRun, folder: str) -> list[_Part]:
-        """Take the answers of the earlier result, and return its parts, which may be divided differently."""
-        parts = []
-        for entry in read_manifest(folder).shards:
-            if entry.phase.endswith(_ANSWERS):
-                for file in entry.files:
-                    storage.link(storage.join(folder, file.name), storage.join(run.output, file.name))
-                run.adopt_entry(entry)
-                parts.append(_Part(entry.name, 0, 0, 0))
-        return parts
 
     def _answers(self, parts: Sequence[_Part], folder: str) -> Iterator[TaskResult]:
         """Yield, in rank 0, what was written for every part; each process answers one part at a time."""
@@ -303,8 +327,7 @@ class TaskRun:
             yield from itertools.chain.from_iterable(self.world.gather(written))
 
     def _ask(self, requests: Sequence[Request]) -> list[Output]:
-        if self.scorer is None:
-            raise InputError(f"the task {self.task.label} has more examples than were answered; omit --rescore")
+        assert self.scorer is not None
         prompts, encoder, generation = [request.prefix for request in requests], self.kind.encoder, self.kind.generation
         if self.kind.embeds:
             return self.scorer.embed(prompts)
@@ -368,7 +391,7 @@ class TaskRun:
         return TaskResult(len(rows), len(rows), files=files)
 
     def _describe(self) -> dict[str, Any]:
-        """Return what the results are of: task, protocol, files and model."""
+        """Return task, protocol, files and model, as in `results.json`."""
         task, definition = self.task, self.task.definition
         choices = {name: dataclasses.asdict(choice) for name, choice in definition.choices.items()}
         for name, value in definition.variants.get(task.variant, {}).items():
@@ -398,6 +421,13 @@ class TaskRun:
             # Other variants may measure something else.
             "paper": {name: list(values) for name, values in definition.paper.items() if task.variant == PAPER},
         }
+
+
+def _link_answers(folder: str, output: str, entry: ShardEntry) -> TaskResult:
+    """Take the answers of a part from an earlier result."""
+    for file in entry.files:
+        storage.link(storage.join(folder, file.name), storage.join(output, file.name))
+    return TaskResult(files=entry.files)
 
 
 @contextlib.contextmanager

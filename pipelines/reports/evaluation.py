@@ -5,44 +5,31 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipelines.format import format_count, plural
 from pipelines.reports.charts import Axis, Chart, Series, line_chart
 from pipelines.reports.render import render
 from pipelines.reports.training import is_wide
 
-# The paper's sizes by its names, which count 117M to 1542M, and the parameters of the models that were released.
+# The paper's names of its sizes, and the parameters of the models that were released.
 PAPER_SIZES = {"117M": 124_439_808, "345M": 354_823_168, "762M": 774_030_080, "1542M": 1_557_611_200}
 
 Result = Mapping[str, Any]
-
-
-class Comparison(NamedTuple):
-    """Another model: its output folder, title and results by task that were compared, and how the model differs.
-
-    A row of `differences` has `task`, `metric`, `value`, `other`, `difference`, `error`, `p_value` and `unit` (of the
-    difference, "" for that of the values). `notes` say what was not compared.
-    """
-
-    folder: str
-    title: str
-    results: dict[str, Result]
-    differences: list[dict[str, Any]]
-    notes: list[str]
 
 
 def render_evaluation_page(
     results: Mapping[str, Result],
     truncated: Mapping[str, Sequence[tuple[str, int]]],
     confident: Mapping[str, Sequence[Result]],
-    compared: Sequence[Comparison] = (),
+    compared: Sequence[Result] = (),
     steps: Mapping[int, Sequence[Result]] | None = None,
 ) -> str:
     """Return the page of results by task, as in `results.json`; the same results give the same bytes.
 
-    `truncated` has the places of truncated examples of a task, with the tokens that were cut, and `confident` the rows
-    of its most confident answers. `steps` are the results of the checkpoints of a training.
+    `truncated` has the places of a task's truncated examples, with the tokens cut, and `confident` the rows of its most
+    confident answers. `compared` are other models, as in `results.json`, and their compared `results` by task.
+    `steps` are the results of a training's checkpoints.
     """
     models = {result["model"]["fingerprint"]: result["model"] for result in results.values()}
     return render(
@@ -60,11 +47,7 @@ def render_evaluation_page(
         sizes=list(PAPER_SIZES) if any(result["paper"] for result in results.values()) else [],
         charts=list(_charts(results, compared)),
         step_charts=[_step_chart(*item) for item in figures_by_step(steps or {}).items()],
-        label=result_label,
-        metric_title=metric_title,
-        figure_text=format_figure,
-        difference_text=difference_text,
-        paper=paper_texts,
+        **{text.__name__: text for text in (result_label, metric_title, format_figure, difference_text, paper_texts)},
         to_json=lambda value: json.dumps(value, ensure_ascii=False),
     )
 
@@ -103,7 +86,7 @@ def figures_by_step(steps: Mapping[int, Sequence[Result]]) -> dict[tuple[str, st
 
 
 def figures_over_draws(results: Iterable[Result]) -> list[dict[str, Any]]:
-    """Return the mean and standard deviation of every metric over the draws of a task's shots, if there are several."""
+    """Return the mean and standard deviation of each metric over several draws of a task's shots."""
     values: dict[tuple[str, str], list[float]] = {}
     for result in results:
         label = result_label(result).rpartition(", seed")[0] + ")"
@@ -131,7 +114,7 @@ def difference_text(row: Mapping[str, Any]) -> str:
 
 
 def paper_texts(result: Result, name: str) -> list[str]:
-    """Return the figures of the paper for a metric, in the order of `PAPER_SIZES`; empty texts where it has none."""
+    """Return the paper's figures for a metric, in the order of `PAPER_SIZES`; empty texts without figures."""
     figures = result["paper"].get(name)
     if figures is None:
         return [""] * len(PAPER_SIZES)
@@ -145,17 +128,13 @@ def format_figure(value: float | None) -> str:
     return f"{value:.4g}" if abs(value) < 10000 else f"{value:,.0f}"
 
 
-def _charts(results: Mapping[str, Result], compared: Sequence[Comparison]) -> Iterator[Chart]:
-    """Yield a plot per metric for which there is more than the model's own point."""
+def _charts(results: Mapping[str, Result], compared: Sequence[Result]) -> Iterator[Chart]:
+    """Yield a plot for each metric that the paper or a compared model has, too."""
     for task, result in results.items():
         for figure in result["metrics"]:
             printed = result["paper"].get(figure["name"], ())
-            paper = [
-                (parameters, value)
-                for parameters, value in zip(PAPER_SIZES.values(), printed, strict=False)
-                if value is not None
-            ]
-            others = [point for other in compared for point in _points(other.results.get(task), figure["name"])]
+            paper = [point for point in zip(PAPER_SIZES.values(), printed, strict=False) if point[1] is not None]
+            others = [point for other in compared for point in _points(other["results"].get(task), figure["name"])]
             if paper or others:
                 series = [
                     Series("this model", list(_points(result, figure["name"]))),

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from pipelines.benchmark_sets import benchmarks, examples
 from pipelines.benchmark_sets.benchmarks import (
     Benchmark,
     ExampleBatch,
@@ -33,8 +34,8 @@ def _one(value: str) -> Benchmark:
     return benchmark
 
 
-def _batches(value: str, example: str = "auto", **limits: int) -> list[ExampleBatch]:
-    batches = list(read_example_batches(_one(value), example, **limits))
+def _batches(value: str, example: str = "auto") -> list[ExampleBatch]:
+    batches = list(read_example_batches(_one(value), example))
     number = 0
     for batch in batches:
         assert batch.first == number
@@ -45,13 +46,13 @@ def _batches(value: str, example: str = "auto", **limits: int) -> list[ExampleBa
     return batches
 
 
-def _examples(value: str, example: str = "auto", **limits: int) -> list[tuple[str, str]]:
-    batches = _batches(value, example, **limits)
+def _examples(value: str, example: str = "auto") -> list[tuple[str, str]]:
+    batches = _batches(value, example)
     return [pair for batch in batches for pair in zip(batch.places, batch.texts.to_pylist(), strict=True)]
 
 
-def _texts(value: str, example: str = "auto", **limits: int) -> list[str]:
-    return [text for _, text in _examples(value, example, **limits)]
+def _texts(value: str, example: str = "auto") -> list[str]:
+    return [text for _, text in _examples(value, example)]
 
 
 def _jsonl(path: Path, *records: Any) -> Path:
@@ -140,20 +141,22 @@ def test_a_byte_order_mark_and_a_missing_last_line_end(tmp_path: Path) -> None:
     assert _examples(f"b={tmp_path / 'empty.txt'}", "document") == []
 
 
-def test_batches_are_bounded_and_no_example_is_split(tmp_path: Path) -> None:
+def test_batches_are_bounded_and_no_example_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmarks, "_BATCH_BYTES", 1000)
     texts = [f"{number} " + "x" * (number % 50) for number in range(20_000)]
     (tmp_path / "b.txt").write_text("\n".join(texts))
     _jsonl(tmp_path / "b.jsonl", *({"text": text} for text in texts))
     pq.write_table(pa.table({"text": texts}), tmp_path / "b.parquet")
     for name in ("b.txt", "b.jsonl", "b.parquet"):
-        batches = _batches(f"b={tmp_path / name}", batch_bytes=1000)
+        batches = _batches(f"b={tmp_path / name}")
         assert [text for each in batches for text in each.texts.to_pylist()] == texts
         assert max(sum(map(len, each.texts.to_pylist())) for each in batches) <= 1000
     (tmp_path / "long.txt").write_text("y" * 5000 + "\nz\n")
-    assert [len(batch.texts) for batch in _batches(f"b={tmp_path / 'long.txt'}", batch_bytes=1000)] == [1, 1]
+    assert [len(batch.texts) for batch in _batches(f"b={tmp_path / 'long.txt'}")] == [1, 1]
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmarks, "_BATCH_BYTES", 1 << 19)
     path = tmp_path / "b.txt"
     with path.open("wb") as stream:
         for number in range(8):
@@ -161,7 +164,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     assert path.stat().st_size > 10_000_000
     tracemalloc.start()
     arrow = lines = 0
-    for batch in read_example_batches(_one(f"b={path}"), "auto", batch_bytes=1 << 19):
+    for batch in read_example_batches(_one(f"b={path}"), "auto"):
         lines += len(batch.texts)
         arrow = max(arrow, pa.total_allocated_bytes())
     peak = tracemalloc.get_traced_memory()[1]
@@ -170,17 +173,18 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     assert peak + arrow < 8 << 20
 
 
-def test_two_gigabytes_in_one_example_are_refused(tmp_path: Path) -> None:
+def test_two_gigabytes_in_one_example_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examples, "MAX_EXAMPLE_BYTES", 1000)
     (tmp_path / "b.txt").write_text("word\n" * 500)
-    assert len(_texts(f"b={tmp_path / 'b.txt'}", max_bytes=1000)) == 500
+    assert len(_texts(f"b={tmp_path / 'b.txt'}")) == 500
     for example in ("document", "paragraph"):
         with pytest.raises(InputError, match=r"b\.txt: has an example of 2 GiB or more; split the file, or use"):
-            _texts(f"b={tmp_path / 'b.txt'}", example, max_bytes=1000)
+            _texts(f"b={tmp_path / 'b.txt'}", example)
     _jsonl(tmp_path / "long.jsonl", {"text": "w" * 2000})
     pq.write_table(pa.table({"text": ["w" * 2000]}), tmp_path / "long.parquet")
     for name in ("long.jsonl", "long.parquet"):
         with pytest.raises(InputError, match=r"long\.\w+: has an example of 2 GiB or more"):
-            _texts(f"b={tmp_path / name}", max_bytes=1000)
+            _texts(f"b={tmp_path / name}")
 
 
 RECORDS = [

@@ -15,14 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.benchmark_sets import hub
+from pipelines.benchmark_sets import registry
 from pipelines.benchmark_sets.benchmarks import Benchmark, parse_benchmarks, read_example_batches
-from pipelines.benchmark_sets.registry import (
-    Entry,
-    PaperFigures,
-    find_entry,
-    known_benchmarks,
-)
+from pipelines.benchmark_sets.registry import Entry, PaperFigures, find_entry, known_benchmarks
 from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.format import loose_name
 
@@ -87,7 +82,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         parse_benchmarks(["wikitxt"])
     with pytest.raises(UsageError, match="gsm8k has no split 'valid'; it has: test, train"):
         parse_benchmarks(["gsm8k:valid"])
-    with pytest.raises(UsageError, match="gsm8k/test is given twice"):
+    with pytest.raises(UsageError, match="gsm8k/test is named twice"):
         parse_benchmarks(["gsm8k", "GSM-8K:test"])
 
 
@@ -141,7 +136,7 @@ def test_the_docs_match_the_registry() -> None:
 
 def test_without_the_library_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    hub._load.cache_clear()
+    registry._load.cache_clear()
     (benchmark,) = parse_benchmarks(["wikitext-103"])
     with pytest.raises(WebtextError) as caught:
         list(read_example_batches(benchmark, "auto"))
@@ -173,7 +168,7 @@ def local_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    hub._load.cache_clear()
+    registry._load.cache_clear()
     common = {
         "splits": ("test", "train"),
         "field": "question+answers.text",
@@ -186,7 +181,7 @@ def local_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
         Entry(name="gone", title="C", dataset="own/c", files=f"{folder}/none-{{split}}.parquet", **common),  # type: ignore[arg-type]
     ]
     yield {entry.name: entry for entry in entries}
-    hub._load.cache_clear()
+    registry._load.cache_clear()
 
 
 def _one(value: str, known: dict[str, Entry]) -> Benchmark:

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.demo.evaluation import cloze_questions, evaluate_demo
 from pipelines.engine.run import RunOptions
-from pipelines.evaluation.documents import Document
+from pipelines.evaluation.records import Document
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.stage import tokenize
 

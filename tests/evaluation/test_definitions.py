@@ -11,7 +11,7 @@ import pytest
 from own_task import run_task
 from small_model import write_model
 
-from pipelines.benchmark_sets import hub
+from pipelines.benchmark_sets import registry
 from pipelines.benchmark_sets.registry import Entry, find_entry
 from pipelines.errors import UsageError, WebtextError
 from pipelines.evaluation import definitions
@@ -113,7 +113,7 @@ def test_every_detokenizer_is_used_by_a_task() -> None:
 
 def test_without_the_library_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    hub._load.cache_clear()
+    registry._load.cache_clear()
     with pytest.raises(WebtextError) as caught:
         parse_tasks(["wmt14-en-fr"], "paper")
     assert str(caught.value) == (
@@ -133,7 +133,7 @@ def test_the_real_library_gives_the_examples_of_the_file(
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    hub._load.cache_clear()
+    registry._load.cache_clear()
     local = Entry(
         name="lambada-openai", title="", dataset="own/local", splits=("test",), licence="", homepage="", field="body",
         files=str(passages), format="json",

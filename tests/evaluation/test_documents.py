@@ -19,7 +19,7 @@ from small_model import END, byte_tokenizer, encode, plain_log_probs, write_mode
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError
 from pipelines.evaluation.definitions import parse_tasks
-from pipelines.evaluation.documents import DocumentOptions, Documents
+from pipelines.evaluation.records import DocumentOptions, Documents
 from pipelines.records.document_split import hash_key
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.stage import tokenize

@@ -19,8 +19,7 @@ from pipelines.evaluation import stage
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.definitions import parse_tasks, read_task, task_names
 from pipelines.evaluation.scoring import Scorer
-from pipelines.evaluation.stage import evaluate, rescore
-from pipelines.evaluation.tasks import KINDS
+from pipelines.evaluation.stage import KINDS, evaluate, rescore
 from pipelines.model.device import DeviceConfig
 from webtext_cli.main import main
 
@@ -181,7 +180,7 @@ def test_too_little_memory_is_said_before_the_start(
 ) -> None:
     monkeypatch.setattr(DeviceConfig, "free_memory_bytes", lambda self, local_processes: 1 << 20)
     tasks = parse_tasks([f"lambada={passages}"], "paper")
-    with pytest.raises(WebtextError, match=r"needs about .* of memory, and 1.05 MB are"):
+    with pytest.raises(WebtextError, match=r"needs about .* of memory, and 1.05 MB are available"):
         evaluate(EvaluateConfig(), tasks=tasks, model=model, output=str(tmp_path / "out"), options=RunOptions())
     assert not (tmp_path / "out").exists()
 

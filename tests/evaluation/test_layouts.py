@@ -13,10 +13,9 @@ from small_model import END, VOCABULARY, byte_tokenizer
 
 from pipelines.errors import InputError
 from pipelines.evaluation.detokenizers import DETOKENIZERS
-from pipelines.evaluation.encoding import Encoder, ModelFacts
 from pipelines.evaluation.layouts import LAYOUTS, Question
 from pipelines.evaluation.records import Record, check_template, read_records
-from pipelines.evaluation.task import Example, Output
+from pipelines.evaluation.task import Encoder, Example, ModelFacts, Output
 from pipelines.evaluation.tasks.generation import AnswerOptions, AnswerTask
 
 _SENTENCES = [f"Sentence {number} is here ." for number in range(1, 21)]
@@ -59,7 +58,7 @@ def test_cbt_in_its_own_form_and_as_records(tmp_path: Path) -> None:
         (lambda lines: lines[:5] + lines[6:], ":6: begins with '7', expected the sentence 6"),
         (lambda lines: [*lines[:20], "21 no blank\ta\t\tb|c"], ":21: expected a question with XXXXX"),
         (lambda lines: lines[:12], "ends after 12 sentences"),
-        (lambda lines: [*lines[:20], lines[20].replace("\tdog\t", "\tfox\t")], "the answer 'fox' is none of"),
+        (lambda lines: [*lines[:20], lines[20].replace("\tdog\t", "\tfox\t")], "the answer 'fox' is not one of"),
     ],
 )
 def test_a_damaged_cbt_file_is_refused(tmp_path: Path, change: Callable[[list[str]], list[str]], message: str) -> None:
@@ -115,8 +114,8 @@ def test_a_damaged_schema_is_refused(tmp_path: Path) -> None:
     [
         ("winograd", {"pronoun_loc": 3}, "the pronoun 'it' is not at character 3"),
         ("winograd", {"pronoun_loc": "two"}, "the pronoun 'it' is not at character two"),
-        ("winograd", {"label": -1}, r"the right choice -1 is none of \['x', 'y'\]"),
-        ("winograd", {"label": 2}, "the right choice 2 is none of"),
+        ("winograd", {"label": -1}, r"the right choice -1 is not one of \['x', 'y'\]"),
+        ("winograd", {"label": 2}, "the right choice 2 is not one of"),
         ("winograd", {"options": "x or y"}, "options is not a list of texts"),
         ("cbt", {"options": "x|y"}, "options is not a list of texts"),
         ("cbt", {"sentences": "A sentence."}, "sentences is not a list of texts"),
@@ -147,7 +146,7 @@ def _coqa_examples(path: Path, content: Any, context: int = 200) -> list[Example
 
 
 def _prompt(example: Example) -> str:
-    text: str = byte_tokenizer().decode(list(example.requests[0].prefix))
+    text: str = byte_tokenizer().decode(list(example.fitted.requests[0].prefix))
     return text
 
 
@@ -188,8 +187,8 @@ def test_the_oldest_turns_are_left_out_before_the_story_is_cut(tmp_path: Path) -
         (len(whole) + 5 - 3 * turn, 3, 3),
     ):
         last = _coqa_examples(tmp_path / "coqa.json", [record], context)[-1]
-        assert last.counts["turns_dropped"] == dropped
-        assert last.cut == cut
+        assert last.fitted.counts["turns_dropped"] == dropped
+        assert last.fitted.cut == cut
         start = len("A story.\n\n")
         assert _prompt(last) == (whole[:start] + whole[start + dropped * turn :])[cut:]
 

@@ -121,23 +121,16 @@ def test_coqa_by_hand() -> None:
     assert coqa_scores("White", ["white", "white", "no"]) == (1.0, 1.0)
 
 
-@pytest.mark.parametrize("function", [squad_scores, coqa_scores])
-def test_an_answer_without_gold_is_an_error(function: Any) -> None:
-    for golds in ([], "white"):
-        with pytest.raises(ValueError, match="at least one gold answer"):
-            function("white", golds)
-
-
 def test_matthews_correlation() -> None:
     # 6 hits, 3 rejections, 1 alarm, 2 misses: (6 * 3 - 1 * 2) / sqrt(7 * 8 * 4 * 5).
-    assert matthews_correlation([6, 3, 1, 2]) == pytest.approx(16 / 1120**0.5)
-    assert matthews_correlation([8, 4, 0, 0]) == 1.0
-    assert matthews_correlation([0, 0, 4, 8]) == -1.0
-    assert matthews_correlation([8, 0, 4, 0]) == 0.0
+    assert matthews_correlation(6, 7, 8, 12) == pytest.approx(16 / 1120**0.5)
+    assert matthews_correlation(8, 8, 8, 12) == 1.0
+    assert matthews_correlation(0, 4, 8, 12) == -1.0
+    assert matthews_correlation(8, 12, 8, 12) == 0.0
     generator = np.random.default_rng(1)
     first, second = generator.random(5000) < 0.3, generator.random(5000) < 0.4
-    counts = [np.sum(first & second), np.sum(~first & ~second), np.sum(~first & second), np.sum(first & ~second)]
-    assert matthews_correlation(counts) == pytest.approx(np.corrcoef(first, second)[0, 1])
+    correlation = matthews_correlation((first & second).sum(), second.sum(), first.sum(), 5000)
+    assert correlation == pytest.approx(np.corrcoef(first, second)[0, 1])
 
 
 def test_the_best_threshold_is_that_of_trying_all() -> None:
@@ -147,13 +140,9 @@ def test_the_best_threshold_is_that_of_trying_all() -> None:
         tried = {}
         for threshold in set(scores.tolist()):
             predicted = scores >= threshold
-            counts = [
-                (golds & predicted).sum(),
-                (~golds & ~predicted).sum(),
-                (~golds & predicted).sum(),
-                (golds & ~predicted).sum(),
-            ]
-            tried[threshold] = float(matthews_correlation(counts))
+            tried[threshold] = float(
+                matthews_correlation((golds & predicted).sum(), predicted.sum(), golds.sum(), len(golds))
+            )
         threshold, correlation = best_threshold(golds, scores)
         assert correlation == pytest.approx(max(tried.values()))
         assert tried[threshold] == pytest.approx(correlation)
@@ -204,12 +193,6 @@ def test_bleu_has_a_bootstrap_error() -> None:
     assert error == pytest.approx(np.std(scores), rel=0.15)
 
 
-def test_bleu_takes_a_list_of_golds() -> None:
-    pytest.importorskip("sacrebleu", reason="sacrebleu is not installed")
-    with pytest.raises(ValueError, match="at least one gold answer"):
-        Bleu().statistics("a cat", "a cat")
-
-
 def test_rouge_is_that_of_rouge_score(monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = pytest.importorskip("rouge_score.rouge_scorer", reason="rouge-score is not installed")
     direct = scorer.RougeScorer(["rouge1", "rouge2", "rougeLsum"], use_stemmer=True)
@@ -227,8 +210,6 @@ def test_rouge_is_that_of_rouge_score(monkeypatch: pytest.MonkeyPatch) -> None:
     both = rouge_scores(summaries[0], golds[:2])
     alone = [rouge_scores(summaries[0], [gold]) for gold in golds[:2]]
     assert both == {name: max(scores[name] for scores in alone) for name in both}
-    with pytest.raises(ValueError, match="at least one gold answer"):
-        rouge_scores("a cat", [])
 
 
 def test_rouge_stems_words() -> None:

@@ -133,5 +133,5 @@ def test_winograd_schemas_with_a_sentence_per_candidate(tmp_path: Path) -> None:
     assert (two.prompt, two.choices, two.rest) == ("Ann likes the ", ["old man", "man"], "'s cat.")
     assert (two.gold, two.place) == (1, "wsc273.json:3")
     (tmp_path / "wsc273.json").write_text(json.dumps(rows[:1]))
-    with pytest.raises(InputError, match=r"wsc273.json:1: question 0 has not one correct sentence of at least two"):
+    with pytest.raises(InputError, match=r"wsc273.json:1: question 0 needs at least two sentences"):
         list(LAYOUTS["winograd"].read([str(tmp_path / "wsc273.json")]))

@@ -18,10 +18,9 @@ from pipelines.errors import InputError
 from pipelines.evaluation import stage
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.definitions import parse_tasks
-from pipelines.evaluation.encoding import Encoder, ModelFacts
 from pipelines.evaluation.scoring import Scorer
-from pipelines.evaluation.stage import evaluate
-from pipelines.evaluation.tasks import build_task
+from pipelines.evaluation.stage import build_task, evaluate
+from pipelines.evaluation.task import Encoder, ModelFacts
 from pipelines.model.io.model_folder import open_model
 from pipelines.model.training.parallel import World
 
@@ -98,5 +97,5 @@ def test_another_model_than_that_of_rank_0_is_refused(tmp_path: Path, monkeypatc
     (tmp_path / "lambada.jsonl").write_text('{"text": "two words"}\n')
     [task] = parse_tasks([f"lambada={tmp_path / 'lambada.jsonl'}"], "paper")
     run = stage.TaskRun(EvaluateConfig(), task, build_task(task, encoder, None), None, Other(rank=1, size=2))
-    with pytest.raises(InputError, match=r"rank 1: has other prompts or another model than rank 0"):
+    with pytest.raises(InputError, match=r"rank 1: prompts or model differ"):
         run.run_worker_rank()

@@ -9,7 +9,7 @@ from own_task import own_task, run_task, value_of
 from small_model import END, byte_tokenizer, encode, plain_next_token, write_model
 
 from pipelines.errors import InputError, UsageError
-from pipelines.evaluation.documents import DocumentOptions, Documents
+from pipelines.evaluation.records import DocumentOptions, Documents
 
 _CONTEXT = 64
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import InputError
-from pipelines.evaluation.encoding import Request
 from pipelines.evaluation.scoring import Scorer
+from pipelines.evaluation.task import Request
 from pipelines.model.device import device_config
 from pipelines.model.inference.decoding import choose_by
 from pipelines.model.inference.options import SamplingOptions

@@ -279,7 +279,7 @@ def test_examples_that_are_missing_or_of_no_use_are_refused(tmp_path: Path, mode
         run_task(_labels(tmp_path), model, tmp_path / "out", shots=20)
     (tmp_path / "train.jsonl").touch()
     named = [f"{own}={tmp_path}/{name}" for name in ("./data.jsonl", "train.jsonl")]
-    with pytest.raises(UsageError, match="a question would show its own answer"):
+    with pytest.raises(UsageError, match="show their own answers"):
         parse_tasks([own], "paper", named[:1], shots=2)
     with pytest.raises(UsageError, match="--examples: a task is named twice"):
         parse_tasks([own], "paper", named, shots=2)

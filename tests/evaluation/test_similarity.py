@@ -121,7 +121,7 @@ def test_bad_tasks_are_named(tmp_path: Path, folder: str) -> None:
     with pytest.raises(UsageError, match="labels: has 1 labels, expected at least 2"):
         run_task(own_task(tmp_path, "similarity", _RECORDS, labels=["a"]), folder, tmp_path / "out")
     for record, message in (
-        ({"text": "x", "label": 7}, r"data.jsonl:1: the right choice 7 is none of \['a', 'b'\]"),
+        ({"text": "x", "label": 7}, r"data.jsonl:1: the right choice 7 is not one of \['a', 'b'\]"),
         ({"label": 0}, r"data.jsonl:1: has no field 'text'"),
     ):
         task = own_task(tmp_path, "similarity", [record], labels=["a", "b"])

@@ -26,8 +26,8 @@ from small_model import (
 
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.definitions import parse_tasks
-from pipelines.evaluation.encoding import Encoder, ModelFacts
 from pipelines.evaluation.metrics import wilson
+from pipelines.evaluation.task import Encoder, ModelFacts
 from pipelines.evaluation.tasks.language_modelling import Perplexity, PerplexityOptions
 from webtext_cli.main import main
 
@@ -108,7 +108,7 @@ def test_a_tail_of_one_line_has_several_examples(tmp_path: Path, model: str) -> 
     [bits] = [figure for figure in result["metrics"] if figure["name"] == "bits_per_character"]
     assert 0 < bits["error"] < bits["value"] / 10
     task = own_task(tmp_path, "perplexity", [{"text": text}], **options)
-    with pytest.raises(InputError, match=r"data.jsonl: has records, of which there is no tail"):
+    with pytest.raises(InputError, match=r"data.jsonl: has records, so tail_bytes"):
         run_task(task, model, tmp_path / "records")
 
 
@@ -305,7 +305,7 @@ def test_too_long_a_context_is_cut_alike_for_all_choices_and_counted(tmp_path: P
     ("kind", "records", "options", "message"),
     [
         ("choice", [{"q": "x"}], {"choices": ["{a}", "{b}"]}, "data.jsonl:1: has no field 'a'; its fields are 'q'"),
-        ("choice", [{"q": "x", "gold": 7}], {"choices": ["a", "b"]}, "the right choice 7 is none of"),
+        ("choice", [{"q": "x", "gold": 7}], {"choices": ["a", "b"]}, "the right choice 7 is not one of"),
         ("choice", [{"q": "x", "gold": 0}], {"choices": ["a"]}, "has 1 choices, expected at least 2"),
         (
             "choice",
@@ -318,7 +318,12 @@ def test_too_long_a_context_is_cut_alike_for_all_choices_and_counted(tmp_path: P
         ("perplexity", [{"body": "x"}], {}, "has no field 'text'"),
         ("perplexity", " \n\n ", {}, "data.txt: has no words, so there is no perplexity per word"),
         ("choice", [[1, 2]], {}, "is not a record"),
-        ("choice", [{"q": "x", "gold": 0}], {"choices": ["a", " a "]}, "data.jsonl:1: the right choice 'a' is more"),
+        (
+            "choice",
+            [{"q": "x", "gold": 0}],
+            {"choices": ["a", " a "]},
+            "choice 'a' is among the choices more than once",
+        ),
         ("choice", [{"options": None}], {"choices": ["{options}"]}, "data.jsonl:1: field 'options' is null"),
         ("choice", [{"o": ["a", None]}], {"choices": ["{o}"]}, "data.jsonl:1: field 'o' contains null"),
         ("answer", [{"question": math.nan, "answer": "x"}], {}, "data.jsonl:1: field 'question' is NaN"),

@@ -28,24 +28,6 @@ from webtext_cli.options import (
 @click.option("--model", metavar="DIR", help="Folder of pretrain or export. [default: pretrain in the corpus folder]")
 @click.option("--output", "-o", metavar="DIR", help="Output folder. [default: evaluate in the corpus folder]")
 @config_options(EvaluateConfig)
-@click.option("--list-tasks", is_flag=True, help="List the known tasks and exit.")
-@click.option("--show-task", metavar="NAME", help="Show every choice of a task's protocol, with its reason, and exit.")
-@click.option(
-    "--rescore",
-    is_flag=True,
-    help="Compute the metrics again from the stored answers, without the model.",
-)
-@click.option(
-    "--checkpoints",
-    is_flag=True,
-    help="Evaluate all checkpoints of a training, each in a folder step-N of the output.",
-)
-@click.option(
-    "--compare",
-    metavar="DIR",
-    multiple=True,
-    help="Output folder of another model, for paired differences on the same examples (repeatable).",
-)
 @click.option("--overwrite", is_flag=True, help="Replace results of another model, file or protocol.")
 @click.option(
     "--json",
@@ -60,11 +42,6 @@ def command(
     corpus: str,
     model: str | None,
     output: str | None,
-    list_tasks: bool,
-    show_task: str | None,
-    rescore: bool,
-    checkpoints: bool,
-    compare: tuple[str, ...],
     overwrite: bool,
     as_json: bool,
     quiet: bool,
@@ -88,11 +65,12 @@ def command(
     from pipelines.evaluation.definitions import find_task, parse_tasks, read_task, task_names
     from webtext_cli.tables.evaluate import print_comparison, print_protocol, print_results, print_steps, print_tasks
 
-    if list_tasks:
+    config, chosen = config_of_flags(EvaluateConfig, flags), config_of_flags(TaskOptions, flags)
+    if chosen.list_tasks:
         print_result([read_task(name) for name in task_names()], as_json, print_tasks)
         return
-    if show_task:
-        print_result(find_task(show_task), as_json, print_protocol)
+    if chosen.show_task:
+        print_result(find_task(chosen.show_task), as_json, print_protocol)
         return
     from pipelines.model import require_torch
 
@@ -101,33 +79,30 @@ def command(
     from pipelines.evaluation.results_page import PAGE, read_results, step_folders, write_page
     from pipelines.model.training.parallel import torchrun_world
 
-    config, selected = config_of_flags(EvaluateConfig, flags), config_of_flags(TaskOptions, flags)
-    tasks = parse_tasks(
-        selected.task, selected.variant, selected.examples, shots=selected.shots, shot_seeds=selected.shot_seeds
-    )
+    tasks = parse_tasks(chosen.task, chosen.variant, chosen.examples, chosen.shots, chosen.shot_seeds)
     is_shown = torchrun_world().is_rank_zero
     progress = make_progress() if is_shown and not quiet else Silent()
     folder, options = output or join(corpus, "evaluate"), RunOptions(overwrite=overwrite, progress=progress)
-    for other in compare:
+    for other in chosen.compare:
         read_results(other)  # raises, before anything is computed, if it has none
     results: Any
-    if rescore and checkpoints:
+    if chosen.rescore and chosen.checkpoints:
         if not (steps := step_folders(folder)):
             raise InputError(f"{folder}: has no results of checkpoints; run --checkpoints without --rescore first")
         results = {
             step: stage.rescore(config, tasks=tasks, output=path, options=options) for step, path in steps.items()
         }
-    elif rescore:
+    elif chosen.rescore:
         results = stage.rescore(config, tasks=tasks, output=folder, options=options)
     else:
         path = model or join(corpus, "pretrain")
         check_disjoint(folder, [path])
-        evaluate: Any = stage.evaluate_checkpoints if checkpoints else stage.evaluate
+        evaluate: Any = stage.evaluate_checkpoints if chosen.checkpoints else stage.evaluate
         results = evaluate(config, tasks=tasks, model=path, output=folder, options=options)
     if not is_shown:
         return
-    comparisons = write_page(folder, compare)
-    print_result(results, as_json, print_steps if checkpoints else print_results)
+    comparisons = write_page(folder, chosen.compare)
+    print_result(results, as_json, print_steps if chosen.checkpoints else print_results)
     if as_json:
         return
     for comparison in comparisons:

@@ -10,7 +10,6 @@ from pipelines.evaluation.definitions import TaskDefinition
 from pipelines.format import format_count, format_number, plural
 from pipelines.reports.evaluation import (
     PAPER_SIZES,
-    Comparison,
     difference_text,
     figures_by_step,
     figures_over_draws,
@@ -41,12 +40,9 @@ def print_protocol(task: TaskDefinition) -> None:
     print_table(["choice", "value", "origin", "reason"], rows, text_columns=True)
     for name, values in task.variants.items():
         say(f"variant {name}: " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in values.items()))
-    for metric, figures in task.paper.items():
-        shown = (
-            f"{size} {'figure only' if value is None else f'{value:g}'}"
-            for size, value in zip(PAPER_SIZES, figures, strict=True)
-        )
-        say(f"paper, {metric}: {', '.join(shown)}")
+    for metric in task.paper:
+        shown = zip(PAPER_SIZES, paper_texts(vars(task), metric), strict=True)
+        say(f"paper, {metric}: {', '.join(map(' '.join, shown))}")
     for digest, name in task.known_files.items():
         say(f"known file {digest[:12]}: {name}")
 
@@ -94,7 +90,7 @@ def print_steps(steps: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:
     _print_left_out(steps[max(steps)])
 
 
-def print_comparison(comparison: Comparison) -> None:
+def print_comparison(comparison: Mapping[str, Any]) -> None:
     """Print the paired differences to another model."""
     rows = [
         [
@@ -104,12 +100,12 @@ def print_comparison(comparison: Comparison) -> None:
             _error_text(row),
             format_number(row["p_value"], 2),
         ]
-        for row in comparison.differences
+        for row in comparison["differences"]
     ]
     if rows:
         headings = ["", "value", "other", "difference", "", "p"]
-        print_table(headings, rows, f"Compared with {comparison.title}", narrow=True)
-    for note in comparison.notes:
+        print_table(headings, rows, f"Compared with {comparison['model']}", narrow=True)
+    for note in comparison["notes"]:
         say(note)
 
 

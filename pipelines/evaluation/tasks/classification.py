@@ -1,4 +1,4 @@
-"""Which of several texts a model prefers, and which of them it finds acceptable.
+"""Which of several texts a model prefers, and which sentences it finds acceptable.
 
 Paper, sections 3.2 (CBT) and 3.4 (Winograd); GPT-1 paper, section 5 (CoLA); Zhao et al. 2021 (calibration).
 """
@@ -18,11 +18,21 @@ import numpy.typing as npt
 from pipelines.engine.config import option
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.detokenizers import DETOKENIZERS, Detokenizer
-from pipelines.evaluation.encoding import Encoder, Request
 from pipelines.evaluation.layouts import LAYOUTS, Question, gold_number
 from pipelines.evaluation.metrics import Metric, best_threshold
 from pipelines.evaluation.records import Record
-from pipelines.evaluation.task import Example, Fitted, MetricValues, Output, RecordOptions, Row, ShotOptions, Task
+from pipelines.evaluation.task import (
+    Encoder,
+    Example,
+    Fitted,
+    MetricValues,
+    Output,
+    RecordOptions,
+    Request,
+    Row,
+    ShotOptions,
+    Task,
+)
 
 # Instead of a division by 0, for a model whose hidden states are all 0.
 _SMALLEST_NORM = 1e-30
@@ -46,18 +56,16 @@ class ChoiceOptions(ShotOptions):
         "What is compared: the log-probability, its mean per token or byte, or its ratio to that after `neutral`.",
         choices=("sum", "token", "byte", "ratio"),
     )
-    neutral: str = option(
-        "Answer:", "Prompt that says nothing about the question, for the ratio.", only_with="normalized=ratio"
-    )
+    neutral: str = option("Answer:", "Prompt without content, for the ratio.", only_with="normalized=ratio")
     detokenizer: str = option("none", "Rules that undo the tokenization of the file.", choices=tuple(DETOKENIZERS))
     first_gold: int = option(0, "Number of the first choice, where `gold` is a number.", minimum=0, maximum=1)
     content_free: tuple[str, ...] = option(
         (),
-        "Inputs that say nothing, by which the choices are calibrated (Zhao et al. 2021); needs `input`.",
+        "Inputs without content, by which the choices are calibrated (Zhao et al. 2021); needs `input`.",
         only_with="input",
     )
-    input: tuple[str, ...] = option((), "Fields that they replace.")
-    records: int = option(0, "Only this many records of the file; 0: all.", minimum=0)
+    input: tuple[str, ...] = option((), "Fields replaced by `content_free`.")
+    records: int = option(0, "Maximum records of the file; 0: all.", minimum=0)
 
 
 class ChoiceTask(Task[ChoiceOptions]):
@@ -84,12 +92,12 @@ class ChoiceTask(Task[ChoiceOptions]):
         return (question.prompt + question.choices[question.gold] + question.rest).strip()
 
     def examples(self) -> Iterator[Example]:
-        """See `Task`: the first example also asks for the choices after inputs that say nothing."""
+        """See `Task`; the first example also asks for the choices after inputs without content."""
         options = self.options
         for number, record in enumerate(itertools.islice(self.records(self.files), options.records or None)):
             question = self._question(record)
             if options.scored == "rest" and not question.rest.strip():
-                raise InputError(f"{question.place}: has no text after the choice, which alone is scored")
+                raise InputError(f"{question.place}: has no text after the choice, which is what is scored")
             fitted = self._fit(question)
             free: list[Request] = []
             for content in options.content_free if not number else ():
@@ -98,30 +106,28 @@ class ChoiceTask(Task[ChoiceOptions]):
                 free += self._fit(neutral).requests
             if options.normalized == "ratio":
                 free = self._requests(question._replace(prompt=options.neutral), "")
-            yield Example(
-                question.place,
-                question.cluster,
-                question.names[question.gold].strip(),
-                [*fitted.requests, *free],
-                fitted.cut,
-                functools.partial(self._measure, question),
-                {**fitted.counts, "lines_with_fallback": question.fallbacks},
-            )
+            counts = {**fitted.counts, "lines_with_fallback": question.fallbacks}
+            fitted = Fitted([*fitted.requests, *free], fitted.cut, counts)
+            gold, measure = question.names[question.gold].strip(), functools.partial(self._measure, question)
+            yield Example(question.place, question.cluster, gold, fitted, measure)
 
     def _fit(self, question: Question) -> Fitted:
         candidates = (
             Fitted(self._requests(question, before), counts={"shots_dropped": dropped})
             for before, dropped in self.texts_before()
         )
-        return self.fit(candidates, question.place)
+        return self.encoder.fit(candidates, question.place)
 
     def _requests(self, question: Question, before: str) -> list[Request]:
-        texts = [(question.prompt, choice + question.rest) for choice in question.choices]
-        if self.options.scored == "rest":
-            texts = [(question.prompt + choice, question.rest) for choice in question.choices]
-        requests = [self.encoder.scored(before + beginning, ending) for beginning, ending in texts]
+        requests = [self.encoder.scored(before + beginning, ending) for beginning, ending in self._texts(question)]
         size = 1 if self.options.scored == "first-token" else None
         return [request._replace(continuations=[request.continuations[0][:size]]) for request in requests]
+
+    def _texts(self, question: Question) -> list[tuple[str, str]]:
+        """Return what precedes the scored text, and that text, for each choice."""
+        if self.options.scored == "rest":
+            return [(question.prompt + choice, question.rest) for choice in question.choices]
+        return [(question.prompt, choice + question.rest) for choice in question.choices]
 
     def _measure(self, question: Question, outputs: Sequence[Output]) -> tuple[str, MetricValues]:
         options = self.options
@@ -130,16 +136,13 @@ class ChoiceTask(Task[ChoiceOptions]):
         if options.normalized == "token":
             lengths = np.array([len(output.log_probs[0]) for output in outputs])
         elif options.normalized == "byte":
-            texts = [
-                question.rest if options.scored == "rest" else choice + question.rest for choice in question.choices
-            ]
-            lengths = np.resize([len(text.encode()) for text in texts], len(outputs))
+            lengths = np.resize([len(ending.encode()) for _, ending in self._texts(question)], len(outputs))
         scores, *free = (log_probs / lengths).reshape(-1, len(question.choices))
         best = int((scores - free[0] if options.normalized == "ratio" else scores).argmax())
         metrics: dict[str, float | bool] = {"accuracy": best == question.gold, "gold_nll": -log_probs[question.gold]}
         if options.content_free:
             if free:
-                # Of every input the probabilities of the choices, which add up to 1; then the sum over the inputs.
+                # The probabilities of the choices sum to 1 per input; then the sum over the inputs.
                 shares = [one - np.logaddexp.reduce(one) for one in free]
                 self._free_log_probs = np.logaddexp.reduce(shares)
             metrics["calibrated_accuracy"] = int((scores - self._free_log_probs).argmax()) == question.gold
@@ -160,13 +163,13 @@ class ChoiceTask(Task[ChoiceOptions]):
             raise InputError(f"{record.place}: has {len(choices)} choices, expected at least 2")
         gold = gold_number(record.value(options.gold), choices, record.place, options.first_gold)
         if [choice.strip() for choice in choices].count(name := choices[gold].strip()) > 1:
-            raise InputError(f"{record.place}: the right choice {name!r} is more than one of the choices")
+            raise InputError(f"{record.place}: the right choice {name!r} is among the choices more than once")
         prompt, rest = record.text(options.prompt), record.text(options.rest)
         return Question(prompt, choices, choices, rest, gold, options.cluster_of(record), record.place)
 
 
 def _detokenized(detokenizer: Detokenizer, value: Any) -> Any:
-    """Return a text, or the texts of a list, without tokenization and outer spaces; other values as they are."""
+    """Return a text, or the texts of a list, de-tokenized and stripped; other values unchanged."""
     if isinstance(value, list):
         return [_detokenized(detokenizer, part) for part in value]
     return detokenizer.detokenize(value).text.strip() if isinstance(value, str) else value
@@ -210,7 +213,7 @@ class SimilarityTask(Task[SimilarityOptions]):
             requests = [Request([*tokens, *[end] * (size - len(tokens))], []) for tokens in kept]
             cut = max(map(len, encoded)) - max(map(len, kept))
             measure = functools.partial(_measure_similarity, gold, labels)
-            yield Example(record.place, record.place, labels[gold].strip(), requests, cut, measure)
+            yield Example(record.place, record.place, labels[gold].strip(), Fitted(requests, cut), measure)
 
 
 def _measure_similarity(gold: int, labels: Sequence[str], outputs: Sequence[Output]) -> tuple[str, MetricValues]:
@@ -255,11 +258,10 @@ class AcceptabilityTask(Task[AcceptabilityOptions]):
             label = str(record.value(self.options.gold))
             if label not in ("0", "1"):
                 raise InputError(f"{record.place}: the label {label!r} is neither 0 nor 1")
-            scored = [self.encoder.scored("", record.text(self.options.text))]
-            requests, cut = self.encoder.fit(scored, 0, record.place)
-            yield Example(
-                record.place, record.place, label, requests, cut, functools.partial(_measure_sentence, float(label))
-            )
+            request = self.encoder.scored("", record.text(self.options.text))
+            fitted = self.encoder.fit([Fitted([request])], record.place)
+            measure = functools.partial(_measure_sentence, float(label))
+            yield Example(record.place, record.place, label, fitted, measure)
 
     def rows(self, outputs: Iterator[Output]) -> Iterator[Row]:
         """See `Task`."""

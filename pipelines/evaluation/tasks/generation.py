@@ -1,4 +1,4 @@
-"""Texts that a model writes: answers, summaries and translations, and documents that it knows by heart.
+"""Texts that a model writes: answers, summaries and translations, and documents that it recites.
 
 Paper, sections 3.5 (CoQA) to 3.8 (Natural Questions), and appendix 8.2 (recitation).
 """
@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 from pipelines.engine.config import option
 from pipelines.errors import InputError, UsageError
-from pipelines.evaluation.documents import DocumentOptions, Documents
-from pipelines.evaluation.encoding import Encoder, Request
 from pipelines.evaluation.metrics import (
     ROUGE_TYPES,
     Bleu,
@@ -27,8 +25,18 @@ from pipelines.evaluation.metrics import (
     rouge_scores,
     squad_scores,
 )
-from pipelines.evaluation.records import Record
-from pipelines.evaluation.task import Example, Fitted, Generation, MetricValues, Output, ShotOptions, Task
+from pipelines.evaluation.records import DocumentOptions, Documents, Record
+from pipelines.evaluation.task import (
+    Encoder,
+    Example,
+    Fitted,
+    Generation,
+    MetricValues,
+    Output,
+    Request,
+    ShotOptions,
+    Task,
+)
 
 # Where a new sentence begins: a rule, not a model, which gives the same sentences everywhere.
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")
@@ -39,7 +47,7 @@ _SCORES: Mapping[str, tuple[Metric, ...]] = {
         Metric("calibration_error", "calibration_error", "exact_match", "confidence"),
         Metric("accuracy_at_1_percent", "confident_share", "exact_match", "confidence"),
     ),
-    # The mean over the right answers, each of which is left out once.
+    # Means over the right answers, each of which is left out once.
     "coqa": (Metric("f1", "mean", "f1"), Metric("exact_match", "mean", "exact_match")),
     "bleu": (Metric("bleu", "bleu", "bleu"),),
     "rouge": tuple(Metric(name, "mean", name) for name in (*ROUGE_TYPES, "rouge_mean")),
@@ -77,7 +85,7 @@ class AnswerOptions(ShotOptions):
 
 
 class Turn(NamedTuple):
-    """A question with its right answers, what it depends on, and its place; before it a story and earlier questions."""
+    """A question with its right answers, cluster and place, and the story and the earlier questions before it."""
 
     prompt: str
     golds: Sequence[str]
@@ -92,7 +100,7 @@ class Turn(NamedTuple):
 
 
 class AnswerTask(Task[AnswerOptions]):
-    """Figures of the continuations that a model writes."""
+    """Metrics of the continuations that a model writes."""
 
     takes_shots = True
 
@@ -116,12 +124,11 @@ class AnswerTask(Task[AnswerOptions]):
     def examples(self) -> Iterator[Example]:
         """See `Task`."""
         for turn in (turn for record in self.records(self.files) for turn in self._turns_of(record)):
-            fitted = self._fit_turn(turn)
             measure = functools.partial(self._measure, turn)
-            yield Example(turn.place, turn.cluster, turn.golds[0], fitted.requests, fitted.cut, measure, fitted.counts)
+            yield Example(turn.place, turn.cluster, turn.golds[0], self._fit_turn(turn), measure)
 
     def _fit_turn(self, turn: Turn) -> Fitted:
-        """Leave out shots, then the oldest turns, then a part of the prompt, so that the request fits the context."""
+        """Drop shots, then the oldest turns, then a part of the prompt, so that the request fits into the context."""
         options, turns = self.options, len(turn.history)
         if options.lead:
             return Fitted([self.encoder.prompt("")])
@@ -133,7 +140,7 @@ class AnswerTask(Task[AnswerOptions]):
             for dropped in range(turns + 1)
             for before, shots in self.texts_before()
         )
-        fitted = self.fit(candidates, turn.place, self._new_tokens)
+        fitted = self.encoder.fit(candidates, turn.place, self._new_tokens)
         if fitted.cut and options.keep == "start":
             text = options.instruction + turn.text(turns)
             return fitted._replace(requests=[self.encoder.shortened(text, options.hint, self._new_tokens, turn.place)])
@@ -170,7 +177,7 @@ class AnswerTask(Task[AnswerOptions]):
         return "\n".join(_sentences(text)[: self.options.sentences]) if self.options.sentences else text
 
     def _confidence(self, output: Output, answer: str) -> float:
-        """Return the probability of the tokens that were written, or of the first ones that have the whole answer."""
+        """Return the probability of all tokens that were written, or of the first ones with the whole answer."""
         [log_probs] = output.log_probs
         count = len(log_probs)
         if answer and not self.options.count_end:  # an empty answer is its end
@@ -209,7 +216,7 @@ def _coqa_turns(record: Record) -> Iterator[Turn]:
 
 
 def _turn_texts(record: Record, name: str) -> list[str]:
-    """Return the texts of all turns, in the form of the official file or that of Hugging Face."""
+    """Return the texts of all turns, in the format of the official file or of the Hugging Face hub."""
     turns = record.value(name)
     if isinstance(turns, Mapping):
         turns = turns.get("input_text")
@@ -231,7 +238,7 @@ class RecitationOptions(DocumentOptions):
 
 
 class RecitationTask(Task[RecitationOptions]):
-    """How far the most likely continuation of a document's beginning is the document's own."""
+    """How far the greedy continuation of a document's beginning equals the document."""
 
     metrics = (
         Metric("common_prefix", "mean", "common_prefix"),
@@ -260,7 +267,7 @@ class RecitationTask(Task[RecitationOptions]):
                 self.counts["documents_too_short"] += 1
                 continue
             measure = functools.partial(self._measure, rest)
-            yield Example(place, place, self.encoder.decode(rest), [Request(tokens[:size], [])], 0, measure)
+            yield Example(place, place, self.encoder.decode(rest), Fitted([Request(tokens[:size], [])]), measure)
 
     def _measure(self, rest: list[int], outputs: Sequence[Output]) -> tuple[str, MetricValues]:
         tokens = outputs[0].tokens[: len(rest)]

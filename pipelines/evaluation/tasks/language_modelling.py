@@ -20,23 +20,32 @@ from pipelines import storage
 from pipelines.engine.config import option
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.detokenizers import DETOKENIZERS
-from pipelines.evaluation.documents import FILE, Document, DocumentOptions, Documents, record_text
-from pipelines.evaluation.encoding import Encoder, Request
 from pipelines.evaluation.metrics import Metric
-from pipelines.evaluation.records import is_text, read_lines, read_records
-from pipelines.evaluation.task import Example, Generation, MetricValues, Output, Row, Task, prompt_hash
+from pipelines.evaluation.records import FILE, Document, DocumentOptions, Documents, is_text, read_lines, read_records
+from pipelines.evaluation.task import (
+    Encoder,
+    Example,
+    Fitted,
+    Generation,
+    MetricValues,
+    Output,
+    Request,
+    Row,
+    Task,
+    prompt_hash,
+)
 
 _ARTICLE = re.compile(r" = [^=].*[^=] = $", re.MULTILINE)
-# Characters of an example of a file's tail, which may be one long line: without several there is no standard error.
+# Characters per example of a file's tail: it may be one long line, and one example has no standard error.
 _PIECE = 4096
-# Of a word that the model writes.
+# Maximum tokens of a word that the model writes.
 _WORD_TOKENS = 6
 _STRAIGHT_QUOTES = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'"})
 
 
 @dataclasses.dataclass(frozen=True)
 class PerplexityOptions(DocumentOptions):
-    """What is counted, what a document is, and what of it the model sees."""
+    """The unit, what a document is, and which tokens the model sees at once."""
 
     unit: str = option(
         "word",
@@ -71,7 +80,7 @@ class _Line(NamedTuple):
 
 
 class Perplexity(Task[PerplexityOptions]):
-    """The perplexity of texts; an example is a line of a file that is not blank, a record, or a piece of a tail."""
+    """Perplexity of texts; an example is a line that is not blank, a record, or a piece of a file's tail."""
 
     def __init__(self, options: PerplexityOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
         super().__init__(options, files, encoder, limit)
@@ -101,12 +110,12 @@ class Perplexity(Task[PerplexityOptions]):
             yield from self._encode(lines)[0]
 
     def rows(self, outputs: Iterator[Output]) -> Iterator[Row]:
-        """See `Task`: what blank lines cost is added to the line before them."""
+        """See `Task`; the loss of blank lines is added to the line before them."""
         number = 0
         for index, lines in enumerate(self._documents()):
             requests, line_of = self._encode(lines)
             log_probs = np.concatenate([next(outputs).log_probs[0] for _ in requests] or [[]])
-            # A line that is no example counts as part of the one before it, or of the first.
+            # A line that is not an example counts as part of the one before it, or of the first.
             owner = np.maximum(np.cumsum([line.is_example for line in lines]) - 1, 0)
             examples = [line for line in lines if line.is_example] or lines[:1]
             nats, units, tokens, sizes = sums = np.zeros((4, len(examples)))
@@ -117,7 +126,7 @@ class Perplexity(Task[PerplexityOptions]):
             prompt = prompt_hash(requests)
             first_tokens = np.searchsorted(owner[line_of], range(len(examples))).tolist()
             for line, first, values in zip(examples, first_tokens, sums.T.tolist(), strict=True):
-                # Windows of one document are computed apart; neighbouring ones still depend on each other a little.
+                # The windows of a document are computed separately, so their dependence is small.
                 cluster = str(index) if self.options.document == "article" else f"{index}:{first // self._window}"
                 metrics = dict(zip(("nats", "units", "tokens", "bytes"), values, strict=True))
                 scored = int(metrics["tokens"])
@@ -138,7 +147,7 @@ class Perplexity(Task[PerplexityOptions]):
         return list(self._windows(text.data)), line_of
 
     def _windows(self, text: Sequence[int]) -> Iterator[Request]:
-        """Yield the requests that score all tokens of a text but the first."""
+        """Yield the requests that score all tokens of a text except the first."""
         start, end = 1, min(len(text), self._window + 1)
         while start < len(text):
             last = end - 1 if self.options.last_window == "full" else start - 1 + self._stride
@@ -146,7 +155,7 @@ class Perplexity(Task[PerplexityOptions]):
             start, end = end, min(len(text), end + self._stride)
 
     def _documents(self) -> Iterator[list[_Line]]:
-        """Yield the lines of each document; raise InputError if there are documents, but none has a unit."""
+        """Yield the lines of each document; raise InputError if there are documents, but no units."""
         self.counts.clear()
         units = []
         for lines in self._read():
@@ -179,7 +188,7 @@ class Perplexity(Task[PerplexityOptions]):
                 yield lines
 
     def _texts(self, path: str) -> Iterator[Document]:
-        """Yield the lines of a text with their ends, or the texts of records, which have one if they are lines."""
+        """Yield the lines of a text with their ends, or the texts of records, with an end if they count as lines."""
         if is_text(path):
             name, size = storage.basename(path), self._piece_size
             for number, line in read_lines(path, self.options.tail_bytes):
@@ -188,14 +197,14 @@ class Perplexity(Task[PerplexityOptions]):
                     yield Document(line[start : start + (size or len(line))], f"{name}:{number}{column}")
             return
         if self.options.tail_bytes:
-            raise InputError(f"{path}: has records, of which there is no tail; name a text file, or set tail_bytes = 0")
+            raise InputError(f"{path}: has records, so tail_bytes has no meaning; name a text file, or set it to 0")
         for record in read_records([path]):
-            text = record_text(record, self.options.text_field)
+            text = record.text_of(self.options.text_field)
             is_line = self.options.document != "record" and not text.endswith("\n")
             yield Document(text + "\n" * is_line, record.place)
 
     def _lines(self, document: Document, is_record: bool) -> list[_Line]:
-        """Return the lines of a text, of which the first one stands for all of a record."""
+        """Return the lines of a text; the first one is the example."""
         options = self.options
         lines: list[_Line] = []
         is_example = is_record or bool(document.text.strip())
@@ -222,7 +231,7 @@ class Perplexity(Task[PerplexityOptions]):
 
 @dataclasses.dataclass(frozen=True)
 class LastWordOptions:
-    """What of a passage is predicted, and how it is written."""
+    """What is predicted of a passage, and how the passage is written."""
 
     target: str = option("word", "What is predicted: the last word, or its last token.", choices=("word", "token"))
     text_field: str = option("text", "Field of records that has the passage.")
@@ -261,16 +270,17 @@ class LastWordTask(Task[LastWordOptions]):
                 raise InputError(f"{record.place}: has one word only ({word!r}), with nothing before it")
             beginning = "\n" * self.options.newline_first + before
             if self.options.stop_words:
-                [request], cut = self.encoder.fit([self.encoder.prompt(beginning)], _WORD_TOKENS, record.place)
-                measure = functools.partial(self._measure_word, word)
-                yield Example(record.place, record.place, word, [request], cut, measure)
+                prompt = Fitted([self.encoder.prompt(beginning)])
+                fitted = self.encoder.fit([prompt], record.place, _WORD_TOKENS)
+                yield Example(record.place, record.place, word, fitted, functools.partial(self._measure_word, word))
                 continue
-            [request], cut = self.encoder.fit([self.encoder.scored(beginning, space + word)], 0, record.place)
+            fitted = self.encoder.fit([Fitted([self.encoder.scored(beginning, space + word)])], record.place)
+            [request] = fitted.requests
             counts = {"words_of_several_tokens": len(request.continuations[0]) > 1}
             if self.options.target == "token":
                 whole = [*request.prefix, *request.continuations[0]]
                 request = Request(whole[:-1], [whole[-1:]])
-            yield Example(record.place, record.place, word, [request], cut, _measure, counts)
+            yield Example(record.place, record.place, word, Fitted([request], fitted.cut, counts), _measure)
 
     def _measure_word(self, word: str, outputs: Sequence[Output]) -> tuple[str, MetricValues]:
         written = self.encoder.decode(outputs[0].tokens).split()[:1]

@@ -15,7 +15,6 @@ from pipelines import storage
 from pipelines.algorithms.ngrams.overlap_counts import Flags, Numbers
 from pipelines.benchmark_sets.benchmarks import Benchmark, benchmark_parts
 from pipelines.benchmark_sets.examples import example_format
-from pipelines.benchmark_sets.hub import hub_batches, hub_schema
 from pipelines.engine.manifest import FileEntry
 from pipelines.errors import InputError
 from pipelines.records import shards
@@ -121,7 +120,7 @@ def _read_table(benchmark: Benchmark, path: str | None) -> tuple[pa.Schema, Iter
     if path is not None:
         return table_schema(path), table_batches(path)
     assert benchmark.hub is not None
-    return hub_schema(benchmark.hub), hub_batches(benchmark.hub)
+    return benchmark.hub.schema, benchmark.hub.batches()
 
 
 def _count_records(benchmark: Benchmark, path: str | None) -> int:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import storage
-from pipelines.benchmark_sets import hub
+from pipelines.benchmark_sets import registry
 from pipelines.benchmark_sets.benchmarks import Benchmark, parse_benchmarks, read_example_batches
 from pipelines.benchmark_sets.registry import Entry
 from pipelines.errors import InputError
@@ -225,7 +225,7 @@ def test_a_dataset_of_the_hub_is_written_as_parquet(tmp_path: Path, monkeypatch:
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    hub._load.cache_clear()
+    registry._load.cache_clear()
     rows: list[dict[str, Any]] = [{"text": f"text {number}", "n": number} for number in range(2500)]
     (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = f"{tmp_path}/{{split}}.jsonl"
@@ -236,4 +236,4 @@ def test_a_dataset_of_the_hub_is_written_as_parquet(tmp_path: Path, monkeypatch:
     table = pq.read_table(tmp_path / "out" / "clean" / "own-test" / "own-test.parquet")
     assert table.to_pylist() == [row for row in rows if row["n"] % 7]
     assert (written.kept, written.removed) == (table.num_rows, 2500 - table.num_rows)
-    hub._load.cache_clear()
+    registry._load.cache_clear()
