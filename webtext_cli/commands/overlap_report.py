@@ -75,6 +75,7 @@ def command(
     """
     if index is not None and call.input:
         raise UsageError("--index and --input exclude each other: the index replaces the documents")
+    # --input replaces the index of webtext.toml, as an index replaces the documents.
     files = call.configured(benchmarks=benchmarks, samples=samples, **({} if call.input else {"index": index}))
     if files.get("index") or not files["benchmarks"]:  # without benchmarks, the stage refuses the call first
         files["documents"] = None

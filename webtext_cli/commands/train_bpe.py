@@ -46,6 +46,7 @@ def command(call: StageCall, counts: tuple[str, ...], compare: str | None) -> No
     """
     if counts and call.input:
         raise UsageError("--input and --counts exclude each other: counts replace documents")
+    # --input replaces the counts of webtext.toml, as counts replace the documents.
     files = call.configured(compare=compare, **({} if call.input else {"counts": counts}))
     summary = call.run(**files, **({"documents": []} if files.get("counts") else {}))
     if not (call.as_json or call.config().count_only):
