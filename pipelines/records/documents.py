@@ -331,9 +331,9 @@ def _as_ids(values: pa.Array, field: str, path: str) -> pa.Array:
 
 
 def union_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """Return a schema with the columns of all schemas of documents; one of different types is of a type for all.
+    """Return a schema with the columns of all schemas of documents.
 
-    That is text if there is no other.
+    A column of different types gets a type that fits all of them, or else text.
     """
     if all(schema.equals(schemas[0]) for schema in schemas):
         return schemas[0]

@@ -24,7 +24,7 @@ _READ_ROWS = 1024
 # Texts are written in 0.6 times the time of level 3, for an eighth more space (benchmarks/dedup.md).
 _ZSTD_LEVEL = 1
 _MAX_REPEATED_BYTES = 256 << 20
-# To read the first rows of a row group without the rest of their columns, as `pre_buffer` would.
+# Reads the first rows of a row group without the rest of their columns, which `pre_buffer` would read.
 _PROBING: dict[str, Any] = {"pre_buffer": False, "buffer_size": 1 << 16}
 # What pyarrow raises for a damaged file (UnicodeDecodeError: for the name of a column).
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
