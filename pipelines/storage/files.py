@@ -134,8 +134,8 @@ def map_files(
 ) -> list[Result]:
     """Return the results of a function of files, in order, from several threads if the files are remote.
 
-    `folder` contains the files if they are not given as paths. For local files, threads pay where the function releases Python's lock,
-    such as one that computes a checksum.
+    `folder` contains the files if they are not given as paths. For local files, threads pay where the function releases
+    Python's lock, such as one that computes a checksum.
     """
     are_local = all(is_local(path) for path in ([folder] if folder is not None else cast(Sequence[str], files)))
     if are_local and local_threads == 1:
