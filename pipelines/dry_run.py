@@ -31,7 +31,7 @@ _BYTES_PER_INPUT_BYTE = {
 class StageDecision:
     """What a build would do with a stage; `action` is one of `RunDecision`.
 
-    `disk_bytes` is about what it adds while it runs, None if that cannot be told, and `basis` says from what.
+    `disk_bytes` estimates the space that it adds while it runs, None if unknown; `basis` says how it was estimated.
     """
 
     stage: str

@@ -17,6 +17,7 @@ from pipelines.errors import InputError, UsageError
 from pipelines.format import plural, to_json
 from pipelines.pipeline import DOCUMENT_STAGES
 from pipelines.records import inputs
+from pipelines.records.document_options import DocumentConfig
 from pipelines.records.document_split import hash_keys
 from pipelines.records.drops import Drops
 from pipelines.storage.compression import strip_compression
@@ -44,7 +45,7 @@ def export_text(
     kind, InputError if there is no document.
     """
     kind = kind or _kind_of(output)
-    source, drops = inputs.open_documents(documents, text_field), Drops()
+    source, drops = inputs.open_documents(documents, DocumentConfig(text_field)), Drops()
     for message in source.notes:
         note(message)
     written = 0

@@ -149,9 +149,12 @@ def make_config(
 def check_effects(config: Any, sources: Mapping[str, str]) -> None:
     """Raise UsageError, with its source, for an option that is set although it has no effect without another one."""
     for field in dataclasses.fields(config):
-        condition = spec_of(field).only_with
-        if condition and getattr(config, field.name) != field.default and not _is_met(condition, config):
-            other, _, choices = condition.partition("=")
+        other, _, choices = (spec_of(field).only_with or "").partition("=")
+        if not other or getattr(config, field.name) == field.default:
+            continue
+        value = getattr(config, other)
+        chosen = value if isinstance(value, tuple) else (value,)
+        if not (any(item in choices.split("|") for item in chosen) if choices else value):
             wanted = " ".join(filter(None, (flag_of(other), choices.replace("|", " or "))))
             source = sources.get(field.name, type(config).__name__)
             raise UsageError(f"{source}: {flag_of(field.name)} has no effect without {wanted}; omit it")
@@ -160,13 +163,6 @@ def check_effects(config: Any, sources: Mapping[str, str]) -> None:
 def flag_of(name: str) -> str:
     """Return the flag of an option: `--min-score` for `min_score`."""
     return "--" + name.replace("_", "-")
-
-
-def _is_met(condition: str, config: Any) -> bool:
-    name, _, choices = condition.partition("=")
-    value = getattr(config, name)
-    chosen = value if isinstance(value, tuple) else (value,)
-    return bool(value) if not choices else any(item in choices.split("|") for item in chosen)
 
 
 def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: str) -> Any:

@@ -140,7 +140,11 @@ class _Worker:
             kind, value = pickle.loads(self.connection.recv_bytes())
         except (EOFError, ConnectionError):
             self.process.join()
-            raise TaskError(_death_message(name, self.process.exitcode)) from None
+            exit_code = self.process.exitcode
+            death = (
+                "was killed (out of memory?)" if exit_code == -signal.SIGKILL else f"died with exit code {exit_code}"
+            )
+            raise TaskError(f"{name}: its worker process {death}; {REMEDY}") from None
         if kind == "error":
             raise value
         return item, value
@@ -253,8 +257,3 @@ def exit_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _death_message(name: str, exit_code: int | None) -> str:
-    death = "was killed (out of memory?)" if exit_code == -signal.SIGKILL else f"died with exit code {exit_code}"
-    return f"{name}: its worker process {death}; {REMEDY}"

@@ -133,7 +133,7 @@ class OutputFolder:
     # Ownership of files
 
     def has_no_results(self) -> bool:
-        """Return whether the run here has no manifest, no finished task and no work, so that nothing of worth is lost.
+        """Return whether the run here has no manifest, no finished task and no work, so that nothing valuable is lost.
 
         There may be shards of a task that was killed, or of tasks that dropped all records; other files, such as
         checkpoints, are worth keeping. What a run did whose input was refused is of no use for another input.

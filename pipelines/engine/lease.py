@@ -66,7 +66,7 @@ class Lease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Remove the lock, unless another process has it by now."""
+        """Remove the lock, unless another process has taken it over."""
         self._released.set()
         self._thread.join()
         object_store.leases.pop(self._path, None)

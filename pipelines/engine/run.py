@@ -145,7 +145,7 @@ class StageRun:
 
         `keep` is a folder of the stage in which the files of a work phase stay: a run that adds to the result finds
         there what tasks of the same name have written, so a name must say what the task reads. `is_current` returns
-        whether the result of a task that is already complete is to be used. `on_complete` is called with an item when
+        whether the result of a task that is already complete can be used. `on_complete` is called with an item when
         its entry is written.
         """
         name = name or item_name
@@ -354,7 +354,7 @@ class StageRun:
         self._resume(intact)
 
     def _note_replacement(self) -> None:
-        """Name what `--overwrite` with other options left unfinished; remove it if nothing of worth is in it."""
+        """Name what `--overwrite` with other options left unfinished; remove it if it contains no results."""
         folder = OutputFolder(storage.join(self.output, NEXT))
         if folder.has_no_results():
             with contextlib.suppress(StorageError):  # of a folder that cannot be written

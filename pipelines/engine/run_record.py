@@ -21,7 +21,7 @@ from pipelines.progress import Progress
 _RUNS = "runs.jsonl"
 # Hidden, as the lock: not a file of the result.
 _PROGRESS = ".progress.json"
-# Between two writes; in an object store each costs a request.
+# Between two writes, each of which is a request in an object store.
 _LOCAL_INTERVAL_S, _REMOTE_INTERVAL_S = 1.0, 30.0
 _MAX_ERROR_CHARACTERS = 500
 # A line has the command, which the operating system limits to 2 MiB or less.
@@ -55,8 +55,8 @@ class LiveProgress:
 class RecordedProgress(Progress):
     """A `Progress` that shows what another one shows, and writes it into the folder of the run.
 
-    With it stands what the run is, so that the next run can tell of one that was killed. What cannot be
-    written is noted, once, and does not end the run.
+    The file also says what the run is, so that the next run can record one that was killed. A failed write is noted
+    once, and does not end the run.
     """
 
     def __init__(self, shown: Progress, folder: str, identity: Identity, workers: int = 1) -> None:
@@ -65,7 +65,15 @@ class RecordedProgress(Progress):
         self._path = storage.join(folder, _PROGRESS)
         self._interval = _LOCAL_INTERVAL_S if storage.is_local(folder) else _REMOTE_INTERVAL_S
         self._current = LiveProgress("", 0, None, "", 0.0)
-        self._run = _describe_run(identity) | {"workers": workers}
+        self._run = {
+            "stage": identity.stage,
+            "started": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            "command": sys.argv,
+            "version": importlib.metadata.version("webtext-kit"),
+            "config": identity.config,
+            "inputs": identity.inputs,
+            "workers": workers,
+        }
         self._run_started = time.monotonic()
         self._started = self._written = 0.0
         self._is_noted = False
@@ -184,14 +192,3 @@ def _read(path: str) -> dict[str, Any] | None:
         return storage.read_json(path) if storage.exists(path) else None
     except (InputError, StorageError):  # the run has ended meanwhile, or was killed while it wrote
         return None
-
-
-def _describe_run(identity: Identity) -> dict[str, Any]:
-    return {
-        "stage": identity.stage,
-        "started": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "command": sys.argv,
-        "version": importlib.metadata.version("webtext-kit"),
-        "config": identity.config,
-        "inputs": identity.inputs,
-    }

@@ -32,7 +32,7 @@ class Stage:
     grows: tuple[str, ...] = ()
 
 
-# Starting workers takes about a second, as long as the tasks for so many bytes of documents.
+# Starting workers takes about a second, as long as the tasks for this many bytes of documents.
 _TINY_BYTES = 1 << 20
 
 

@@ -24,6 +24,7 @@ from pipelines.engine.manifest import Identity, has_manifest, read_manifest
 from pipelines.errors import InputError, UsageError
 from pipelines.records import inputs, reader
 from pipelines.records.document_filter import with_text
+from pipelines.records.document_options import DocumentConfig
 from pipelines.records.document_split import document_keys, hash_keys, held_out_mask, split_keys
 from pipelines.records.drops import Drops
 from pipelines.records.reader import BadRecord, file_format, parse_json, parse_line, require_records
@@ -246,16 +247,12 @@ class Documents:
             if has_manifest(folder) and [file.path for file in inputs.open_documents(folder).files] == paths:
                 paths = [folder]
         if self._options.held_out:
-            return inputs.open_documents(paths, self._options.text_field), self._options.held_out
+            options = DocumentConfig(text_field=self._options.text_field)
+            return inputs.open_documents(paths, options), self._options.held_out
         for identity in _tokenized_near(folder):
             config = identity.config
-            source = inputs.open_documents(
-                paths,
-                config["text_field"],
-                config["max_document_mb"],
-                id_field=config["id_field"],
-                one_per_line=config["document"] == "line",
-            )
+            fields = (field.name for field in dataclasses.fields(DocumentConfig))
+            source = inputs.open_documents(paths, DocumentConfig(**{name: config[name] for name in fields}))
             if source.fingerprint == identity.inputs.get("documents"):
                 return source, float(config["held_out"])
         raise InputError(

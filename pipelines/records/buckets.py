@@ -43,27 +43,25 @@ class _Frame(NamedTuple):
     size_bytes: int
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class WrittenBuckets:
-    """A work file being written: use `writer` inside the block, the rest after it."""
+    """A work file being written: `writer` inside the block, `entry` after it."""
 
     writer: BucketWriter
-    size_bytes: int = 0
-    checksum: str = ""
+    stream: storage.HashingWriter
 
     def entry(self, name: str) -> FileEntry:
         """Return the finished file, by its name in the folder of the stage, for the manifest."""
-        return FileEntry(name, self.size_bytes, self.checksum)
+        return FileEntry(name, self.stream.size_bytes, self.stream.checksum)
 
 
 @contextlib.contextmanager
 def write_buckets(path: str, schema: pa.Schema, flush_bytes: int = _FLUSH_BYTES) -> Iterator[WrittenBuckets]:
     """Yield a `WrittenBuckets`; the file appears if the block ends without an error."""
     with storage.atomic_write(path, durable=False) as stream:
-        written = WrittenBuckets(BucketWriter(stream, schema, flush_bytes))
-        yield written
-        written.writer.close()
-    written.size_bytes, written.checksum = stream.size_bytes, stream.checksum
+        writer = BucketWriter(stream, schema, flush_bytes)
+        yield WrittenBuckets(writer, stream)
+        writer.close()
 
 
 class BucketWriter:

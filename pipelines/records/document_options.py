@@ -33,3 +33,8 @@ class DocumentConfig:
         example=64,
         is_shown_last=True,
     )
+
+    @property
+    def max_bytes(self) -> int | None:
+        """The largest document in bytes; None for the default, see `bounded`."""
+        return self.max_document_mb << 20 if self.max_document_mb else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import functools
 import itertools
@@ -18,6 +17,7 @@ from pipelines import storage
 from pipelines.algorithms.web.text_repair import replace_surrogates
 from pipelines.errors import InputError
 from pipelines.records import shards
+from pipelines.records.document_options import DocumentConfig
 from pipelines.records.drops import Drops
 from pipelines.records.reader import BadRecord, file_format, parse_json, parse_line, read_records
 from pipelines.records.schemas import DOCUMENT_SCHEMA
@@ -39,20 +39,7 @@ _ID_COLUMNS_TO_KEEP = {*DOCUMENT_SCHEMA.names} - {"id"}
 Row = dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class ReadOptions:
-    """Which fields of a record are the text and the id, and how large a document may be (None: see `bounded`).
-
-    `one_per_line` makes each line of a .txt file a document.
-    """
-
-    text_field: str = "text"
-    id_field: str | None = None
-    one_per_line: bool = False
-    max_bytes: int | None = None
-
-
-def record_batches(files: Iterable[tuple[str, str]], drops: Drops, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def record_batches(files: Iterable[tuple[str, str]], drops: Drops, options: DocumentConfig) -> Iterator[pa.RecordBatch]:
     """Yield the documents of files other than tables, pairs of path and name, in batches of JSONL_SCHEMA.
 
     A batch can be of several files: one per file costs ~2 ms in every stage.
@@ -70,7 +57,7 @@ def record_batches(files: Iterable[tuple[str, str]], drops: Drops, options: Read
         yield pa.RecordBatch.from_pylist(rows, schema=JSONL_SCHEMA)
 
 
-def _rows(path: str, name: str, drops: Drops, options: ReadOptions) -> Iterator[tuple[Row, int]]:
+def _rows(path: str, name: str, drops: Drops, options: DocumentConfig) -> Iterator[tuple[Row, int]]:
     """Yield the documents of a file, with the bytes that each was read from.
 
     Raises InputError if the file has records in JSON, and none has the text field, or the requested id field.
@@ -79,7 +66,7 @@ def _rows(path: str, name: str, drops: Drops, options: ReadOptions) -> Iterator[
     if strip_compression(path).endswith(".wet"):
         yield from _wet_rows(path, name, drops, options)
         return
-    if form == "text" and not (options.one_per_line and strip_compression(path).endswith(".txt")):
+    if form == "text" and not (options.document == "line" and strip_compression(path).endswith(".txt")):
         yield from _text_file_row(path, name, drops, options)
         return
     columns = [options.text_field, *filter(None, [options.id_field])]
@@ -117,7 +104,7 @@ def _rows(path: str, name: str, drops: Drops, options: ReadOptions) -> Iterator[
         raise InputError(f"{path}: none of its {count:,} records has the field {options.id_field!r} of --id-field")
 
 
-def document_row(value: Any, default_id: str, drops: Drops, options: ReadOptions) -> Row | None:
+def document_row(value: Any, default_id: str, drops: Drops, options: DocumentConfig) -> Row | None:
     """Return the row of JSONL_SCHEMA of a record, or None, counted in `drops`, for one that is not a document."""
     if not isinstance(value, dict):
         bad = value if isinstance(value, BadRecord) else BadRecord("bad_json", "the line is not a JSON object")
@@ -187,7 +174,7 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) and isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _typed_cells(record: Row, options: ReadOptions) -> Row | BadRecord:
+def _typed_cells(record: Row, options: DocumentConfig) -> Row | BadRecord:
     """Return a row of CSV with its numbers, and None for empty cells; of its bytes, only the text must be UTF-8."""
     text = record[options.text_field]
     if replace_surrogates(text) != text:
@@ -200,7 +187,7 @@ def _typed_cells(record: Row, options: ReadOptions) -> Row | BadRecord:
     return record
 
 
-def _text_file_row(path: str, name: str, drops: Drops, options: ReadOptions) -> Iterator[tuple[Row, int]]:
+def _text_file_row(path: str, name: str, drops: Drops, options: DocumentConfig) -> Iterator[tuple[Row, int]]:
     limit = options.max_bytes or max_text_bytes(storage.size_bytes(path))
     with open_decompressed(path) as stream:
         data = read_at_most(stream, limit)
@@ -218,7 +205,7 @@ def _text_row(data: bytes | bytearray, id: str, drops: Drops) -> Row | None:
     return None
 
 
-def _wet_rows(path: str, name: str, drops: Drops, options: ReadOptions) -> Iterator[tuple[Row, int]]:
+def _wet_rows(path: str, name: str, drops: Drops, options: DocumentConfig) -> Iterator[tuple[Row, int]]:
     """Yield the conversion records of a WET file; raise InputError, with the offset, if the file is damaged."""
     # Deferred, since only this format needs them.
     from pipelines.algorithms.web.urls import id_of_url, registered_domain
@@ -252,7 +239,7 @@ def _wet_rows(path: str, name: str, drops: Drops, options: ReadOptions) -> Itera
 
 
 def table_documents(
-    batches: Iterable[pa.RecordBatch], path: str, name: str, first_row: int, options: ReadOptions, drops: Drops
+    batches: Iterable[pa.RecordBatch], path: str, name: str, first_row: int, options: DocumentConfig, drops: Drops
 ) -> Iterator[pa.RecordBatch]:
     """Yield the documents of the batches of a table, the first of which begins at row `first_row`."""
     row = first_row
@@ -263,7 +250,7 @@ def table_documents(
         yield documents
 
 
-def table_document_schema(schema: pa.Schema, options: ReadOptions, path: str) -> pa.Schema:
+def table_document_schema(schema: pa.Schema, options: DocumentConfig, path: str) -> pa.Schema:
     """Return the schema of the documents of a table: its columns, with `id`, and its text as `text`.
 
     Raises InputError if a column is missing, occurs twice, or is not of a type that can be read.
@@ -274,7 +261,7 @@ def table_document_schema(schema: pa.Schema, options: ReadOptions, path: str) ->
         return _documents(empty, path, "", 0, options).schema
 
 
-def _documents(batch: pa.RecordBatch, path: str, name: str, row: int, options: ReadOptions) -> pa.RecordBatch:
+def _documents(batch: pa.RecordBatch, path: str, name: str, row: int, options: DocumentConfig) -> pa.RecordBatch:
     """Return a batch with the columns `id` and `text`; the texts may be missing, or not be UTF-8."""
     columns = {
         # pyarrow cannot filter views.
@@ -344,9 +331,9 @@ def _as_ids(values: pa.Array, field: str, path: str) -> pa.Array:
 
 
 def union_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """Return a schema with the columns of all schemas of documents; one of different types is of a type for all.
+    """Return a schema with the columns of all schemas of documents.
 
-    That is text if there is no other.
+    A column of different types gets a type that fits all of them, or else text.
     """
     if all(schema.equals(schemas[0]) for schema in schemas):
         return schemas[0]

@@ -30,7 +30,6 @@ from pipelines.records.data_card import DATA_CARD
 from pipelines.records.document_options import DocumentConfig
 from pipelines.records.documents import (
     JSONL_SCHEMA,
-    ReadOptions,
     conform,
     record_batches,
     table_document_schema,
@@ -44,6 +43,7 @@ from pipelines.storage.compression import SUFFIXES, strip_compression
 # Small files are grouped and large Parquet files split, so that a task is neither tiny nor the whole input.
 _GROUP_BYTES = 64 << 20
 _PARQUET_PART_BYTES = 256 << 20
+_DEFAULTS = DocumentConfig()
 TEXT_SUFFIXES = (*FORMATS, ".wet")
 
 # Bytes of text per byte of a file of prose: Parquet and compressed lines (benchmarks/plan.md), and plain lines.
@@ -110,7 +110,7 @@ class DocumentShard:
 
     index: int
     files: tuple[InputFile, ...]
-    options: ReadOptions = dataclasses.field(default_factory=ReadOptions)
+    options: DocumentConfig = dataclasses.field(default_factory=DocumentConfig)
     schema: pa.Schema | None = None
 
     @property
@@ -289,10 +289,7 @@ def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) 
 
 def open_configured(documents: str | Sequence[str], config: DocumentConfig, options: RunOptions) -> DocumentInput:
     """Open documents as the config of a stage says, and tell the user what is not read."""
-    by_line = config.document == "line"
-    source = open_documents(
-        documents, config.text_field, config.max_document_mb, id_field=config.id_field, one_per_line=by_line
-    )
+    source = open_documents(documents, config)
     for note in source.notes:
         options.progress.note(note)
     return source
@@ -300,19 +297,14 @@ def open_configured(documents: str | Sequence[str], config: DocumentConfig, opti
 
 def open_documents(
     paths: str | Sequence[str],
-    text_field: str = "text",
-    max_document_mb: int | None = None,
+    config: DocumentConfig = _DEFAULTS,
     *,
-    id_field: str | None = None,
-    one_per_line: bool = False,
     group_bytes: int = _GROUP_BYTES,
     part_bytes: int = _PARQUET_PART_BYTES,
 ) -> DocumentInput:
     """Open documents: the folder of a stage, or inputs of TEXT_SUFFIXES by name, folder or glob.
 
-    A record or text file of more than `max_document_mb` MiB (None: see `bounded`) will be dropped. `one_per_line` makes
-    each line of a .txt file a document. Small files are grouped into shards of at most `group_bytes`, large Parquet
-    files split into parts of `part_bytes`.
+    Small files are grouped into shards of at most `group_bytes`, large Parquet files split into parts of `part_bytes`.
 
     Raises InputError if there are none, or if a Parquet or Arrow file lacks the text column.
     """
@@ -335,7 +327,8 @@ def open_documents(
     notes: list[str] = []
     files = expand_paths(paths, TEXT_SUFFIXES, notes=notes)
     names = storage.names_below_common_folder(files)
-    options = ReadOptions(text_field, id_field, one_per_line, max_document_mb << 20 if max_document_mb else None)
+    # Without the other options of a stage, which its tasks get anyway.
+    options = DocumentConfig(*(getattr(config, field.name) for field in dataclasses.fields(DocumentConfig)))
     described = storage.map_files(functools.partial(_describe, options), files, local_threads=storage.HASHING_THREADS)
     groups = list(_group_files(zip(files, names, described, strict=True), group_bytes, part_bytes))
     schema = union_schema([description.schema for description in described])
@@ -373,7 +366,7 @@ def _unified(
 
 
 def _read_table(
-    file: InputFile, options: ReadOptions, drops: Drops, batch_bytes: int | None
+    file: InputFile, options: DocumentConfig, drops: Drops, batch_bytes: int | None
 ) -> Iterator[pa.RecordBatch]:
     row = 0
     if file.row_groups:
@@ -403,7 +396,7 @@ class _Description(NamedTuple):
     row_groups: int | None = None
 
 
-def _describe(options: ReadOptions, path: str) -> _Description:
+def _describe(options: DocumentConfig, path: str) -> _Description:
     size = storage.size_bytes(path)
     form = file_format(path)
     if form not in TABLES:

@@ -123,44 +123,34 @@ def require_records(path: str, records: Iterable[Record]) -> Iterator[tuple[int,
         yield number, value
 
 
-def text_blocks(
-    path: str, column: str | None = None, *, max_bytes: int | None = None, report_bytes: bool = False
-) -> Iterator[tuple[int, pa.Array]]:
-    """Yield one column of a table, or the lines of a text, many at a time, with the number of the first, from 1.
-
-    This is faster than `read_records`. As in Parquet, texts may not be UTF-8. A line includes no end except `\\r`; one
-    of more than `max_bytes` is cut to that.
-    """
-    number = 1
-    if column is not None:
-        for batch in table_batches(path, [column]):
-            yield number, batch.column(column)
-            number += batch.num_rows
-        if report_bytes:
-            progress.advance(storage.size_bytes(path))
-        return
-    with open_decompressed(path, report_bytes=report_bytes) as stream:
-        for block in line_blocks(stream, max_bytes):
-            lines = pc.split_pattern(pa.array([block.removesuffix(b"\n")], pa.binary()), b"\n").flatten()
-            yield number, lines.view(pa.string())
-            number += len(lines)
-
-
-def line_columns(path: str, max_bytes: int) -> Iterator[tuple[int, pa.StringArray]]:
+def line_columns(
+    path: str, max_bytes: int, *, may_be_bad: bool = False, report_bytes: bool = False
+) -> Iterator[tuple[int, pa.StringArray]]:
     """Yield the lines of a text without their ends, many at a time, with the number of the first.
 
-    Faster than `read_records`, for lines that become columns anyway. The text after the last line end is a line, too.
-    Raises InputError, with the number of the line, for one that is not UTF-8, or has `max_bytes` or more.
+    Faster than `read_records`. The text after the last line end is a line, too. Raises InputError, with the number of
+    the line, for one that is not UTF-8, or has `max_bytes` or more; if lines `may_be_bad`, they are yielded as they
+    are, a longer one cut to `max_bytes`.
     """
-    for first, lines in text_blocks(path, max_bytes=max_bytes):
-        lengths = pc.binary_length(lines)
-        longest = pc.max(lengths)
-        rows = [pc.index(lengths, longest).as_py()] if longest.as_py() >= max_bytes else shards.invalid_rows(lines)
-        for row in rows:
-            content = lines.cast(pa.binary())[row].as_py()
-            value = parse_line(content) if len(content) < max_bytes else _too_large(max_bytes)
-            list(require_records(path, [(first + row, value, content)]))
-        yield first, pc.utf8_rtrim(lines, "\r")
+    first = 1
+    with open_decompressed(path, report_bytes=report_bytes) as stream:
+        for block in line_blocks(stream, max_bytes):
+            contents = pc.split_pattern(pa.array([block.removesuffix(b"\n")], pa.binary()), b"\n").flatten()
+            lines = contents.view(pa.string())
+            if not may_be_bad:
+                _check_lines(path, first, contents, max_bytes)
+                lines = pc.utf8_rtrim(lines, "\r")
+            yield first, lines
+            first += len(lines)
+
+
+def _check_lines(path: str, first: int, contents: pa.BinaryArray, max_bytes: int) -> None:
+    lengths = pc.binary_length(contents)
+    longest = pc.max(lengths)
+    is_long = longest.as_py() >= max_bytes
+    for row in [pc.index(lengths, longest).as_py()] if is_long else shards.invalid_rows(contents.view(pa.string())):
+        content = contents[row].as_py()
+        list(require_records(path, [(first + row, _too_large(max_bytes) if is_long else parse_line(content), content)]))
 
 
 def _too_large(max_bytes: int) -> BadRecord:

@@ -24,7 +24,7 @@ _READ_ROWS = 1024
 # Texts are written in 0.6 times the time of level 3, for an eighth more space (benchmarks/dedup.md).
 _ZSTD_LEVEL = 1
 _MAX_REPEATED_BYTES = 256 << 20
-# To read the first rows of a row group without the rest of their columns, as `pre_buffer` would.
+# Reads the first rows of a row group without the rest of their columns, which `pre_buffer` would read.
 _PROBING: dict[str, Any] = {"pre_buffer": False, "buffer_size": 1 << 16}
 # What pyarrow raises for a damaged file (UnicodeDecodeError: for the name of a column).
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
@@ -105,18 +105,18 @@ class ShardWriter:
         self._pending_rows = self._pending_bytes = 0
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class WrittenShard:
     """A shard being written: `writer` inside the block, `entry` after it."""
 
     writer: ShardWriter
-    _entry: FileEntry | None = None
+    stream: storage.HashingWriter
+    name: str
 
     @property
     def entry(self) -> FileEntry:
         """The finished file, for the manifest."""
-        assert self._entry is not None, "the shard is still open"
-        return self._entry
+        return FileEntry(self.name, self.stream.size_bytes, self.stream.checksum)
 
 
 @contextlib.contextmanager
@@ -129,7 +129,7 @@ def write_shard(
     to be distinct: dictionaries of URLs and titles would only cost time and space.
     """
     with storage.atomic_write(storage.join(folder, name)) as stream:
-        shard = WrittenShard(ShardWriter(stream, schema, repetitive))
+        shard = WrittenShard(ShardWriter(stream, schema, repetitive), stream, name)
         try:
             yield shard
             shard.writer.close()
@@ -139,7 +139,6 @@ def write_shard(
                 shard.writer.parquet.close()
             shard.writer.parquet.is_open = False
             raise
-    shard._entry = FileEntry(name, stream.size_bytes, stream.checksum)
 
 
 def write_file(folder: str, name: str, data: bytes) -> FileEntry:

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipelines import storage
+from pipelines import progress, storage
 from pipelines.algorithms.web.text_repair import replace_surrogates
 from pipelines.errors import DamagedFileError, InputError
 from pipelines.records.documents import pop_field
-from pipelines.records.reader import BadRecord, Record, parse_json, read_records, text_blocks
+from pipelines.records.reader import BadRecord, Record, line_columns, parse_json, read_records, table_batches
 from pipelines.records.shards import ColumnError, MissingColumnError
 from pipelines.records.text_columns import is_text
 from pipelines.storage.compression import strip_compression
@@ -73,10 +73,13 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
         if not storage.size_bytes(path):
             raise UrlListError(path, _EMPTY)
         if name.endswith(".parquet"):
-            for first, values in text_blocks(path, column, report_bytes=report_bytes):
-                _check_is_text(path, column, values, first)
-                for row, url in enumerate(_texts(values), first):
+            row = 0
+            for batch in table_batches(path, [column]):
+                _check_is_text(path, column, batch.column(column), row)
+                for row, url in enumerate(_texts(batch.column(column)), row + 1):  # noqa: B020
                     yield _checked_url(row, url) if url else None
+            if report_bytes:
+                progress.advance(storage.size_bytes(path))
             return
         for record in read_records(path, columns=[column], max_bytes=_MAX_LINE_BYTES, report_bytes=report_bytes):
             yield _url_of_row(column, record)
@@ -93,10 +96,11 @@ def _list_errors(path: str) -> Iterator[None]:
         raise UrlListError(path, str(error).removeprefix(f"{path}: ")) from error
 
 
-def _check_is_text(path: str, column: str, values: pa.Array, first: int) -> None:
+def _check_is_text(path: str, column: str, values: pa.Array, rows_before: int) -> None:
     if not is_text(values.type) and values.null_count < len(values):
         row = values.is_valid().index(True).as_py()
-        raise ColumnError(f"{path}: column {column!r} is not text (row {first + row} has {str(values[row])[:60]!r})")
+        place = f"row {rows_before + row + 1}"
+        raise ColumnError(f"{path}: column {column!r} is not text ({place} has {str(values[row])[:60]!r})")
 
 
 def _texts(values: pa.Array) -> list[str | None]:
@@ -175,7 +179,7 @@ def _urls_of_lines(path: str, field: str | None, report_bytes: bool) -> Iterator
 def _lines(path: str, report_bytes: bool) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not blank, without white space around them, and their numbers."""
     with _list_errors(path):
-        for first, lines in text_blocks(path, max_bytes=_MAX_LINE_BYTES, report_bytes=report_bytes):
+        for first, lines in line_columns(path, _MAX_LINE_BYTES, may_be_bad=True, report_bytes=report_bytes):
             for number, line in enumerate(_texts(lines), first):
                 if line and (stripped := line.strip()):
                     yield number, stripped

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import ReadableBuffer
 
-# To open a file takes several requests to an object store, of which each waits.
+# Opening a file in an object store takes several requests, one after the other.
 _REMOTE_THREADS = 16
-# Of ranges, in memory while so many threads read large files.
+# Memory for ranges while all these threads read large files.
 MAX_REMOTE_BYTES = _REMOTE_THREADS * MAX_RANGE
 # Local files are read by threads only where most of the work releases Python's lock: checksums, parsing by pyarrow.
 HASHING_THREADS = 4
@@ -51,7 +51,7 @@ _CRC32 = "crc32:"  # before the checksum of a work file
 _SAMPLE_WINDOWS = 16
 _SAMPLED_ABOVE_BYTES = 64 << 20
 _MALFORMED_URL = re.compile(rf"({'|'.join(PROTOCOLS)}):(?!//[^/:]+(/|$))")
-# Of temporary names: on a file system that several machines share, process numbers are not unique.
+# Part of temporary names: process numbers are not unique on a file system that several machines share.
 _MACHINE = uuid.uuid4().hex[:8]
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f-]+$")
 _temporary_numbers = itertools.count()
@@ -79,7 +79,7 @@ def parent(path: str) -> str:
 
 
 def absolute_path(path: str) -> str:
-    """Return a local path as an absolute one without `.` and `..`; a URL as it is."""
+    """Return a local path as an absolute one without `.` and `..`, a URL unchanged."""
     return path if "://" in path else os.path.abspath(path)
 
 
@@ -134,8 +134,8 @@ def map_files(
 ) -> list[Result]:
     """Return the results of a function of files, in order, from several threads if the files are remote.
 
-    `folder` is theirs if they are not paths. For local files, threads pay where the function releases Python's lock,
-    such as one that computes a checksum.
+    `folder` contains the files if they are not given as paths. For local files, threads pay where the function releases
+    Python's lock, such as one that computes a checksum.
     """
     are_local = all(is_local(path) for path in ([folder] if folder is not None else cast(Sequence[str], files)))
     if are_local and local_threads == 1:
@@ -147,7 +147,7 @@ def map_files(
 def fetch_copies(paths: Sequence[str]) -> None:
     """Download files of a remote folder that will be mapped, several at a time."""
     if paths and not is_local(paths[0]):
-        # To start threads costs more than to look for known copies: 25 ms instead of 0.5 ms for 64 files.
+        # Starting threads costs more than looking up known copies: 25 ms instead of 0.5 ms for 64 files.
         new = [path for path in paths if known_copy_of(*_file_system(path)) is None]
         map_files(mapped_path, new)
 
@@ -271,7 +271,7 @@ def link(source: str, target: str) -> None:
 def open_read(path: str, *, start: int = 0, size: int = 0) -> BinaryIO:
     """Open a file for reading bytes, at a position (a negative one is counted from the end).
 
-    Requests to an object store begin there, with `size` bytes if so many will be read in order. Raises InputError if
+    Requests to an object store begin there, with `size` bytes if that many will be read in order. Raises InputError if
     the file does not exist.
     """
     with _accessing(path, "read") as (file_system, plain):
@@ -476,7 +476,7 @@ def checksum_of(path: str, like: str) -> str:
 
 
 def content_fingerprint(path: str) -> str:
-    """Return a hash of a foreign file: of all its bytes up to 64 MiB, else of its size and 16 windows of 1 MiB."""
+    """Return a hash of an input file: of all its bytes up to 64 MiB, else of its size and 16 windows of 1 MiB."""
     size = size_bytes(path)
     if is_local(path) and not is_file(path):
         raise InputError(f"{path}: is not a regular file; save it as one")
@@ -506,7 +506,7 @@ def file_system(path: str) -> fsspec.AbstractFileSystem:
 
 def _file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
     if _MALFORMED_URL.match(path):  # otherwise a local folder `s3:` would be made
-        shown = re.sub(r"//.*@", "//***@", path)  # may be credentials
+        shown = re.sub(r"//.*@", "//***@", path)  # it may contain credentials
         raise StorageError(f"{shown}: not a URL of an object store; write s3://BUCKET/FOLDER")
     if "://" not in path:  # also a name with `::`, which fsspec would take for a chain of URLs
         return LocalFileSystem(), str(LocalFileSystem._strip_protocol(path))
@@ -515,8 +515,8 @@ def _file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
         return open_store(protocol), rest.rstrip("/")
     try:
         file_system, plain = url_to_fs(path)
-    except Exception as error:  # any, since it is that of a third-party file system
-        url = f"{protocol}://{rest.partition('/')[0]}"  # the rest may be a name of ours, such as `_next/manifest.json`
+    except Exception as error:  # of any type: third-party file systems raise their own
+        url = f"{protocol}://{rest.partition('/')[0]}"  # without an internal name such as `_next/manifest.json`
         raise StorageError(f"{url}: cannot access this storage ({error}); use a local path or another URL") from error
     return file_system, str(plain)
 

@@ -28,7 +28,7 @@ _POLL_S = 0.01
 # Where this process has removed the downloads of killed ones.
 _cleaned: set[Path] = set()
 
-# The copies that are of the current version, by protocol and path, as far as this run goes: it writes a file once.
+# The copies that were checked to be current in this run, by protocol and path: a run writes a file only once.
 _known_copies: dict[tuple[str, str], str] = {}
 _run = ""
 
@@ -90,9 +90,9 @@ def _current_copy(file_system: AbstractFileSystem, plain: str) -> str:
 
 
 def _make_room(folder: Path, size: int) -> None:
-    """Remove downloads of killed processes, and the copies that were not used for longest until a file fits.
+    """Remove downloads of killed processes, and the least recently used copies until a file fits.
 
-    Those that are mapped into memory stay readable where they are mapped.
+    Copies that are mapped into memory stay readable there.
     """
     if folder in _cleaned and _has_room(folder, size):  # without the lock, for which others would wait
         return

@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Any, BinaryIO, NamedTuple
 
-# Bytes of the first range, and of further ones at least and at most. Files that are read in order are soon read by the
-# largest; the latency of a request is about that of half a MB.
+# Sizes of the first range, and the minimum and maximum of further ones. Files that are read in order are soon read in
+# the largest ranges; the latency of a request is about the time of half a MB.
 FIRST_RANGE, _MIN_RANGE, MAX_RANGE = 64 << 10, 512 << 10, 16 << 20
 
 

@@ -40,16 +40,16 @@ _WITHOUT_SUFFIXES = ("az", "abfs", "abfss")
 _RETRY_S = 30
 _TRIES = 4
 _FIRST_PAUSE_S = 0.25
-# Answers that ask for another try: timeout, conflict, too early, too many requests.
+# Statuses after which a request is repeated: timeout, conflict, too early, too many requests.
 _PASSING = ("408", "409", "425", "429")
-# Larger files are uploaded in parts, so many at a time; they are mapped, so parts take no memory. What is under way at
-# once has to arrive before the request times out: 64 MiB do at 0.6 MB/s. S3 takes 10,000 parts.
+# Larger files are uploaded in parts, four at a time; they are mapped, so parts take no memory. The parts in flight must
+# arrive before the request times out: 64 MiB do at 0.6 MB/s. S3 accepts 10,000 parts.
 _MAX_PUT_BYTES, _PART_BYTES, _PARTS, _MOST_PARTS = 64 << 20, 16 << 20, 4, 10_000
 # S3 refuses to copy larger objects in one request.
 _MAX_COPY_BYTES = 5 << 30
 Result = TypeVar("Result")
 Version = dict[str, str]
-"""By what a condition knows an object: its ETag and, on Google Cloud Storage, its generation (`version`)."""
+"""What identifies an object in a condition: its ETag and, on Google Cloud Storage, its generation (`version`)."""
 
 
 class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
@@ -77,7 +77,7 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
             raise FileNotFoundError(path)
         return _folder(f"{bucket}/{key}")
 
-    # fsspec's own answer that nothing is there when a request fails.
+    # The methods of fsspec would return that nothing is there when a request fails.
 
     def exists(self, path: str, **_options: Any) -> bool:
         """Return whether there is an object or folder."""
@@ -212,7 +212,7 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         options: Any = {"chunk_size": part_bytes, "max_concurrency": _PARTS}
 
         def write() -> None:
-            self._check_leases(path)  # before every try: the ones before may have taken longer than the lease
+            self._check_leases(path)  # before every attempt: earlier ones may have taken longer than the lease
             obstore.put(_store(self.protocol, bucket), key, data, use_multipart=len(data) > _MAX_PUT_BYTES, **options)
 
         _request(write)
@@ -252,7 +252,7 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
             return b"", None
 
     def read_lock(self, path: str) -> tuple[dict[str, Any], Version | None]:
-        """Return what the lock of a folder says and its version; empty and None if there is none."""
+        """Return the content of a folder's lock and its version; empty and None if there is none."""
         content, version = self.read_version(path)
         return json.loads(content or b"{}"), version
 
@@ -265,10 +265,10 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
                 return
 
     def _check_leases(self, path: str) -> None:
-        """Raise LockedError if the lock of a folder that this run writes is another's by now.
+        """Raise LockedError if another process now has the lock of a folder that this run writes.
 
-        Every process of the run asks before a change, since it may have slept, or its driver may have. Who takes a
-        lock over waits for as long as an answer is used.
+        Every process of the run checks before a change, since it or its driver may have been suspended. A process that
+        takes a lock over first waits until the answers to these checks have expired.
         """
         for lock, (token, valid_s) in leases.items():
             bucket, key = _split(lock)
@@ -285,8 +285,8 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
                     )
 
 
-# By the path of a lock of this run: its token, and for how many seconds an answer is used. Executors hand them to
-# their workers.
+# The locks of this run by path: the token, and for how many seconds the answer to a check is valid. Executors pass
+# them to their workers.
 leases: dict[str, tuple[str, float]] = {}
 _checked_at: dict[str, float] = {}
 

@@ -43,7 +43,7 @@ def test_every_bucket_is_read_in_the_order_of_writing(
             numbers = [bucket for bucket, _ in batch]
             rows = _batch([row for _, row in batch])
             written.writer.write(rows, np.array(numbers, dtype=np.uint32) if in_an_array else numbers)
-    assert written.size_bytes == Path(path).stat().st_size
+    assert written.entry("x").size_bytes == Path(path).stat().st_size
     wanted: dict[int, list[dict[str, Any]]] = {}
     for bucket, row in (pair for batch in batches for pair in batch):
         wanted.setdefault(bucket, []).append(row)

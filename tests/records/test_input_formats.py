@@ -17,12 +17,13 @@ from pipelines.algorithms.web.urls import id_of_url
 from pipelines.engine.manifest import Identity, Manifest, write_manifest
 from pipelines.errors import InputError, UsageError
 from pipelines.records import inputs, reader
+from pipelines.records.document_options import DocumentConfig
 from pipelines.records.drops import Drops
 
 
 def _read(path: Path | list[str], **options: Any) -> tuple[list[dict[str, Any]], dict[str, int]]:
     drops = Drops()
-    source = inputs.open_documents(path if isinstance(path, list) else str(path), **options)
+    source = inputs.open_documents(path if isinstance(path, list) else str(path), DocumentConfig(**options))
     rows = []
     for shard in source.shards:
         for batch in inputs.read_documents(shard, drops):
@@ -278,7 +279,7 @@ def test_texts_by_line_and_empty_texts(tmp_path: Path) -> None:
     (tmp_path / "A.TXT").write_bytes("\ufeffone\r\n\n two \x0c three\n".encode() + b"\xff\n")
     (tmp_path / "b.md").write_text("a\nb")
     (tmp_path / "c.txt").write_text("")
-    rows, drops = _read(tmp_path, one_per_line=True)
+    rows, drops = _read(tmp_path, document="line")
     assert [(row["id"], row["text"]) for row in rows] == [
         ("A.TXT:1", "one"),
         ("A.TXT:3", " two \x0c three"),

@@ -17,6 +17,7 @@ import zstandard
 from pipelines import storage
 from pipelines.errors import InputError
 from pipelines.records import inputs
+from pipelines.records.document_options import DocumentConfig
 from pipelines.records.document_split import document_keys
 from pipelines.records.drops import Drops
 
@@ -24,7 +25,7 @@ from pipelines.records.drops import Drops
 def _read(path: Path | list[str], text_field: str = "text") -> tuple[list[dict[str, Any]], dict[str, int]]:
     paths = path if isinstance(path, list) else str(path)
     drops = Drops()
-    source = inputs.open_documents(paths, text_field)
+    source = inputs.open_documents(paths, DocumentConfig(text_field))
     rows = []
     for shard in source.shards:
         schema = inputs.document_schema(shard)

@@ -17,6 +17,7 @@ import zstandard
 from pipelines.benchmark_sets.benchmarks import parse_benchmarks, read_example_batches
 from pipelines.errors import InputError
 from pipelines.records import inputs, shards
+from pipelines.records.document_options import DocumentConfig
 from pipelines.records.drops import Drops
 from pipelines.records.url_lists import BadRow, read_urls
 from pipelines.stages.fetch.links import open_links, read_links
@@ -62,7 +63,7 @@ def test_lines_are_split_by_bytes_and_very_long_ones_are_cut() -> None:
 def _documents(path: Path, max_document_mb: int | None = None) -> tuple[list[str], dict[str, int]]:
     drops = Drops()
     texts: list[str] = []
-    for shard in inputs.open_documents(str(path), max_document_mb=max_document_mb).shards:
+    for shard in inputs.open_documents(str(path), DocumentConfig(max_document_mb=max_document_mb)).shards:
         for batch in inputs.read_documents(shard, drops):
             texts += batch.column("text").to_pylist()
     return texts, dict(drops.counts)
