@@ -228,9 +228,11 @@ def crawl(links: Sequence[str], done: Collection[int], config: FetchConfig, segm
 
 
 def check_stop_file(config: FetchConfig) -> None:
-    """Raise WebtextError if the user asks for an end."""
+    """Raise WebtextError if the stop file exists."""
     if config.stop_file and storage.exists(config.stop_file):
-        raise WebtextError(f"{config.stop_file}: asks for an end; remove it and re-run the same command to resume")
+        raise WebtextError(
+            f"{config.stop_file}: exists, so the fetch stopped; remove it and re-run the same command to resume"
+        )
 
 
 class _Crawl:

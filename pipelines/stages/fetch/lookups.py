@@ -38,10 +38,10 @@ _THREADS = 16
 _CHECKED_FILES = 10
 # The links whose captures are dictionaries at a time: 750 bytes per capture.
 _LINKS = 20_000
-# As many pages as these threads read ahead of what is stored.
+# This many pages are read ahead of what is stored.
 _READ_AHEAD = 64
 
-# A link that an archive is asked for, sorted by `key`; `at` is when it was posted (seconds since 1970). If an archived
+# A link to look up in an archive, sorted by `key`; `at` is when it was posted (seconds since 1970). If an archived
 # page redirected to a `target`, the key is that of the target.
 WANTED_SCHEMA = pa.schema(
     [
@@ -164,7 +164,7 @@ def _find_wanted(shard: LinkShard, lookup: Lookup) -> TaskResult:
 
 
 def write_wanted(output: str, name: str, links: Sequence[tuple[str, int, int, int | None, str | None]]) -> TaskResult:
-    """Write the links of a shard to ask for, as rows of `WANTED_SCHEMA`, as a work file."""
+    """Write the links of a shard to look up, as rows of `WANTED_SCHEMA`, as a work file."""
     rows = [dict(zip(WANTED_SCHEMA.names, link, strict=True)) for link in sorted(links, key=lambda link: link[:3])]
     with storage.atomic_write(storage.join(output, name), durable=False) as stream:
         pq.write_table(pa.Table.from_pylist(rows, WANTED_SCHEMA), stream, row_group_size=_WANTED_ROWS)
@@ -188,8 +188,8 @@ def join_index(part: IndexPart, lookup: Lookup) -> TaskResult:
         links = pa.concat_tables(tables).sort_by("key").combine_chunks()
         keys = links["key"]
         for block in blocks:
-            start = bisect_left(keys, block.first, key=_text)
-            end = bisect_right(keys, block.last, start, key=_text)
+            start = bisect_left(keys, block.first, key=pa.StringScalar.as_py)
+            end = bisect_right(keys, block.last, start, key=pa.StringScalar.as_py)
             if end > start and (rows := block.read(keys[start:end].combine_chunks())).num_rows:
                 captures = rows.join(links.slice(start, end - start), "key", join_type="inner", use_threads=False)
                 for batch in _useful(captures, window_days).combine_chunks().to_batches():
@@ -202,10 +202,6 @@ def join_index(part: IndexPart, lookup: Lookup) -> TaskResult:
 def _read_wanted(path: str, between: pc.Expression) -> pa.Table:
     with shards.open_stream(path) as stream, shards.damage_reported(path):
         return pq.read_table(stream, columns=["key", "shard", "link", "at"], filters=between, use_threads=False)
-
-
-def _text(key: pa.StringScalar) -> str:
-    return str(key.as_py())
 
 
 def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:
