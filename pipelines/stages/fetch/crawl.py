@@ -238,12 +238,10 @@ def check_stop_file(config: FetchConfig) -> None:
 class _Crawl:
     """`open` is the number of links without an outcome."""
 
-    def __init__(
-        self, links: Sequence[str], done: Collection[int], config: FetchConfig, segments: SegmentWriter
-    ) -> None:
+    def __init__(self, links: Sequence[str], done: Collection[int], config: FetchConfig, writer: SegmentWriter) -> None:
         self._links = links
         self._config = config
-        self._segments = segments
+        self._segments = writer
         self.open = 0
         self._show_at = 0.0
         self._outcomes: Counter[str] = Counter()

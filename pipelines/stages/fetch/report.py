@@ -39,7 +39,7 @@ def describe_activity(output: str) -> str | None:
                 continue
             try:
                 activity = storage.read_json(storage.join(work, name))
-            except InputError:  # it is written right now
+            except InputError:  # the shard has just been completed
                 continue
             if time.time() - activity["at"] < _CURRENT_S:
                 outcomes.update(activity["outcomes"])

@@ -83,13 +83,11 @@ def fetch(
                 total=source.records,
                 on_complete=lambda shard: storage.remove(context.segments_folder(shard)),
             )
-            outcomes = sum(
-                (Counter(entry.dropped) for entry in entries), Counter(ok=sum(entry.records_out for entry in entries))
-            )
+            outcomes = sum((Counter(entry.dropped) + Counter(ok=entry.records_out) for entry in entries), Counter())
             for shard in source.shards:
                 known = context.known_rows(shard)["outcome"].to_pylist()
                 outcomes -= Counter(outcome.removeprefix("dropped.") for outcome in known)
-            _check_network(run, +outcomes)
+            _check_network(run, outcomes)
             run.once("report", lambda: write_report(run.output, [shard.index for shard in source.shards]))
         return run.finish()
 
