@@ -191,9 +191,7 @@ class HostQueues:
         """Return the host of an origin; open it if necessary."""
         host = self._hosts.get(origin)
         if host is None:
-            links = self._unopened.pop(origin, [])
-            links.reverse()
-            host = self._hosts[origin] = Host(origin, links, self._delay_s)
+            host = self._hosts[origin] = Host(origin, self._unopened.pop(origin, [])[::-1], self._delay_s)
         return host
 
     def open_hosts(self) -> list[Host]:

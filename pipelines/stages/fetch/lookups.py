@@ -7,6 +7,7 @@ over it serves any number of links. Redirects are looked up again, so that they 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +36,7 @@ from pipelines.stages.fetch.outcomes import REDIRECTS
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 
 _THREADS = 16
-_CHECKED_FILES = 10
+_CHECKED_CAPTURES, _CHECKED_FILES = 1_000, 10
 # The links whose captures are dictionaries at a time: 750 bytes per capture.
 _LINKS = 20_000
 # This many pages are read ahead of what is stored.
@@ -225,14 +226,11 @@ def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:
 
 def _check_folder(folder: str, lookup: Lookup) -> None:
     """Raise InputError if a folder has none of the first files that captures name; single ones may be missing."""
-    names: dict[str, None] = {}
-    for index in range(lookup.fetch.shard_count):
-        for batch in read_bucket(lookup.capture_paths, CAPTURE_SCHEMA, index):
-            names.update(dict.fromkeys(batch.column("file").to_pylist()[:_CHECKED_FILES]))
-        if len(names) >= _CHECKED_FILES:
-            break
-    if names and not any(storage.exists(storage.join(folder, name)) for name in list(names)[:_CHECKED_FILES]):
-        raise InputError(f"{folder}: has none of the files that the index names, such as {next(iter(names))}")
+    buckets = (read_bucket(lookup.capture_paths, CAPTURE_SCHEMA, index) for index in range(lookup.fetch.shard_count))
+    files = (name for batches in buckets for batch in batches for name in batch.column("file").to_pylist())
+    names = list(dict.fromkeys(itertools.islice(files, _CHECKED_CAPTURES)))[:_CHECKED_FILES]
+    if names and not any(storage.exists(storage.join(folder, name)) for name in names):
+        raise InputError(f"{folder}: has none of the files that the index names, such as {names[0]}")
 
 
 def _store_pages(shard: LinkShard, lookup: Lookup) -> TaskResult:

@@ -25,7 +25,7 @@ from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError, UsageError
 from pipelines.format import plural
-from pipelines.records import inputs
+from pipelines.records import inputs, shards
 from pipelines.records.archives import has_members, read_archive
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.documents import parse_instant
@@ -198,11 +198,7 @@ def _index_table(run: StageRun, index: _SourceIndex, names: Sequence[str]) -> Ta
                 raise InputError(f"{table}: fetched_at of row {number:,} is not an ISO 8601 date ({str(date)[:60]!r})")
             url, at = url.strip(), at or storage.modified_at(storage.join(folder, name))
             yield _key(url), url, at, 200, name, 0, 0, "text/html"
-        for column in ("url", "file"):
-            if column not in columns:
-                raise InputError(
-                    f"{table}: has no column {column!r}; it has: {', '.join(sorted(columns)) or 'no rows'}"
-                )
+        shards.require_columns(table, sorted(columns), ["url", "file"])
 
     entry = index.write(0, rows())
     below, rows_missing, files_missing = f"below {folder}", len(missing), len(unnamed)

@@ -95,5 +95,4 @@ def write_report(output: str, indexes: Sequence[int]) -> TaskResult:
 
 def read_domains(output: str) -> list[tuple[str, int, int, str]]:
     """Return the domains with the most drops of a finished fetch: name, links, drops, most frequent reason."""
-    path = storage.join(output, TABLES)
-    return [tuple(row) for row in storage.read_json(path)["domains"]] if storage.exists(path) else []
+    return [tuple(row) for row in storage.read_json(storage.join(output, TABLES))["domains"]]
