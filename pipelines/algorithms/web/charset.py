@@ -85,7 +85,7 @@ _HIGH_RUN = re.compile(rb"([\x80-\x9f\xa1-\xff])(?!\1)([\x80-\x9f\xa1-\xff])(?!\
 _CYRILLIC_CODECS = ("cp1251", "koi8-r", "koi8-u", "iso8859-5", "cp866", "mac-cyrillic")
 _CAPITALS, _SMALL = re.compile("[\u0401\u0410-\u042f]"), re.compile("[\u0430-\u044f\u0451]")
 _SIGNATURE_BYTES = 1024
-# Text in others of the labels is very rare, and taken for these.
+# Text in the other encodings is very rare; the detector does not look for them.
 _DETECTED = (
     "cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp866 cp874 cp949 cp932 euc_jp gb18030".split()
 )

@@ -282,8 +282,8 @@ class _Page:
                 break
             element = element.parent
             text = element.text(separator=_END, skip_empty=True)
-        before, found, after = text.partition(heading or "\0")
-        return element, text, after, before if found else ""
+        before, separator, after = text.partition(heading or "\0")
+        return element, text, after, before if separator else ""
 
     def authors(self) -> Iterator[list[str]]:
         """Yield the names that each source states, the most reliable source first."""

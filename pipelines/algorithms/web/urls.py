@@ -179,16 +179,13 @@ def _canonical_once(text: str) -> str | None:
     host = host.removesuffix(".")
     if host[:1] != "[" and not _HOST_NAME.fullmatch(host):
         return None
-    query = _canonical_query(query) if query else ""
+    if query:
+        # A browser sends an apostrophe in a query as `%27`, so the two are one there; elsewhere they are not.
+        pieces = _encoded(query).replace("%27", "'").split("&")
+        query = "&".join(piece for piece in pieces if piece and not _is_tracking(piece))
     # `#!` names the page itself on sites of 2010 to 2014; any other fragment names a place in it.
     kept = "#" + _encoded(fragment) if fragment.startswith("!") and len(fragment) > 1 else ""
     return f"{scheme}{host}{port}{_encoded(path)}{'?' if query else ''}{query}{kept}"
-
-
-def _canonical_query(text: str) -> str:
-    # A browser sends an apostrophe in a query as `%27`, so the two are one there; elsewhere they are not.
-    pieces = _encoded(text).replace("%27", "'").split("&")
-    return "&".join(piece for piece in pieces if piece and not _is_tracking(piece))
 
 
 def _is_tracking(piece: str) -> bool:

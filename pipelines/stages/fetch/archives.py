@@ -32,7 +32,7 @@ from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.lookups import ROW_SCHEMA, Block, IndexPart, Lookup, look_up
 from pipelines.stages.fetch.segments import FetchContext
-from pipelines.stages.fetch.wayback import ask_wayback
+from pipelines.stages.fetch.wayback import query_wayback
 from pipelines.storage.compression import open_decompressed, strip_compression
 
 # How often a page is looked up in Common Crawl: once, and after each redirect.
@@ -71,12 +71,12 @@ def archives_input(config: FetchConfig) -> str | None:
             raise InputError(f"{config.cc_records}: --cc-records: no such folder")
         storage.file_system(config.cc_records)  # raises for an unknown scheme
         open_index(config.cc_index, config.cc_records)
-    asked = [config.archive, config.archive_for, config.archive_window, config.cc_index, config.wayback_requests]
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+    options = [config.archive, config.archive_for, config.archive_window, config.cc_index, config.wayback_requests]
+    return hashlib.sha256(json.dumps(options).encode()).hexdigest()
 
 
-def ask_archives(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext) -> None:
-    """Ask each archive for the pages that are still missing."""
+def query_archives(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext) -> None:
+    """Look up the pages that are still missing in each archive."""
     config = context.config
     if config.archive_window is not None and link_shards[0].is_list:
         run.note("--archive-window has no effect: links of lists have no dates")
@@ -89,7 +89,7 @@ def ask_archives(run: StageRun, link_shards: Sequence[LinkShard], context: Fetch
             lookup = Lookup(context, f"{name}:{names}", index, surt_key, read, _LOOKUPS, config.cc_records)
             look_up(run, link_shards, lookup)
         else:
-            ask_wayback(run, link_shards, context, name)
+            query_wayback(run, link_shards, context, name)
 
 
 def surt_key(url: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Archived pages: which links an archive is asked for, what counts as a page, and how its outcome is recorded."""
+"""Archived pages: which links are looked up in an archive, what counts as a page, and how its outcome is recorded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pipelines.stages.fetch.segments import NO_CAPTURE, FetchContext, SegmentWri
 from pipelines.stages.fetch.visit import asks_for_no_archive, page_failure
 from pipelines.stages.fetch.warc import response_record
 
-# Why a link counts as gone: what another request would probably not mend, and no refusal by the site.
+# Why a link counts as gone: another request would probably fail, too, and the site has not refused it.
 GONE = frozenset(
     """
     dns connection tls timeout incomplete bad_response bad_redirect too_many_redirects robots_unreachable
@@ -48,11 +48,11 @@ _SAME_PAGE = re.compile(r"^https?://(www\.)?|/$")
 
 
 class CaptureError(Exception):
-    """A capture that is no page of the link, for a reason in snake_case."""
+    """A capture that is not a page of the link, with the reason in snake_case."""
 
 
 class Wanted(NamedTuple):
-    """A link that an archive is asked for, when it was posted (seconds since 1970), and its outcome so far."""
+    """A link to look up in an archive, when it was posted (seconds since 1970), and its outcome so far."""
 
     url: str
     at: int | None
@@ -74,7 +74,7 @@ class Capture(NamedTuple):
 
 
 def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterator[Wanted]:
-    """Yield the links of a shard that an archive is to be asked for, by their latest outcomes."""
+    """Yield the links of a shard to look up in an archive, by their latest outcomes."""
     links = read_links(shard)
     files = () if shard.is_list else shard.files  # only links of scrape have a time
     batches = (batch for file in files for batch in shards.read_batches(file.path, ["created_utc"]))
@@ -85,8 +85,8 @@ def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterato
         is_wanted = reason in GONE or (
             context.config.archive_for == "all" and reason not in (*NO_REQUEST, "private_address")
         )
-        is_asked = token in (outcome.archives or "").split(",")
-        if ((is_wanted and outcome.source == LIVE) or reason == NOT_IN_SOURCE) and not is_asked:
+        is_done = token in (outcome.archives or "").split(",")
+        if ((is_wanted and outcome.source == LIVE) or reason == NOT_IN_SOURCE) and not is_done:
             yield Wanted(links[outcome.link], times[outcome.link], outcome)
 
 
@@ -94,19 +94,19 @@ def record_answer(
     writer: SegmentWriter, wanted: Wanted, token: str, capture: Capture | None, refused: Mapping[str, int]
 ) -> None:
     """Store the page that an archive has of a link; without one, the link keeps its outcome, with what was refused."""
-    archive, before = token.partition(":")[0], wanted.outcome
-    archives = ",".join(filter(None, (before.archives, token)))
+    archive, outcome = token.partition(":")[0], wanted.outcome
+    archives = ",".join(filter(None, (outcome.archives, token)))
     if capture is None:
         why = ", ".join(f"{reason} {count}" for reason, count in sorted(refused.items())) or "no capture"
         # An archive may have several indexes.
-        parts = dict.fromkeys(filter(None, (*(before.detail or "").split("; "), f"{archive}: {why}")))
+        parts = dict.fromkeys(filter(None, (*(outcome.detail or "").split("; "), f"{archive}: {why}")))
         detail = "; ".join(parts)[:DETAIL_CHARACTERS]
-        asked = msgspec.structs.replace(before, outcome=NO_CAPTURE, warc_offset=None, archives=archives, detail=detail)
-        writer.add(asked)
+        outcome = msgspec.structs.replace(outcome, outcome=NO_CAPTURE, warc_offset=None)
+        writer.add(msgspec.structs.replace(outcome, archives=archives, detail=detail))
         return
     origin = {"WARC-Source-URI": capture.record, "WARC-Source-Archive": token}
     outcome = Outcome(
-        before.link,
+        outcome.link,
         OK,
         capture.url,
         capture.response.status,
@@ -146,7 +146,7 @@ def find_page(
 
 
 def _usable_capture(capture: Capture, wanted: Wanted, config: FetchConfig) -> Capture:
-    """Return a capture with the coding of its body; raise CaptureError if it is no page of the link."""
+    """Return a capture with the coding of its body; raise CaptureError if it is not a page of the link."""
     days = config.archive_window
     # A redirect within an archive can lead to another time.
     if days is not None and wanted.at is not None and abs(capture.captured_at.timestamp() - wanted.at) > days * 86400:
@@ -170,8 +170,8 @@ def _usable_capture(capture: Capture, wanted: Wanted, config: FetchConfig) -> Ca
     if config.honor_noarchive and asks_for_no_archive(response):
         raise CaptureError("noarchive")
     title = _TITLE.search(decode_prefix(body, coding, _HEAD_BYTES).decode("utf-8", "replace"))
-    asked, answered = (page_of(url).partition("?")[0].partition("/")[2] for url in (wanted.url, capture.url))
-    if (title and _NOT_FOUND.search(" ".join(title[1].split()))) or (asked and not answered):
+    path, captured_path = (page_of(url).partition("?")[0].partition("/")[2] for url in (wanted.url, capture.url))
+    if (title and _NOT_FOUND.search(" ".join(title[1].split()))) or (path and not captured_path):
         raise CaptureError("soft_not_found")  # its title says so, or it is the home page of its site
     return capture._replace(response=response)
 
@@ -215,7 +215,7 @@ def read_record(path_of: Callable[[str], str], max_bytes: int, row: Mapping[str,
 def capture_of(record: Any, max_bytes: int = -1) -> Capture | None:
     """Return the response in a record, with at most one byte more than `max_bytes` of its body.
 
-    None if the record is no response, or has no date. Raises what warcio does for damaged records.
+    None if the record is not a response or has no date. Raises what warcio does for damaged records.
     """
     head, at = record.http_headers, parse_instant(record.rec_headers.get_header("WARC-Date") or "")
     if record.rec_type != "response" or head is None or at is None:

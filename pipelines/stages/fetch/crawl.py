@@ -191,9 +191,7 @@ class HostQueues:
         """Return the host of an origin; open it if necessary."""
         host = self._hosts.get(origin)
         if host is None:
-            links = self._unopened.pop(origin, [])
-            links.reverse()
-            host = self._hosts[origin] = Host(origin, links, self._delay_s)
+            host = self._hosts[origin] = Host(origin, self._unopened.pop(origin, [])[::-1], self._delay_s)
         return host
 
     def open_hosts(self) -> list[Host]:
@@ -228,20 +226,20 @@ def crawl(links: Sequence[str], done: Collection[int], config: FetchConfig, segm
 
 
 def check_stop_file(config: FetchConfig) -> None:
-    """Raise WebtextError if the user asks for an end."""
+    """Raise WebtextError if the stop file exists."""
     if config.stop_file and storage.exists(config.stop_file):
-        raise WebtextError(f"{config.stop_file}: asks for an end; remove it and re-run the same command to resume")
+        raise WebtextError(
+            f"{config.stop_file}: exists, so the fetch stopped; remove it and re-run the same command to resume"
+        )
 
 
 class _Crawl:
     """`open` is the number of links without an outcome."""
 
-    def __init__(
-        self, links: Sequence[str], done: Collection[int], config: FetchConfig, segments: SegmentWriter
-    ) -> None:
+    def __init__(self, links: Sequence[str], done: Collection[int], config: FetchConfig, writer: SegmentWriter) -> None:
         self._links = links
         self._config = config
-        self._segments = segments
+        self._segments = writer
         self.open = 0
         self._show_at = 0.0
         self._outcomes: Counter[str] = Counter()

@@ -212,16 +212,8 @@ def perform_exchange(
             failure = classify_error(error, attempt)
     if response is not None and failure is not None:
         response = dataclasses.replace(response, body=None, truncated=_TRUNCATIONS.get(failure.reason, "unspecified"))
-    return Exchange(
-        url=url,
-        started_at=started_at,
-        seconds=time.monotonic() - started,
-        request_headers=request_headers,
-        peer=attempt.peer,
-        reached=attempt.connected,
-        response=response,
-        failure=failure,
-    )
+    seconds = time.monotonic() - started
+    return Exchange(url, started_at, seconds, request_headers, attempt.peer, attempt.connected, response, failure)
 
 
 def classify_error(error: BaseException, attempt: Attempt) -> Failure:
@@ -237,9 +229,8 @@ def classify_error(error: BaseException, attempt: Attempt) -> Failure:
         return Failure("private_address", detail)
     if attempt.is_overdue:
         return Failure("timeout", "no complete response in time", not attempt.connected)
-    if is_any(socket.gaierror):
-        errno = next(cause.errno for cause in chain if isinstance(cause, socket.gaierror))
-        return Failure("dns", detail, errno == socket.EAI_AGAIN)
+    if errors := [cause.errno for cause in chain if isinstance(cause, socket.gaierror)]:
+        return Failure("dns", detail, errors[0] == socket.EAI_AGAIN)
     if is_any(_BAD_RESPONSES):
         return Failure("bad_response", detail)
     if is_any(_BAD_URLS):

@@ -7,6 +7,7 @@ over it serves any number of links. Redirects are looked up again, so that they 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -35,13 +36,13 @@ from pipelines.stages.fetch.outcomes import REDIRECTS
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 
 _THREADS = 16
-_CHECKED_FILES = 10
+_CHECKED_CAPTURES, _CHECKED_FILES = 1_000, 10
 # The links whose captures are dictionaries at a time: 750 bytes per capture.
 _LINKS = 20_000
-# As many pages as these threads read ahead of what is stored.
+# This many pages are read ahead of what is stored.
 _READ_AHEAD = 64
 
-# A link that an archive is asked for, sorted by `key`; `at` is when it was posted (seconds since 1970). If an archived
+# A link to look up in an archive, sorted by `key`; `at` is when it was posted (seconds since 1970). If an archived
 # page redirected to a `target`, the key is that of the target.
 WANTED_SCHEMA = pa.schema(
     [
@@ -164,7 +165,7 @@ def _find_wanted(shard: LinkShard, lookup: Lookup) -> TaskResult:
 
 
 def write_wanted(output: str, name: str, links: Sequence[tuple[str, int, int, int | None, str | None]]) -> TaskResult:
-    """Write the links of a shard to ask for, as rows of `WANTED_SCHEMA`, as a work file."""
+    """Write the links of a shard to look up, as rows of `WANTED_SCHEMA`, as a work file."""
     rows = [dict(zip(WANTED_SCHEMA.names, link, strict=True)) for link in sorted(links, key=lambda link: link[:3])]
     with storage.atomic_write(storage.join(output, name), durable=False) as stream:
         pq.write_table(pa.Table.from_pylist(rows, WANTED_SCHEMA), stream, row_group_size=_WANTED_ROWS)
@@ -188,8 +189,8 @@ def join_index(part: IndexPart, lookup: Lookup) -> TaskResult:
         links = pa.concat_tables(tables).sort_by("key").combine_chunks()
         keys = links["key"]
         for block in blocks:
-            start = bisect_left(keys, block.first, key=_text)
-            end = bisect_right(keys, block.last, start, key=_text)
+            start = bisect_left(keys, block.first, key=pa.StringScalar.as_py)
+            end = bisect_right(keys, block.last, start, key=pa.StringScalar.as_py)
             if end > start and (rows := block.read(keys[start:end].combine_chunks())).num_rows:
                 captures = rows.join(links.slice(start, end - start), "key", join_type="inner", use_threads=False)
                 for batch in _useful(captures, window_days).combine_chunks().to_batches():
@@ -202,10 +203,6 @@ def join_index(part: IndexPart, lookup: Lookup) -> TaskResult:
 def _read_wanted(path: str, between: pc.Expression) -> pa.Table:
     with shards.open_stream(path) as stream, shards.damage_reported(path):
         return pq.read_table(stream, columns=["key", "shard", "link", "at"], filters=between, use_threads=False)
-
-
-def _text(key: pa.StringScalar) -> str:
-    return str(key.as_py())
 
 
 def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:
@@ -229,14 +226,11 @@ def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:
 
 def _check_folder(folder: str, lookup: Lookup) -> None:
     """Raise InputError if a folder has none of the first files that captures name; single ones may be missing."""
-    names: dict[str, None] = {}
-    for index in range(lookup.fetch.shard_count):
-        for batch in read_bucket(lookup.capture_paths, CAPTURE_SCHEMA, index):
-            names.update(dict.fromkeys(batch.column("file").to_pylist()[:_CHECKED_FILES]))
-        if len(names) >= _CHECKED_FILES:
-            break
-    if names and not any(storage.exists(storage.join(folder, name)) for name in list(names)[:_CHECKED_FILES]):
-        raise InputError(f"{folder}: has none of the files that the index names, such as {next(iter(names))}")
+    buckets = (read_bucket(lookup.capture_paths, CAPTURE_SCHEMA, index) for index in range(lookup.fetch.shard_count))
+    files = (name for batches in buckets for batch in batches for name in batch.column("file").to_pylist())
+    names = list(dict.fromkeys(itertools.islice(files, _CHECKED_CAPTURES)))[:_CHECKED_FILES]
+    if names and not any(storage.exists(storage.join(folder, name)) for name in names):
+        raise InputError(f"{folder}: has none of the files that the index names, such as {names[0]}")
 
 
 def _store_pages(shard: LinkShard, lookup: Lookup) -> TaskResult:

@@ -5,7 +5,6 @@ All are indexed in one pass, by a hash of their page, which is then joined with 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime as dt
 import functools
@@ -26,7 +25,7 @@ from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError, UsageError
 from pipelines.format import plural
-from pipelines.records import inputs
+from pipelines.records import inputs, shards
 from pipelines.records.archives import has_members, read_archive
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.documents import parse_instant
@@ -114,8 +113,8 @@ class _SourceIndex:
 
 def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, source: PageSource) -> None:
     """Store the page of each link that the source has."""
-    token = f"{context.config.source}:{source.fingerprint[:8]}"
-    table = context.config.urls
+    config, table = context.config, context.config.urls
+    token = f"{config.source}:{source.fingerprint[:8]}"
     files = [table] if table else source.files
     size_bytes = sum(storage.map_files(storage.size_bytes, files))
     size_bytes += sum({file.path: file.size_bytes for shard in link_shards for file in shard.files}.values())
@@ -123,21 +122,18 @@ def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
     index, phase = _SourceIndex(context, files, digits), f"{token.replace(':', '-')}-source"
     read: Callable[[dict[str, Any]], Capture]
     if table:
-        read = functools.partial(_read_file, context.config.pages[0], context.config.max_bytes)
+        read = functools.partial(_read_file, config.pages[0], config.max_bytes)
         run.once(phase, lambda: _index_table(run, index, source.files), work=True)
     else:
-        read = functools.partial(
-            read_record, functools.partial(_archive_path, files, run.output), context.config.max_bytes
-        )
+        read = functools.partial(read_record, functools.partial(_archive_path, files, run.output), config.max_bytes)
         numbers = range(len(files))
         run.map(_index_archive, numbers, index, name=str, phase=phase, work=True, total=len(files), unit="files")
     paths = [storage.join(run.output, index.name(number)) for number in range(len(files))]
-    buckets = [(bucket, f"{bucket:0{digits}x}" if digits else "") for bucket in range(16**digits)]
     parts = [
-        IndexPart(f"index-{bucket}", functools.partial(_open_bucket, paths, bucket, prefix))
-        for bucket, prefix in buckets
+        IndexPart(f"index-{bucket}", functools.partial(_open_bucket, paths, bucket, digits))
+        for bucket in range(16**digits)
     ]
-    look_up(run, link_shards, Lookup(context, token, parts, _key, read, 1 + context.config.max_redirects))
+    look_up(run, link_shards, Lookup(context, token, parts, _key, read, 1 + config.max_redirects))
 
 
 def _key(url: str) -> str:
@@ -149,13 +145,9 @@ def _index_archive(number: int, index: _SourceIndex) -> TaskResult:
 
     If its records cannot be read one by one, these are copied to a WARC file whose records can.
     """
-    path, copy_file = index.files[number], f"{index.name(number)}.warc.gz"
-    counts = Counter[str]()
-    with contextlib.ExitStack() as stack:
-        copy = None
-        if not has_members(path):
-            copy_path = storage.join(index.fetch.output, copy_file)
-            copy = stack.enter_context(storage.atomic_write(copy_path, durable=False))
+    path, copy_file, counts = index.files[number], f"{index.name(number)}.warc.gz", Counter[str]()
+    copied = storage.atomic_write(storage.join(index.fetch.output, copy_file), durable=False)
+    with nullcontext() if has_members(path) else copied as copy:
         max_bytes = -1 if copy is None else index.fetch.config.max_bytes
 
         def rows() -> Iterator[tuple[Any, ...]]:
@@ -206,11 +198,7 @@ def _index_table(run: StageRun, index: _SourceIndex, names: Sequence[str]) -> Ta
                 raise InputError(f"{table}: fetched_at of row {number:,} is not an ISO 8601 date ({str(date)[:60]!r})")
             url, at = url.strip(), at or storage.modified_at(storage.join(folder, name))
             yield _key(url), url, at, 200, name, 0, 0, "text/html"
-        for column in ("url", "file"):
-            if column not in columns:
-                raise InputError(
-                    f"{table}: has no column {column!r}; it has: {', '.join(sorted(columns)) or 'no rows'}"
-                )
+        shards.require_columns(table, sorted(columns), ["url", "file"])
 
     entry = index.write(0, rows())
     below, rows_missing, files_missing = f"below {folder}", len(missing), len(unnamed)
@@ -225,13 +213,14 @@ def _index_table(run: StageRun, index: _SourceIndex, names: Sequence[str]) -> Ta
     return TaskResult(counts=counts, files=(entry,))
 
 
-def _open_bucket(paths: Sequence[str], bucket: int, prefix: str) -> AbstractContextManager[list[Block]]:
-    """Return the block of the rows in all index files whose keys have the prefix of a bucket."""
+def _open_bucket(paths: Sequence[str], bucket: int, digits: int) -> AbstractContextManager[list[Block]]:
+    """Return the block of the rows in all index files whose keys begin with the digits of a bucket."""
 
     def read(keys: pa.Array) -> pa.Table:
         rows = pa.Table.from_batches(read_bucket(paths, ROW_SCHEMA, bucket), ROW_SCHEMA)
         return rows.filter(pc.is_in(rows["key"], value_set=keys))
 
+    prefix = f"{bucket:0{digits}x}" if digits else ""
     return nullcontext([Block(prefix, f"{prefix}~", read)])  # ~ is after all digits
 
 

@@ -39,7 +39,7 @@ def describe_activity(output: str) -> str | None:
                 continue
             try:
                 activity = storage.read_json(storage.join(work, name))
-            except InputError:  # it is written right now
+            except InputError:  # the shard has just been completed
                 continue
             if time.time() - activity["at"] < _CURRENT_S:
                 outcomes.update(activity["outcomes"])
@@ -95,5 +95,4 @@ def write_report(output: str, indexes: Sequence[int]) -> TaskResult:
 
 def read_domains(output: str) -> list[tuple[str, int, int, str]]:
     """Return the domains with the most drops of a finished fetch: name, links, drops, most frequent reason."""
-    path = storage.join(output, TABLES)
-    return [tuple(row) for row in storage.read_json(path)["domains"]] if storage.exists(path) else []
+    return [tuple(row) for row in storage.read_json(storage.join(output, TABLES))["domains"]]

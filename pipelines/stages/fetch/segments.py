@@ -349,11 +349,11 @@ def _write_warc(output: str, name: str, info: bytes, segments: Sequence[Segment]
     with storage.atomic_write(storage.join(output, name)) as stream:
         stream.write(info)
         for segment in segments:
-            if left := segment.warc_size_bytes:
+            if remaining := segment.warc_size_bytes:
                 with storage.open_read(segment.warc_path) as source:
-                    while left and (block := source.read(min(_COPY_BYTES, left))):
+                    while remaining and (block := source.read(min(_COPY_BYTES, remaining))):
                         stream.write(block)
-                        left -= len(block)
+                        remaining -= len(block)
     return FileEntry(name, stream.size_bytes, stream.checksum)
 
 

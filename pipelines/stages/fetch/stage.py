@@ -10,7 +10,7 @@ from pipelines.engine.config import check_known
 from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.errors import UsageError, WebtextError
-from pipelines.stages.fetch.archives import archives_input, ask_archives
+from pipelines.stages.fetch.archives import archives_input, query_archives
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
 from pipelines.stages.fetch.links import LinkShard, open_links, read_links
@@ -38,16 +38,16 @@ def fetch(
 
     `links` is the folder of scrape, or lists of URLs (files, folders or globs). After an interruption, only the links
     without an outcome on disk are requested. If links were added to those of a finished result, only these are, and
-    those that it dropped for a reason in `retry`. Archives of the config are asked for links that are gone; with files
-    as its source, nothing is requested. Raises InputError if there are no links, WebtextError if no site responds,
-    ChangedRunError if links of a finished result are missing. Paper, section 2.1.
+    those that it dropped for a reason in `retry`. Links that are gone are looked up in the archives of the config; with
+    files as its source, nothing is requested. Raises InputError if there are no links, WebtextError if no site
+    responds, ChangedRunError if links of a finished result are missing. Paper, section 2.1.
     """
     header = user_agent(config)
     if not config.user_agent.strip() or not (header.isascii() and header.isprintable()):
         raise UsageError(f"--user-agent must not be empty, and it and --contact must be printable ASCII: {header!r}")
     stop_file = config.stop_file
     if stop_file and storage.is_local(stop_file) and not storage.is_folder(storage.parent(stop_file)):
-        raise UsageError(f"--stop-file {stop_file}: is in no folder that exists, so it could not be made")
+        raise UsageError(f"--stop-file {stop_file}: its folder does not exist, so the file could not be created")
     for reason in retry:
         check_known(reason, [name for name in REASONS if name not in NO_REQUEST], "reason", "--retry")
     if retry and not has_manifest(output):
@@ -56,12 +56,12 @@ def fetch(
     inputs = {source.name: source.fingerprint}
     if page_source := open_source(config):
         inputs[PAGES] = page_source.fingerprint
-    if asked := archives_input(config):
-        inputs[ARCHIVES] = asked
-    elif has_manifest(output) and (asked := (earlier := read_manifest(output).identity.inputs).get(ARCHIVES)):
-        # A run that asks no archive keeps what they had; a later one asks for the links that this one adds or retries.
+    if archives := archives_input(config):
+        inputs[ARCHIVES] = archives
+    elif has_manifest(output) and (archives := (earlier := read_manifest(output).identity.inputs).get(ARCHIVES)):
+        # A run without archives keeps their pages; a later one looks up the links that this one adds or retries.
         is_whole = not retry and inputs.items() <= earlier.items()
-        inputs[ARCHIVES] = asked if is_whole else "partial"
+        inputs[ARCHIVES] = archives if is_whole else "partial"
     with stage_run(STAGE, config, inputs=inputs, output=output, options=options, reopen=bool(retry)) as run:
         if not run.finished:
             if not config.contact and page_source is None:
@@ -73,7 +73,7 @@ def fetch(
                 run.map(_crawl_shard, source.shards, context, phase=config.source, work=True, total=source.records)
                 if page_source:
                     take_pages(run, source.shards, context, page_source)
-                ask_archives(run, source.shards, context)
+                query_archives(run, source.shards, context)
             # Segments go as soon as their shard is complete, not at the end of the stage, because together they
             # need as much disk space as the result.
             entries = run.map(
@@ -83,13 +83,11 @@ def fetch(
                 total=source.records,
                 on_complete=lambda shard: storage.remove(context.segments_folder(shard)),
             )
-            outcomes = sum(
-                (Counter(entry.dropped) for entry in entries), Counter(ok=sum(entry.records_out for entry in entries))
-            )
+            outcomes = sum((Counter(entry.dropped) + Counter(ok=entry.records_out) for entry in entries), Counter())
             for shard in source.shards:
                 known = context.known_rows(shard)["outcome"].to_pylist()
                 outcomes -= Counter(outcome.removeprefix("dropped.") for outcome in known)
-            _check_network(run, +outcomes)
+            _check_network(run, outcomes)
             run.once("report", lambda: write_report(run.output, [shard.index for shard in source.shards]))
         return run.finish()
 

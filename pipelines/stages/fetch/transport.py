@@ -232,7 +232,7 @@ class Client:
 
 
 class _Thread(threading.local):
-    """The attempt of a thread: requests and urllib3 pass no arguments of ours to the connection that they choose."""
+    """The attempt of a thread: requests and urllib3 cannot pass it to the connection that they choose."""
 
     attempt: Attempt | None = None
 

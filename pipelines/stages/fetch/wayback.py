@@ -179,7 +179,7 @@ def _index_rows(answer: Response) -> list[dict[str, str]]:
     raise ValueError(f"status {answer.status}, {body[:80].decode('utf-8', 'replace')!r}")
 
 
-def ask_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, token: str) -> None:
+def query_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, token: str) -> None:
     """Look up the wanted links one by one, and store the nearest page of each, until the budget is used up."""
     config = context.config
     client = Client({"User-Agent": user_agent(config)}, 1, allow_private_addresses=True)
@@ -187,15 +187,15 @@ def ask_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchC
     every = itertools.chain.from_iterable(wanted_links(context, shard, token) for shard in link_shards)
     total = sum(1 for _ in itertools.islice(every, config.wayback_requests))
 
-    def ask(shard: LinkShard) -> TaskResult:
-        left = 0
+    def look_up_shard(shard: LinkShard) -> TaskResult:
+        remaining = 0
         unanswered: list[Wanted] = []
         with SegmentWriter(context.segments_folder(shard)) as writer:
             for wanted in list(wanted_links(context, shard, token)):
                 try:
                     capture, refused = wayback.find_page(wanted)
                 except _OutOfBudgetError:
-                    left += 1
+                    remaining += 1
                     continue
                 except InputError:
                     unanswered.append(wanted)
@@ -207,9 +207,11 @@ def ask_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchC
                 unanswered.clear()
                 record_answer(writer, wanted, token, capture, refused)
                 progress.advance(1)
-        return TaskResult(counts={"wayback_not_asked": left + len(unanswered)})
+        return TaskResult(counts={"wayback_not_asked": remaining + len(unanswered)})
 
     with contextlib.closing(client):
-        entries = run.map(ask, link_shards, phase=token, work=True, serial=True, total=total)
-    if left := int(sum(entry.counts.get("wayback_not_asked", 0) for entry in entries)):
-        run.note(f"wayback: {left:,} links have no answer yet; raise --wayback-requests and re-run to ask for them")
+        entries = run.map(look_up_shard, link_shards, phase=token, work=True, serial=True, total=total)
+    if remaining := int(sum(entry.counts.get("wayback_not_asked", 0) for entry in entries)):
+        run.note(
+            f"wayback: {remaining:,} links have no answer yet; raise --wayback-requests and re-run to ask for them"
+        )

@@ -92,7 +92,7 @@ def test_a_stop_file_ends_what_asks_archives_too(tmp_path: Path, web: LocalWeb, 
         options = crawl_options(tmp_path / "crawl") if archive == "commoncrawl" else machine_options(machine)
         fetch_links(tmp_path, urls)
         stop.touch()
-        with pytest.raises(WebtextError, match="stop: asks for an end; remove it and re-run"):
+        with pytest.raises(WebtextError, match="stop: exists, so the fetch stopped; remove it and re-run"):
             fetch_links(tmp_path, urls, **options, stop_file=str(stop))
         assert machine.requests == []
         stop.unlink()
@@ -204,7 +204,7 @@ def test_a_stop_file_ends_what_waits_for_wayback(
     stop = tmp_path / "stop"
     with wayback([]) as machine:
         monkeypatch.setattr(machine, "answer", lambda path: (stop.touch(), (503, {"Retry-After": "3600"}, b""))[1])
-        with pytest.raises(WebtextError, match="stop: asks for an end"):
+        with pytest.raises(WebtextError, match="stop: exists, so the fetch stopped"):
             fetch_links(tmp_path, [web.url("/a")], **machine_options(machine), stop_file=str(stop))
 
 
@@ -243,7 +243,7 @@ def test_wrong_options_are_refused_before_any_request(tmp_path: Path, web: Local
         ({"archive": ("commoncrawl",)}, "needs --cc-index"),
         ({"archive": ("wayback",), "wayback_url": "ftp://x"}, "ftp://x: is not an http or https URL"),
         ({"cc_index": ("x.parquet",)}, "--cc-index has no effect without --archive commoncrawl"),
-        ({"stop_file": "/no/such/stop"}, "--stop-file /no/such/stop: is in no folder that exists"),
+        ({"stop_file": "/no/such/stop"}, "--stop-file /no/such/stop: its folder does not exist"),
         ({"archive_for": "all"}, "--archive-for has no effect without --archive;"),
         ({"archive": ("wayback",), "cc_records": "x"}, "--cc-records has no effect without --archive commoncrawl"),
         ({"archive": ("commoncrawl",), "cc_index": ("x",), "wayback_rate": 5.0}, "--wayback-rate has no effect"),

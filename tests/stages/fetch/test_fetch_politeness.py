@@ -207,7 +207,9 @@ def test_a_stop_file_ends_the_run_which_resumes(tmp_path: Path, monkeypatch: pyt
 
     with LocalWeb({**pages, "/3": ask_to_stop}) as web:
         urls = [web.url(path) for path in pages]
-        with pytest.raises(WebtextError, match=r"stop: asks for an end; remove it and re-run the same command to resu"):
+        with pytest.raises(
+            WebtextError, match=r"stop: exists, so the fetch stopped; remove it and re-run the same command to resu"
+        ):
             run_fetch(tmp_path, urls, stop_file=str(stop))
         assert len(web.paths()) < 7
         stop.unlink()
