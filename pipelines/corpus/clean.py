@@ -1,4 +1,4 @@
-"""What a corpus no longer needs: what killed runs left, and documents that later stages have read."""
+"""Removes what a corpus no longer needs: leftovers of killed runs, and documents that later stages have read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.engine.manifest import NEXT, complete_replacement, has_manifest
 from pipelines.errors import LockedError
 from pipelines.pipeline import DOCUMENT_STAGES, PIPELINE
 
-# A page may be gone from the web, and a training may have taken weeks.
+# Pages may be gone from the web, and training may have taken weeks.
 _IRREPLACEABLE = ("fetch", "pretrain")
 
 
@@ -30,9 +30,9 @@ class Removable:
 
 
 def find_removable(corpus: str, stages: bool) -> list[Removable]:
-    """Return what can be removed of a corpus; with `stages`, also documents of which a later stage wrote the rest.
+    """Return what can be removed of a corpus; with `stages`, also documents that a later stage has read and written.
 
-    A stage that another process writes is left alone, as are fetched pages and trained models.
+    Stages that another process writes, fetched pages and trained models are kept.
     """
     removable: list[Removable] = []
     for spec in PIPELINE:
@@ -44,7 +44,7 @@ def find_removable(corpus: str, stages: bool) -> list[Removable]:
 
 
 def remove(corpus: str, removable: Sequence[Removable]) -> list[Removable]:
-    """Remove files and folders under the locks of their stages; return those that nothing has changed meanwhile."""
+    """Remove files and folders under the locks of their stages, unless they have changed; return the removed ones."""
     removed = []
     for item in removable:
         folder = storage.join(corpus, item.stage)

@@ -1,4 +1,4 @@
-"""Explains a document: what every stage made of its link, its page and its text, or why it is not there."""
+"""Explains a document: what each stage recorded about its link, its page and its text, or why it is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OK, _DROPPED_OUTCOME = "ok", "dropped."
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What a stage made of the document: `kept`, `dropped` or `absent`, the reason, and what else it recorded."""
+    """The outcome of a document in a stage: `kept`, `dropped` or `absent`, the reason, and further recorded fields."""
 
     stage: str
     outcome: str
@@ -27,10 +27,9 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """The way of a document through the finished stages, up to the one that does not have it.
+    """The history of a document in the finished stages, up to the first one that does not have it.
 
-    `url` is None if the document has none or it is unknown; `similar_urls` are links that differ from it only in
-    scheme, `www.` or final slash.
+    `url` is None if it is unknown; `similar_urls` are links that differ from it only in scheme, `www.` or final slash.
     """
 
     id: str
@@ -118,12 +117,12 @@ def _step(stage: str, row: dict[str, Any] | None, if_absent: str) -> Step:
 
 
 def _find_identity(tables: CorpusTables, column: str, values: Sequence[str]) -> tuple[str, str | None] | None:
-    """Return the id and the URL of the first document, link or page with one of the values, if there is one."""
+    """Return the id and the URL of the first document, link or page with one of the values, or None."""
     views = [view for view in (*map(documents_of, tables.document_stages), "dropped", "tokens") if view in tables.views]
     hashed = [view for view in ("links", "pages") if view in tables.views]
-    if column == "id":  # all URLs have to be hashed; pages are those of the links
+    if column == "id":  # all URLs must be hashed; the URLs of pages are those of the links
         hashed = hashed[:1] if is_url_id(values[0]) else []
-    # The ids of links and pages are made of their URLs as by `id_of_url`; those in the drops of fetch are the URLs.
+    # `id_of_url` in SQL. The ids in the drops of fetch are URLs.
     queries = {"dropped": "(FROM dropped WHERE stage <> 'fetch')"}
     queries |= {view: f"(SELECT left(sha256(url), 32) AS id, url FROM {view})" for view in hashed}
     for value, view in itertools.product(values, [*views, *hashed]):

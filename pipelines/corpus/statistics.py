@@ -17,9 +17,9 @@ GROUPS = {
     "subreddit": ("subreddits", "unnest(list_distinct(subreddits))"),
     "length": ("words", "CASE WHEN words > 0 THEN 1 << CAST(floor(log2(words)) AS INTEGER) ELSE 0 END"),
 }
-# Of every document, whether or not it has such columns.
+# Known of every document, even without such columns.
 _MEASURED = {"words", "bytes"}
-# Runs of what Python does not call white space.
+# Words as by `str.split`.
 _WORDS = r"len(regexp_extract_all(text, '[^\s\x0b\x1c-\x1f\x{85}\p{Z}]+'))"
 
 
@@ -44,7 +44,7 @@ def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) 
     )
     [total] = _counts(tables, "NULL", 1)
     groups = {name: _counts(tables, value, limit) for name, (_, value) in kinds.items() if name not in absent}
-    if not by:  # of the usual kinds, those of which something is known
+    if not by:  # kinds without any known value are omitted
         groups = {name: counts for name, counts in groups.items() if any(row["value"] is not None for row in counts)}
     sizes = {
         name: tables.rows(f"SELECT count(*) AS size FROM (SELECT DISTINCT {kinds[name][1]} FROM measured)")[0]["size"]

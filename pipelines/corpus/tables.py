@@ -1,8 +1,8 @@
 """The Parquet files of finished stages as tables of DuckDB, local or in an object store.
 
-`links`, `pages`, `clusters` are the files of a stage; `documents` those of the last stage that wrote documents, and
-`extract_documents` and the like those of one stage; `dropped` is what all stages dropped, with a column `stage`;
-`tokens` is where each document stands in the token shards. Stages of `[build] skip` have none.
+`links`, `pages` and `clusters` are the files of a stage; `documents` those of the last stage that wrote documents, and
+`extract_documents` and so on those of one stage; `dropped` has the drops of all stages, with a column `stage`; `tokens`
+has the position of each document in the token shards. Stages of `[build] skip` have no tables.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _BATCH_ROWS = 1024
-# Split and name of its files, of which `val` is nanoGPT's.
+# Split and prefix of its files; `val` is the name in nanoGPT's format.
 _SPLITS = (("train", "train"), ("held-out", "held-out"), ("held-out", "val"))
 # View -> the stage and the beginning of the names of its files.
 _FILES = {"links": ("scrape", "links-"), "pages": ("fetch", "pages-"), "clusters": ("dedup", "clusters.parquet")}
@@ -41,12 +41,12 @@ class CorpusTables:
 
         self._failures = (duckdb.Error, pa.ArrowException)
         self.corpus = corpus
-        # Spilled rows go to the folder of temporary files, not to the current one; nothing is downloaded.
+        # Rows are spilled to the folder of temporary files, not to the current folder; nothing is downloaded.
         self._connection: duckdb.DuckDBPyConnection = duckdb.connect(
             config={
                 "temp_directory": storage.temporary_path("webtext-duckdb"),
                 "autoinstall_known_extensions": False,
-                # Up to so many chosen rows are sorted without their texts, which are read at the end.
+                # Up to this many rows are sorted without their texts, which are read at the end.
                 "late_materialization_max_rows": 100_000,
             }
         )
@@ -111,7 +111,7 @@ class CorpusTables:
                 self._create(view, _scan(self.stages[stage], prefix))
         for stage in self.document_stages:
             documents = f"({_scan(self.stages[stage], 'documents-')})"
-            url = "" if "url" in self.columns(documents) else ", NULL::VARCHAR AS url"  # one's own may have none
+            url = "" if "url" in self.columns(documents) else ", NULL::VARCHAR AS url"  # foreign ones may have none
             self._create(documents_of(stage), f"SELECT *{url} FROM {documents}")
         if self.document_stages:
             self._create("documents", f"SELECT * FROM {documents_of(self.document_stages[-1])}")
@@ -176,9 +176,9 @@ def resolve(target: str) -> tuple[str, tuple[str, ...]]:
 
 
 def place_of(id: str, url: str | None) -> tuple[str, list[str]]:
-    """Return the condition for a document, and its values.
+    """Return the condition that selects a document, and its values.
 
-    It includes the URL if that is known: documents are in the order of their URLs, so that few are read.
+    It includes the URL if that is known: documents are in the order of their URLs, so that DuckDB reads few.
     """
     return ("id = ?", [id]) if url is None else ("url = ? AND id = ?", [url, id])
 

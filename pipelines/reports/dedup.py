@@ -11,11 +11,11 @@ from pipelines.algorithms.ngrams.words import Shingling, word_spans
 from pipelines.reports.charts import Axis, Chart, Mark, Series, line_chart
 from pipelines.reports.render import render
 
-# A longer passage without differences is folded to this much of its beginning and end.
+# Longer passages without differences are folded to this much of their beginning and end.
 _FOLDED_CHARACTERS = 240
 _CURVE_POINTS = 200
 
-# Of a text: "same", "changed" or "folded", and the text; of what is folded, the number of characters.
+# A part of a text: "same" or "changed" and the text, or "folded" and the number of characters.
 Part = tuple[str, str | int]
 
 
@@ -58,10 +58,10 @@ def _curve(threshold: float, bands: int, rows: int, steps: Sequence[tuple[float,
 
 
 def compare_texts(kept: str | None, dropped: str | None) -> tuple[list[Part], list[Part]]:
-    """Return the parts of two texts, where words are marked that only one of them has at that place.
+    """Return the parts of two texts, in which the words that differ are marked.
 
-    Words are those of which shingles consist: case, white space and punctuation do not count. A text is shown as it is
-    if the other one is None.
+    Words are those of shingles: case, white space and punctuation do not matter. A text is shown unmarked if the other
+    one is None.
     """
     if kept is None or dropped is None:
         return [("same", kept)] if kept else [], [("same", dropped)] if dropped else []

@@ -10,7 +10,8 @@ from typing import Any
 from pipelines.reports.charts import percent_histogram
 from pipelines.reports.render import render
 
-# Longer blocks that were dropped are folded to their beginning, so many in a row to one line, lest menus hide the text.
+# Dropped blocks are folded, so that menus do not hide the text: longer ones to their beginning, this many in a row to
+# one line.
 _FOLDED_CHARACTERS, _FOLDED_BLOCKS = 60, 4
 
 Block = tuple[str, float, bool]
@@ -25,9 +26,9 @@ def render_extract_report(
 ) -> str:
     """Return the page.
 
-    `outcomes` are counts of pages by type (empty: not detected) and drop reason (empty: kept), `confidences` those of
-    bins of equal width from 0 to 1. Of a sample, `blocks` are triples of text, probability and whether it is kept;
-    `shown` is how many blocks and characters of a page they are at most.
+    `outcomes` are counts of pages by type (empty: not detected) and drop reason (empty: kept), `confidences` counts in
+    bins of equal width from 0 to 1. The `blocks` of a sample are triples of text, probability and whether it is kept;
+    `shown` are the maximum numbers of blocks and characters of a page.
     """
     by_type, by_reason = Counter[str](), Counter[str]()
     for (kind, reason), count in outcomes.items():

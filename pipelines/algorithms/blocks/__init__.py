@@ -1,1 +1,1 @@
-"""Blocks of text in a page, and a learned model of which of them are its main content."""
+"""Blocks of text in a page, and a learned model that finds the main content among them."""

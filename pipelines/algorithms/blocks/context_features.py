@@ -35,7 +35,7 @@ GROUPS = (
 FAR = 30
 # Elements a little below the body divide a page into header, columns and footer.
 OUTER_DEPTHS = (3, 4, 5, 6)
-# How much prose counts for the parent of its element, and again for the next ones.
+# The share of its prose that an element passes on to its parent, and the number of ancestors that get a share.
 _DECAY, _LEVELS = 0.55, 4
 
 (OWN_MIN, OWN_MAX, OWN_MEAN, PATH_MIN, PATH_MAX, PATH_SUM, NEAR, NEXT_NEAR, PATH_COUNT) = range(9)
@@ -45,10 +45,10 @@ _DECAY, _LEVELS = 0.55, 4
 class Elements(NamedTuple):
     """Properties of each element.
 
-    `outer` are its ancestors at `OUTER_DEPTHS` (else the document), `paths` the values of its tokens and of those of
-    its ancestors, `totals` sums of the blocks in it, `distances` those to the nearest ancestor of each group, `first`
-    and `last` the blocks in it. `signatures` are equal for elements whose tag and first token are, and those of the two
-    elements around them.
+    `outer` are its ancestors at `OUTER_DEPTHS` (the document if it is not that deep), `paths` statistics of the values
+    of its tokens and those of its ancestors, `totals` sums over the blocks in it, `distances` the distances to the
+    nearest ancestor of each group, `first` and `last` the first and last block in it. `signatures` are equal for
+    elements with equal tag and first token whose parents and grandparents have equal ones, too.
     """
 
     depths: npt.NDArray[np.int32]
@@ -62,9 +62,9 @@ class Elements(NamedTuple):
 
 
 def describe_elements(page: seg.Segments, signals: Floats, tokens: Values) -> Elements:
-    """Return what the features take from elements.
+    """Return the properties of the elements of a page.
 
-    `signals` are those of the blocks, `tokens` learned values of parts of classes and ids.
+    `signals` are those of its blocks, `tokens` learned values of parts of classes and ids.
     """
     count = len(page.parents)
     elements = Elements(
@@ -207,10 +207,10 @@ NAMES = (
 
 
 class _Kinds(NamedTuple):
-    """Blocks that are alike.
+    """Groups of blocks with equal signatures, and of blocks with equal texts.
 
-    `firsts` are the first blocks of the kind and of the text of each block, `sums` are by first block, and the tables
-    contain the first blocks by signature and by text.
+    `firsts` has for each block the first block of its kind and of its text, `sums` has sums per group in the row of its
+    first block, and the tables map signatures and texts to first blocks.
     """
 
     firsts: Numbers
@@ -258,7 +258,7 @@ def _describe_context(
 
 @helper
 def _find_common_ancestors(parents: Any, main: Any, common: Any) -> None:
-    """Fill, for each element, the innermost one that contains it and the main container, or is that container."""
+    """Fill in the innermost element that contains both an element and the main container, for each element."""
     while main >= 0:
         common[main] = main
         main = parents[main]
@@ -346,7 +346,7 @@ def _add_containers(row: Any, at: Any, element: Any, parents: Any, totals: Any) 
 
 @helper
 def _add_main_container(row: Any, at: Any, block: Any, element: Any, elements: Any, common: Any, main: Any) -> Any:
-    """Add the place relative to the element with most prose close to it."""
+    """Add the position relative to the main container: the element that most prose is directly in or close below."""
     depths, totals, first, last = elements.depths, elements.totals, elements.first, elements.last
     above = common[element]
     all_prose = 1 + totals[0, TOTAL_PROSE]

@@ -1,4 +1,4 @@
-"""Features of blocks: a row of numbers per block, of which the last ones are those of its page."""
+"""Features of blocks: a row of numbers per block, ending with the features of its page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.algorithms.web.metadata import types_of
 
 _WORD = re.compile(r"\w+")
 _CURRENCY_SIGNS = tuple(sign.encode() for sign in "$£€¥")
-# Words of URLs and types of JSON-LD that go with kinds of pages.
+# Words of URLs and types of JSON-LD that are typical of kinds of pages.
 _URL_WORDS = {
     "product": r"product|shop|item|/p/|/dp/|store|buy",
     "forum": r"forum|thread|topic|/t/|discussion|viewtopic|community|question",
@@ -55,7 +55,7 @@ PAGE_NAMES = (
 
 
 def page_features(page: ParsedPage, url: str | None, title: list[str]) -> list[float]:
-    """Return the features of a page that all of its blocks have, in the order of PAGE_NAMES; `title` are its words."""
+    """Return the features that all blocks of a page share, in the order of PAGE_NAMES; `title` are its words."""
     segments = page.segments
     words = segments.blocks[:, seg.WORDS]
     total = 1 + int(words.sum())
@@ -101,8 +101,7 @@ NAMES = (*text_features.NAMES, *context_features.NAMES, *(f"page {name}" for nam
 def block_features(page: ParsedPage, url: str | None, tokens: Values, words: Values) -> tuple[Floats, Numbers]:
     """Return the features of the blocks of a page, float32 of shape (blocks, len(NAMES)), and their groups.
 
-    Groups are numbers of shape (2, blocks), equal for blocks of one kind, and for those with the same parent element.
-
+    Groups are numbers from 0 on, of shape (2, blocks): one per kind of block, and one per parent element.
     `tokens` and `words` are learned values of parts of class names and of words.
     """
     segments = page.segments

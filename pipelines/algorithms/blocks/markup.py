@@ -12,7 +12,7 @@ from pipelines.algorithms.kernels.byte_scan import byte_at, word_at
 from pipelines.algorithms.kernels.compilation import as_read_only, helper
 from pipelines.algorithms.kernels.hash_table import slot_of, table_of
 
-# Not text of the page. The content of RAW elements is not markup.
+# Their content is not text of the page; that of RAW elements is not markup either.
 _SKIPPED = (
     "script style template svg iframe noframes object canvas datalist option noembed math xmp audio video textarea "
     "select title rt rp"
@@ -30,10 +30,10 @@ _INLINE = (
     "u var wbr area embed col colgroup param"
 )
 _WITHOUT_END = "area base br col embed hr img input link meta param source track wbr"
-# The next one ends these, if nothing else does, so many without an end are not nested.
+# An element without an end tag is ended by the next one of its kind, so a row of them is not nested.
 _ENDED_BY_NEXT = "p li dt dd tr td th thead tbody tfoot option a nobr html head body"
 _STRONG = "b strong em h1 h2 h3 h4 h5 h6 th"
-# Something is shown in the place of such an element, so it separates words.
+# A browser shows something in place of such an element, so it separates words.
 _REPLACED = "svg iframe object canvas math audio video textarea select img input embed picture"
 # Within <pre>, such an element is a line of its block instead of a block.
 _LINE = "div li ol ul"
@@ -77,7 +77,7 @@ def tag_groups(groups: Sequence[str]) -> npt.NDArray[np.int8]:
 KINDS = _kinds()
 NOT_NESTED = (KINDS & WITHOUT_END) != 0
 NOT_NESTED[[TAGS[name] for name in _ENDED_BY_NEXT.split()]] = True
-# The position of a name in NAMES, by its hash; the hash of no name is that of the first, the unknown tag.
+# Positions in NAMES by the hash of the name; no name has the hash of the first, the unknown tag.
 _NAME_KEYS, _NAME_NUMBERS = table_of(np.array([fnv_hash(name.encode()) for name in NAMES], np.uint64))
 
 # Flags of elements, inherited from their ancestors: hidden by style or attribute, white space kept as it is, in <pre>,
@@ -88,13 +88,13 @@ LOW_BITS = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _ONES, _HIGH_BITS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _MAX_TOKENS = 24
-# Names of elements whose content is not markup are shorter; reading to the end from each of many signs would take long.
+# Longer than the names of RAW elements: reading to the end of the page from each of many `<` would take long.
 _MAX_NAME = 16
 _SCRIPT = TAGS["script"]
 _CLASS, _ID, _ROLE, _ITEMPROP, _STYLE, _HIDDEN_NAME, _ARIA = (
     np.uint64(fnv_hash(name)) for name in (b"class", b"id", b"role", b"itemprop", b"style", b"hidden", b"aria-hidden")
 )
-# Their digits are left out, as in all names.
+# Without digits, as all hashed names.
 _LINE_NUMBERS = as_read_only(
     np.array(
         [fnv_hash(name) >> 32 for name in (b"lineno", b"linenos", b"line-number", b"linenumber", b"gutter",
@@ -262,7 +262,7 @@ def is_line_number(tokens: Any, start: Any, end: Any) -> Any:
 def _add_tokens(html: Any, start: Any, end: Any, tokens: Any, count: Any, limit: Any) -> Any:
     """Add hashes of the parts of a class or id: runs of letters, divided before capitals; and each whole name.
 
-    Digits are left out of whole names, which then are those of all of their kind (`post-1234`).
+    Digits are left out of whole names, so that names such as `post-1234` are equal.
     """
     part = whole = FNV_START
     letters = characters = 0
@@ -292,7 +292,7 @@ def _add_tokens(html: Any, start: Any, end: Any, tokens: Any, count: Any, limit:
     return count
 
 
-# Kinds of signs: those that end sentences, commas, others that are counted.
+# Kinds of punctuation: marks that end sentences, commas, other signs that are counted.
 _SENTENCE, _COMMA, _SIGN = 1, 2, 3
 
 
@@ -355,9 +355,9 @@ def is_white_space(first: Any, second: Any, third: Any) -> Any:
 
 @helper
 def is_invisible(first: Any, second: Any, third: Any, last: Any) -> Any:
-    """Return whether a character is not needed: soft hyphen, zero width space, direction mark, byte-order mark.
+    """Return whether a character is dropped: soft hyphen, zero width space, direction mark, byte-order mark.
 
-    Joiners stay after a character (by its last byte) outside ASCII: in emoji, and in scripts that need them.
+    Joiners are kept after a character outside ASCII, whose last byte is `last`: emoji and some scripts need them.
     """
     if first == 226 and second == 128:
         return (

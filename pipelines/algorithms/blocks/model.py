@@ -23,13 +23,13 @@ from pipelines.algorithms.kernels.compilation import kernel
 
 # Types of pages, as in the Web Content Extraction Benchmark.
 KINDS = ("article", "collection", "documentation", "forum", "listing", "product", "service")
-# Characters without white space. A shorter text is hardly ever the content of a page, rather a remnant of one whose
-# scripts would load it, unless it is surely wanted; nor is a description alone.
+# Characters without white space. A shorter text is hardly ever the content of a page, but a remnant of a page whose
+# scripts would load it, unless the expected F1 is at least _SURE. The same holds for a description alone.
 _SHORT, _SURE, _SHORT_DESCRIPTION = 100, 0.8, 300
 # Each layer sees the blocks at these distances, times -2 to 2.
 DILATIONS = (1, 2, 4)
 KERNEL_SIZE = 5
-# What the outputs say of a block: is it main content, is it the body of an article.
+# Outputs per block: the log odds that it is main content, and that it is in the body of an article.
 MAIN, ARTICLE = 0, 1
 _EPSILON = 1e-5
 
@@ -42,8 +42,8 @@ class Network(NamedTuple):
     Inputs: the square roots of the features, between `low` and `high`, are multiplied by `inputs` (F, H); `tags`
     (256, H) are added for the tag of the element. Layers: `norms` (L, 2, H) scale and shift, `kernels` (L, 5, H) with
     `kernel_biases`, `expand` (L, H, 2H) with `expand_biases`, `grouped` (L, 2H, 2H) of means over each group of the
-    block, `pooled` (L, 2H, 2H) of means and maxima over the page,
-    `contract` (L, 2H, H) with `contract_biases`. At last `norm` (2, H), `outputs` (H, 2) and `types` (H, K).
+    block, `pooled` (L, 2H, 2H) of means and maxima over the page, `contract` (L, 2H, H) with `contract_biases`. Last
+    come `norm` (2, H), `outputs` (H, 2) and `types` (H, K).
     """
 
     low: Floats
@@ -78,7 +78,7 @@ def evaluate(
     blocks, units = len(features), network.inputs.shape[1]
     shares = np.sqrt(words)
     shares /= max(shares.sum(), 1e-6)
-    # Arrays are reused, since most of the time goes into the memory of intermediate results.
+    # Arrays are reused, since allocating intermediate results takes most of the time.
     hidden, normal, nearby = np.empty((3, blocks, units), np.float32)
     wide = np.empty((blocks, 2 * units), np.float32)
     first = int(groups[0].max()) + 1
@@ -121,7 +121,7 @@ def _scale(features: Any, low: Any, high: Any, scaled: Any) -> None:
 
 @kernel
 def _activate(values: Any, added: Any, numbers: Any, bias: Any) -> None:
-    """Add to each row a bias, and those of `added` with its numbers; then negative values become 0."""
+    """Add a bias and the rows of `added` with its numbers to each row; then set negative values to 0 (ReLU)."""
     for row in range(len(values)):
         for number in numbers[:, row]:
             for unit in range(values.shape[1]):
@@ -130,7 +130,7 @@ def _activate(values: Any, added: Any, numbers: Any, bias: Any) -> None:
             values[row, unit] = max(np.float32(0), values[row, unit] + bias[unit])
 
 
-# LLVM keeps the order of additions, in which each waits for the one before, unless it is told that any will do.
+# Without `reassoc`, LLVM keeps the order of additions, so that each waits for the previous one.
 @functools.partial(kernel, fastmath={"reassoc"})
 def _normalize(hidden: Any, norm: Any, normal: Any) -> None:
     """Scale each row to mean 0 and variance 1, then by the learned scale and shift."""
@@ -149,7 +149,7 @@ def _normalize(hidden: Any, norm: Any, normal: Any) -> None:
 
 @kernel
 def _convolve(normal: Any, taps: Any, bias: Any, dilation: Any, nearby: Any) -> None:
-    """Add to each row those at the distances of the taps, each times its weights."""
+    """Add to each row the rows at the distances of the taps, multiplied by the weights of the tap."""
     for row in range(len(normal)):
         for unit in range(normal.shape[1]):
             nearby[row, unit] = normal[row, unit] + bias[unit]
@@ -185,10 +185,10 @@ class BlockModel(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Per block its probability to be wanted and whether it is kept; the expected F1 of those kept; the page's type.
+    """Per block the probability that it is main content, and whether it is kept; the expected F1; the page's type.
 
-    `are_repeated` says which blocks are dropped because their text is kept elsewhere. `why_nothing` says why none is
-    kept of a page that has some.
+    `are_repeated` says which blocks are dropped because their text is kept elsewhere. `why_nothing` says why a page
+    that has blocks keeps none.
     """
 
     shares: Floats
@@ -217,8 +217,8 @@ def load_model(path: str) -> BlockModel:
 def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content: str = "auto") -> Choice:
     """Return which blocks of a page are its main content.
 
-    `content` is what is wanted: `main` what readers came for, `article` the body of an article without its byline,
-    captions and related links, `auto` the latter on pages that are articles.
+    `content` is `main` for what readers come for, `article` for the body of an article without its byline, captions
+    and related links, `auto` for the body on pages that are articles.
     """
     segments = page.segments
     if not len(segments.blocks):
@@ -232,7 +232,7 @@ def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content:
     likely, confidence = select_blocks(shares, words)
     are_descriptions = page.are_descriptions()
     keep = without_repetitions(segments, likely, are_descriptions)
-    # Not words, which some scripts do not divide.
+    # Not words, since some scripts do not separate them.
     size = int(segments.blocks[keep, seg.CHARACTERS].sum())
     why_nothing = None
     if not likely.any():
@@ -256,16 +256,16 @@ def output_of(content: str, kind: str | None) -> int:
     return ARTICLE if content == "article" or (content == "auto" and kind == "article") else MAIN
 
 
-# Below, the page is more likely to have no main content at all.
+# Below this expected F1, the page is more likely to have no main content at all.
 _MIN_EXPECTED = 0.3
 
 
 def select_blocks(shares: Floats, words: Floats) -> tuple[npt.NDArray[np.bool_], float]:
     """Return which blocks to keep, and the F1 by words to expect of them.
 
-    `shares` are the expected shares of each block's words in the main content. With the blocks in order of their
-    shares, the set of the first k has about 2 * (expected words in common) / (words in it + expected words of the
-    content).
+    `shares` are the expected shares of each block's words that are main content. Of the blocks in descending order of
+    their shares, the first k have an F1 of about 2 * (expected words in common) / (words in them + expected words of
+    the content).
     """
     if not len(shares):
         return np.zeros(0, np.bool_), 0.0
@@ -281,14 +281,14 @@ def select_blocks(shares: Floats, words: Floats) -> tuple[npt.NDArray[np.bool_],
     return keep, float(expected[best])
 
 
-# A text of the metadata is left out if at least this share of its runs of three words is in the other blocks.
+# A text of the metadata is dropped if at least this share of its runs of three words is in the other blocks.
 _RUN, _CONTAINED = 3, 0.5
-# Blocks in a row that repeat earlier ones are left out if they have at least so many words; code may repeat itself.
+# Consecutive blocks that repeat earlier ones are dropped if they have at least this many words; code may repeat itself.
 _REPEATED_WORDS = 20
 
 
 def without_repetitions(segments: seg.Segments, keep: Flags, are_descriptions: Flags) -> Flags:
-    """Return which of the kept blocks to keep if each text is to be there once; the first of equal texts stays."""
+    """Return which of the kept blocks remain when repeated texts are dropped; the first of equal texts remains."""
     keep = keep.copy()
     in_body = np.flatnonzero(keep & ~are_descriptions)
     declared = np.flatnonzero(keep & are_descriptions)
@@ -317,7 +317,7 @@ def _runs(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:
 
 
 def _repeated_rows(segments: seg.Segments, blocks: npt.NDArray[np.int64]) -> Iterator[list[int]]:
-    """Yield the blocks, of those given, that repeat earlier ones: rows of enough words, without another in between."""
+    """Yield consecutive blocks that repeat earlier ones and have enough words."""
     words = segments.words.tobytes()
     starts, counts = (segments.blocks[blocks, column].tolist() for column in (seg.FIRST_WORD, seg.WORDS))
     texts = [words[4 * start : 4 * (start + count)] for start, count in zip(starts, counts, strict=True)]

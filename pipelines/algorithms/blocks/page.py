@@ -1,4 +1,4 @@
-"""Parses pages with lexbor, after a pass that leaves out what is not read: code, comments, most attributes."""
+"""Parses pages with lexbor, after a pass that removes what is not read: code, comments, most attributes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pipelines.algorithms.kernels.byte_scan import byte_at
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.web.metadata import Declared, read_declared
 
-# The time that lexbor takes grows with the square of the depth: 20,000 nested elements take 2 s. Real pages have fewer
-# tags, and a depth of 50 at most. libxml2 has the same limit.
+# lexbor's time grows with the square of the depth: 20,000 nested elements take 2 s. Real pages have fewer tags, and a
+# depth of at most 50. libxml2 has the same limit of depth.
 _MANY_TAGS, _MAX_DEPTH = 20_000, 256
 _SLACK = 16
 # Read by segmentation, and by those who look for what a page declares.
@@ -31,14 +31,14 @@ _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in 
 
 
 def parse_html(page: bytes | str) -> LexborHTMLParser:
-    """Parse a page, in UTF-8 or decoded, without its code and comments, half of an average page, and unread attributes.
+    """Parse a page, in UTF-8 or decoded, without code, comments (half of an average page) and unread attributes.
 
-    The tags of elements that are nested more than 256 deep are left out if there are many tags; their text stays.
+    If there are many tags, those of elements nested more than 256 deep are removed; their text is kept.
     """
     data = page if isinstance(page, bytes) else page.encode()
     # Padded, since a kernel has no bounds checks and looks a few bytes ahead.
     html = as_read_only(np.frombuffer(data + bytes(_SLACK), np.uint8))
-    # A frame may become longer by its end, and a sign becomes a reference.
+    # An end tag is added to a frame, and `<` becomes `&lt;`: up to four bytes per byte.
     reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(2, np.int64)
     _reduce(html, len(data), len(data), reduced, sizes)
     if sizes[1] > _MANY_TAGS:
@@ -95,7 +95,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             if is_end or byte == 33 or byte == 63:
                 position = min(end, markup.find_byte(html, start, end, 62) + 1)
                 filled = _copy(html, start, position, reduced, filled)
-            else:  # a sign, also if what follows is left out
+            else:  # a `<` of the text, whatever is removed after it
                 position = start + 1
                 filled = _copy(_LESS, 0, len(_LESS), reduced, filled)
             continue
@@ -125,7 +125,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                     if tag == _SCRIPT:  # ld+json, ld&#x2B;json
                         is_json |= markup.find_byte(html, first, position, 43) < position
                         is_json |= markup.find_byte(html, first, position, 38) < position
-        if position >= end:  # a tag without end is not one
+        if position >= end:  # a tag that does not end is not a tag
             filled = tag_start
             break
         position += 1
@@ -134,7 +134,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             filled = tag_start + 1
             continue
         if is_closed:
-            if filled - tag_start < position - start - 2:  # else there is no value before it that it could belong to
+            if filled - tag_start < position - start - 2:  # else it cannot be part of a value before it
                 reduced[filled] = 32
                 filled += 1
             reduced[filled] = 47
@@ -143,7 +143,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
         filled += 1
         if (tag == _SVG or tag == _MATH) and not is_closed:  # noqa: SIM109 - for numba
             foreign = max(0, foreign + (-1 if is_end else 1))
-        if is_end or (foreign and is_closed):  # in HTML the slash says nothing
+        if is_end or (foreign and is_closed):  # HTML ignores the slash
             continue
         if tag == _TITLE or tag == _TEXTAREA or is_json:  # noqa: SIM109 - for numba
             first = position
@@ -151,7 +151,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             filled = _copy(html, first, position, reduced, filled)
         elif markup.KINDS[tag] & markup.RAW:
             if tag == _IFRAME:
-                # A browser does not parse what is in noscript; a frame without an end would contain the rest.
+                # A browser does not parse the content of noscript; a frame without an end would contain the rest.
                 first = position
                 while markup.is_space(byte_at(html, first)):
                     first += 1
@@ -160,13 +160,13 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                     continue
             first = position
             position = markup.find_end_tag(html, first, end, tag)
-            if foreign:  # there it need not have an end tag
+            if foreign:  # in SVG and MathML it need not have an end tag
                 position = markup.find_end_tag(html, first, position, _SVG)
                 position = markup.find_end_tag(html, first, position, _MATH)
     sizes[0], sizes[1] = filled, tags
 
 
-# As lexbor writes it; a script in the head may contain the tag alone.
+# As lexbor serializes it; `<body` alone may be in a script in the head.
 _BODY = b"</head><body"
 _MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>")
 _JSON_LD_TEXT = 40
@@ -175,14 +175,14 @@ _DESCRIPTIONS = ("description", "og:description", "twitter:description")
 
 
 class ParsedPage(NamedTuple):
-    """What a page declares, and its segments; the first `descriptions` elements of their body are declared texts."""
+    """What a page declares, and its segments; the first `descriptions` elements of the body are declared texts."""
 
     declared: Declared
     segments: seg.Segments
     descriptions: int
 
     def address(self, url: str | None) -> str:
-        """Return the URL of the page: if none is known, what it declares, or an empty string."""
+        """Return the URL of the page; if it is unknown, the declared one, or an empty string."""
         return url or self.declared.meta.get("og:url", "")
 
     def are_descriptions(self) -> npt.NDArray[np.bool_]:
@@ -193,7 +193,7 @@ class ParsedPage(NamedTuple):
 
 
 def parse_page(page: bytes | str) -> ParsedPage:
-    """Parse a page; descriptions in its metadata become blocks at the start: some pages have their text only there."""
+    """Parse a page; descriptions in its metadata become its first blocks, since some pages have no other text."""
     tree = parse_html(page)
     declared = read_declared(tree)
     normalized = (tree.html or "").encode("utf-8", "replace")
@@ -206,10 +206,10 @@ def parse_page(page: bytes | str) -> ParsedPage:
 
 
 def _descriptions(declared: Declared) -> Iterator[str]:
-    """Yield the texts in the metadata of a page that describe or contain what it is about, as HTML without elements."""
+    """Yield the descriptions and texts in the metadata of a page, as HTML without elements."""
     texts = [declared.meta.get(name, "") for name in _DESCRIPTIONS]
     values = [item.get(name) for item in declared.objects for name in _JSON_LD_TEXTS]
     texts += [value for value in values if isinstance(value, str) and len(value) > _JSON_LD_TEXT]
     plain = (" ".join(_MARKUP.sub(" ", html.unescape(text)).split()) for text in texts)
-    # Segments read only the references that lexbor writes, which are none for quotes.
+    # The segmentation reads only the references that lexbor writes, which escapes no quotes.
     return (html.escape(text, quote=False) for text in plain if text)

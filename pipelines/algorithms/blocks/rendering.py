@@ -11,11 +11,11 @@ from pipelines.algorithms.blocks.markup import ARIA_HIDDEN, tag_groups
 from pipelines.algorithms.blocks.segmentation import ELEMENT, END, START, WORDS, Segments
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 
-# What may contain two blocks: an item or cell, a row, a table (the innermost each), and the outermost list.
+# Elements that may contain two blocks: the innermost item or cell, row and table, and the outermost list.
 _UNIT, _ROW, _TABLE, _LIST = range(4)
-# A row of cells with at most so many words is kept as a whole, if at least a third of its cells is.
+# A row whose cells have at most this many words is kept as a whole if at least a third of its cells is.
 _CELL_WORDS, _CELLS = 40, 3
-# Blocks of one item or cell are paragraphs if one of them has so many words.
+# Blocks of one item or cell are paragraphs if one of them has this many words.
 _PARAGRAPH_WORDS = 10
 _TAB, _LINE, _BLANK_LINE = range(3)
 
@@ -24,9 +24,9 @@ _STRUCTURES = tag_groups(("li dt dd td th caption", "tr", "table", "ul ol dl men
 
 
 def render_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> str:
-    """Return the text of the blocks to keep, in order, without one that repeats the one before for screen readers.
+    """Return the text of the blocks to keep, in order, without blocks that repeat the previous one for screen readers.
 
-    Rows of tables are complete: a table without some of its cells says something else.
+    Rows of tables are complete: a table without some of its cells has another meaning.
     """
     kept = keep.astype(np.uint8)
     around = np.empty((len(page.parents), 4), np.int32)
@@ -41,7 +41,7 @@ def render_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> str:
 
 @helper
 def _complete_rows(blocks: Any, kept: Any, around: Any, rows: Any) -> None:
-    """Keep all cells of a row or none, except where a cell has two blocks, or a long one: it is for layout."""
+    """Keep all cells of a row or none, except in tables for layout, where a cell has two blocks or a long one."""
     last = 0
     for block in range(len(blocks)):
         row, unit = around[blocks[block, ELEMENT], _ROW], around[blocks[block, ELEMENT], _UNIT]
@@ -58,7 +58,7 @@ def _complete_rows(blocks: Any, kept: Any, around: Any, rows: Any) -> None:
 
 @helper
 def _is_copy(text: Any, blocks: Any, flags: Any, block: Any, last: Any) -> Any:
-    """Return whether one of two blocks is for the eye only, and the other, of the same text, for the ear."""
+    """Return whether two blocks have the same text, and one of them is hidden from screen readers."""
     if not (flags[blocks[block, ELEMENT]] ^ flags[blocks[last, ELEMENT]]) & ARIA_HIDDEN:
         return False
     start, other, size = blocks[block, START], blocks[last, START], blocks[block, END] - blocks[block, START]

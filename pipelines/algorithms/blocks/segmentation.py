@@ -1,7 +1,7 @@
 """Divides a page into blocks of text and a table of its elements, in one pass over its normalized HTML.
 
 lexbor parses a page as browsers do and serializes it: every element is closed, attributes are in double quotes, and
-only `&amp;`, `&lt;`, `&gt;` and `&nbsp;` are escaped in text. That is simple enough to be read byte by byte here.
+only `&amp;`, `&lt;`, `&gt;` and `&nbsp;` are escaped in text. So the HTML can be read byte by byte here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipelines.algorithms.kernels.compilation import as_read_only, helper, kerne
 
 # Columns of the table of blocks: first byte and end in the text; element; first word and number of words; characters;
 # characters that end sentences, commas, other signs (in the order of their kinds), digits, Chinese, Japanese and Korean
-# characters; line breaks; images since the block before.
+# characters; line breaks; images since the previous block.
 (START, END, ELEMENT, FIRST_WORD, WORDS, CHARACTERS, SENTENCES, COMMAS, SIGNS, DIGITS, CJK, BREAKS, IMAGES) = range(13)
 BLOCK_COLUMNS = 13
 # Flags of words.
@@ -24,7 +24,7 @@ IN_LINK, IN_STRONG, UPPER_CASE = 1, 2, 4
 
 _SLACK = 64
 _A, _BR, _IMG, _PRE, _SUB, _SUP, _WBR = (markup.TAGS[name] for name in ("a", "br", "img", "pre", "sub", "sup", "wbr"))
-# What an element has before the text that follows: no tag, one, or one in whose place something is shown.
+# What is between a character and the previous one: no tag, a tag, or an element that is replaced by something visible.
 _NO_TAG, _TAG, _SHOWN = 0, 1, 2
 
 
@@ -106,7 +106,7 @@ def _close_block(blocks: Any, block: Any, text: Any, filled: Any, words: Any) ->
 
 @helper
 def _numbers_lines(text: Any, start: Any, end: Any) -> Any:
-    """Return whether digits and white space are the numbers of lines of code: at least two, each one more."""
+    """Return whether digits and white space are line numbers of code: at least two consecutive numbers."""
     last = number = count = 0
     for position in range(start, end + 1):
         byte = int(text[position]) if position < end else 10
@@ -311,7 +311,7 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
             if sign > 0:
                 blocks[block, CHARACTERS + sign] += 1
         if is_word and byte < 128:
-            # The rest of the word, without the checks that only its first character needs.
+            # The rest of the word needs fewer checks than its first character.
             start = position
             while markup.is_word_byte(html[position]):
                 byte = int(html[position])

@@ -1,4 +1,4 @@
-"""Features of the text of each block: its words, how it begins and ends, and the element that it is in."""
+"""Features of the text of each block: its words, its beginning and end, and its element."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ NAMES = (
     "lowest word", "highest word", "hidden by style", "hidden", "aria-hidden", "tag", "heading level",
 )  # fmt: skip
 
-# What the features of other blocks take from a block: its words, those in links, its words again if it is prose (else
-# 0), the mean value of its words, its heading level, and its words that are in the title of the page.
+# Signals of a block that the features of other blocks use: number of words, of words in links, of words if it is prose
+# (else 0), mean value of its words, heading level, number of words that are in the title of the page.
 (WORDS, LINKS, PROSE, VALUE, HEADING, TITLE) = range(6)
 SIGNALS = 6
-# A block of prose: at least so many words, with at most this share in links.
+# A block of prose has at least this many words, and at most this share of them in links.
 _PROSE_WORDS, _PROSE_LINKS = 8, 0.4
 
 
 def hash_words(words: list[str]) -> npt.NDArray[np.uint32]:
-    """Return the hashes of distinct words, as segmentation has them."""
+    """Return the hashes of distinct words, as the segmentation computes them."""
     return np.array([fnv_hash(word.encode()) & 0xFFFFFFFF for word in dict.fromkeys(words)], np.uint32)
 
 

@@ -1,4 +1,4 @@
-"""C4's rules of lines (Raffel et al. 2020, section 2.2, and what its code adds), which edit the text, as a kernel."""
+"""C4's rules of lines (Raffel et al. 2020, section 2.2, and its code), which edit the text, as a kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FIXED = ("lorem ipsum", "javascript")
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 _Phrase = Annotated[str, msgspec.Meta(min_length=1)]
-# A phrase has a bit of a word of 64.
+# Each phrase has a bit of a 64-bit word.
 _Phrases = Annotated[tuple[_Phrase, ...], msgspec.Meta(max_length=64 - len(_FIXED))]
 
 
@@ -54,7 +54,7 @@ def edit_lines(texts: pa.Array, rules: LineRules) -> tuple[pa.LargeStringArray, 
     starts = np.zeros(len(texts) + 1, np.int64)
     statistics = np.zeros((len(texts), len(LINE_STATISTICS)))
     phrases = [phrase.lower().encode() for phrase in (*_FIXED, *rules.phrases)]
-    # Which of the phrases begin with each byte, as bits, whatever its case.
+    # A bit per phrase that begins with the byte, in either case.
     initials = np.zeros(256, np.uint64)
     for number, phrase in enumerate(phrases):
         for byte in {phrase[0], phrase[:1].upper()[0]}:
@@ -87,7 +87,7 @@ def _edit(
             low, high = trimmed(classes, first, end)
             first = after_line(text, classes, end)
             words, longest = _words(classes, low, high)
-            begin = size + (size > start)  # behind the line before, and a line feed
+            begin = size + (size > start)  # after the previous line and a line feed
             stop = _copy_without_citations(text, classes, low, high, edited, begin)
             is_kept = longest <= max_word_length and words >= min_words
             if is_kept and end_of_sentence:
@@ -101,10 +101,10 @@ def _edit(
             if not is_kept:
                 row[_REMOVED] += 1
                 continue
-            while stop > begin and edited[stop - 1] == 32:  # in front of a citation
+            while stop > begin and edited[stop - 1] == 32:  # before a citation
                 stop -= 1
             line = edited[begin:stop]
-            if stop - begin == high - low:  # nothing was cut out
+            if stop - begin == high - low:  # no citation was removed
                 row[_SENTENCES] += _count_sentences(line, classes[low:high], begins, ends)
             else:
                 tokens.classify(edited, begin, stop, table, line_classes)
@@ -117,7 +117,7 @@ def _edit(
 
 @helper
 def _words(classes: Any, low: Any, high: Any) -> Any:
-    """Return how many words white space divides, and the length of the longest in characters."""
+    """Return the number of words between white space, and the length of the longest in characters."""
     words = length = longest = 0
     for position in range(low, high):
         if classes[position] & tokens.SPACE:
@@ -169,7 +169,7 @@ def _ends_sentence(edited: Any, begin: Any, stop: Any) -> Any:
 
 @helper
 def _find_phrase(edited: Any, begin: Any, stop: Any, phrases: Any, phrase_starts: Any, initials: Any) -> Any:
-    """Return the first of the phrases that are in a line, whatever its case; -1 for none."""
+    """Return the number of the first phrase that a line contains, in any case; -1 for none."""
     first = len(phrase_starts) - 1
     for position in range(begin, stop):
         candidates = initials[edited[position]]
@@ -194,7 +194,7 @@ def _find_phrase(edited: Any, begin: Any, stop: Any, phrases: Any, phrase_starts
 
 @helper
 def _count_sentences(line: Any, classes: Any, begins: Any, ends: Any) -> Any:
-    """Count sentences as spaCy's sentencizer: one begins after a final mark, at the next token that is not a mark."""
+    """Count sentences like spaCy's sentencizer: one begins at the first token after final marks that is not a mark."""
     sentences, is_over = 0, True
     for token in range(tokens.find_tokens(line, classes, begins, ends)):
         begin, end = begins[token], ends[token]

@@ -17,7 +17,7 @@ from pipelines.algorithms.kernels.hash_table import FREE, slot_of
 from pipelines.algorithms.minhash.normal_text import column_of
 from pipelines.algorithms.quality import tokens
 
-# Each with what it is, for reports.
+# Statistic -> its description, for reports.
 STATISTICS = {
     "characters": "characters",
     "words": "words that are more than symbols",
@@ -51,7 +51,7 @@ DESCRIBED_BYTES = 8 << 20
 _SHORT_LINE = 30
 _TO_SYMBOL = (tokens.CONTINUATION // tokens.SYMBOL).bit_length() - 1
 _BASE = np.uint64(0x9E3779B97F4A7C15)
-# Not all bits, as FREE has.
+# No key equals FREE, which has all bits.
 _KEY_BITS = ~np.uint64(1)
 
 _STOP_WORDS_OF_GOPHER = tokens.hashes_of("the be to of and that have with")
@@ -60,9 +60,9 @@ _STOP_WORDS_OF_GOPHER = tokens.hashes_of("the be to of and that have with")
 def describe(texts: pa.Array) -> npt.NDArray[np.float64]:
     """Return the statistics of texts, in the order of `STATISTICS`, of shape (texts, statistics).
 
-    Those of words are 0 for a text without tokens, all are for an empty one. Only the first `DESCRIBED_BYTES` of a text
-    are looked at, which bounds memory. Gopher (arXiv 2112.11446, appendix A1), FineWeb (arXiv 2406.17557, section 3.6),
-    and two of our own.
+    Statistics of words are 0 for a text without tokens, all are 0 for an empty one. Only the first `DESCRIBED_BYTES` of
+    a text are read, which bounds memory. Gopher (arXiv 2112.11446, appendix A1), FineWeb (arXiv 2406.17557, section
+    3.6), and two of our own.
     """
     column = column_of(texts)
     rows = np.zeros((len(texts), len(STATISTICS)))
@@ -82,8 +82,8 @@ def describe(texts: pa.Array) -> npt.NDArray[np.float64]:
 
 
 class Buffers(NamedTuple):
-    """What the kernels write for one text: per byte, its class; per token, where it begins and ends; before each token,
-    the rolling hash and the number of characters; and a hash table with counts and first positions.
+    """Buffers of the kernels for one text: the class of each byte; begin and end of each token; rolling hash and number
+    of characters before each token; and a hash table with counts and first positions.
     """
 
     classes: npt.NDArray[np.uint16]
@@ -205,9 +205,9 @@ def ends_with_ellipsis(text: Any, low: Any, high: Any) -> Any:
 
 @helper
 def _describe_repeats(text: Any, classes: Any, table: Any, breaks: Any, column: Any, row: Any) -> None:
-    """Describe the parts that `breaks` line feeds or more divide: paragraphs in the stripped text, or lines.
+    """Describe the parts between `breaks` or more line feeds: paragraphs of the stripped text, or lines.
 
-    Only the first and the last one can be empty.
+    Only the first and the last part can be empty.
     """
     first, stop = trimmed(classes, 0, len(text)) if breaks > 1 else (0, len(text))
     keys = table[: _capacity(np.int64(row[_NEWLINES]) + 1)]
@@ -284,7 +284,7 @@ def _describe_words(text: Any, buffers: Any, count: Any, row: Any) -> None:
 def _describe_ngrams(buffers: Any, words: Any, row: Any) -> None:
     """Describe repeated n-grams; `begins` and `ends` are overwritten.
 
-    An n-gram that occurs twice begins where a shorter one does that occurs twice. So only these `places` are looked at.
+    A repeated n-gram begins with a repeated shorter one, so only the `places` of repeated shorter ones are searched.
     """
     sums, sizes, counts, firsts = buffers.sums, buffers.sizes, buffers.counts, buffers.firsts
     places, slots, characters = buffers.begins, buffers.ends, row[_CHARACTERS]
@@ -309,11 +309,11 @@ def _describe_ngrams(buffers: Any, words: Any, row: Any) -> None:
                 keys[slot], counts[slot], firsts[slot] = key, 0, first
             counts[slot] += 1
             slots[number] = slot
-            # Of several that are as frequent, the one that comes first.
+            # Of equally frequent n-grams, the first one.
             if counts[slot] > best_count or (counts[slot] == best_count and firsts[slot] < best_first):
                 best_count, best_first = counts[slot], firsts[slot]
         if size <= 4:
-            # Where all occur once, it is the first one of the text.
+            # If all occur once, the first one of the text.
             first = best_first if best_count > 1 else 0
             if words >= size:
                 best = (sizes[first + size] - sizes[first] + size - 1) * max(1, best_count)
@@ -325,7 +325,7 @@ def _describe_ngrams(buffers: Any, words: Any, row: Any) -> None:
                 continue
             places[kept] = first
             kept += 1
-            # As datatrove: what overlaps a repeated n-gram neither counts nor is remembered.
+            # As in datatrove: an n-gram that overlaps a repeated one neither counts nor is remembered.
             if size > 4 and first >= following:
                 if firsts[slot] < 0:
                     repeated += sizes[first + size] - sizes[first]
@@ -338,7 +338,7 @@ def _describe_ngrams(buffers: Any, words: Any, row: Any) -> None:
 
 @helper
 def _ngram(sums: Any, first: Any, size: Any, power: Any) -> Any:
-    """Return the hash of the words from one on as a key; `power` is the base to the power of their number."""
+    """Return the hash of `size` words as a key; `power` is the base to the power of `size`."""
     value = sums[first + size] - sums[first] * power
     value = (value ^ value >> np.uint64(29)) * np.uint64(0xBF58476D1CE4E5B9)
     return (value ^ value >> np.uint64(32)) & _KEY_BITS

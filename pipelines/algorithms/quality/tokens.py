@@ -19,21 +19,21 @@ from pipelines.algorithms.kernels.byte_scan import word_at
 from pipelines.algorithms.kernels.compilation import helper
 
 SPACE, ALPHA, DIGIT, UPPER, LOWER = 1, 2, 4, 8, 16
-# A token of its own at either end of a chunk, only at its beginning, or between two letters.
+# A separate token at either end of a chunk, only at its beginning, or between two letters.
 EDGE, PREFIX, HYPHEN = 32, 64, 128
-# Punctuation; with symbols and controls; what ends a sentence; pictures, which are tokens wherever they stand.
+# Punctuation; symbols and controls, too; what ends a sentence; pictures, which are tokens at any position.
 PUNCTUATION, SYMBOL, TERMINAL, PICTURE = 256, 512, 1024, 2048
-# What `str.splitlines` takes for the end of a line; a byte after the first one of a character.
+# The end of a line for `str.splitlines`; a byte of a character after its first one.
 LINE_END, CONTINUATION = 4096, 8192
 
-# The marks that spaCy's tokenizers split off at the ends of English words.
+# The marks that spaCy's tokenizer splits off at the ends of English words.
 _EDGES = ",:;!?¿؟¡()[]{}<>_#*&。？！，、；：～·।،۔؛٪…–—\"'`“”„‘’‚´«»‹›「」『』（）〔〕【】《》〈〉⟦⟧"
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 # Later characters have no class.
 _END = 0x33480
 
 _OFFSET, _PRIME, _ALL = 0xCBF29CE484222325, 0x9E3779B97F4A7C15, (1 << 64) - 1
-# Chunks that are one token; most other abbreviations are, too.
+# The most frequent chunks that spaCy keeps as one token by exception.
 _WHOLE = (
     "a.m. p.m. e.g. E.g. i.e. I.e. vs. and/or Adm. Apr. Aug. Bros. Co. Corp. D.C. Dec. Dr. Feb. Gen. Gov. Inc. Jan. "
     "Jr. Jul. Jun. Ltd. Mar. Md. Messrs. Mo. Mr. Mrs. Ms. Mt. Nov. Oct. Ph.D. Prof. Rep. Rev. Sen. Sep. Sept. St. "
@@ -45,7 +45,7 @@ _CURLY_APOSTROPHE, BULLET, ELLIPSIS = 0x99, 0xA2, 0xA6
 
 
 def hashes_of(words: str) -> npt.NDArray[np.uint64]:
-    """Return the hashes of words, as `hash_bytes` makes them."""
+    """Return the hashes of words, as computed by `hash_bytes`."""
     values = []
     for word in map(str.encode, words.split()):
         value = _OFFSET ^ len(word)
@@ -113,7 +113,9 @@ def find_tokens(text: Any, classes: Any, begins: Any, ends: Any) -> Any:
     """
     count, size, position = 0, len(text), 0
     while position < size:
-        if classes[position] & (SPACE | CONTINUATION):  # of a space: of any other character, they are skipped below
+        if classes[position] & (
+            SPACE | CONTINUATION
+        ):  # continuation bytes of a space; those of other characters are skipped below
             position += 1
             continue
         first = position
@@ -142,7 +144,7 @@ def find_tokens(text: Any, classes: Any, begins: Any, ends: Any) -> Any:
 
 @helper
 def _is_at_end(text: Any, classes: Any, low: Any, last: Any) -> Any:
-    """Return whether the last character of a chunk is a token of its own."""
+    """Return whether the last character of a chunk is a separate token."""
     if classes[last] & EDGE or last == low:
         return classes[last] & EDGE or text[last] == 46
     before = last_character(classes, low, last)
@@ -212,7 +214,7 @@ def _add_word(text: Any, classes: Any, low: Any, high: Any, begins: Any, ends: A
 
 @helper
 def _divides(byte: Any, kind: Any, before: Any, following: Any) -> Any:
-    """Return whether a mark between two characters is a token of its own: between some letters and digits."""
+    """Return whether a mark between two characters is a separate token: between some letters and digits."""
     if byte == 46:
         return before & LOWER and following & UPPER
     if byte == 44:
@@ -234,7 +236,7 @@ def _next(classes: Any, position: Any, high: Any) -> Any:
 
 @helper
 def _is_whole(text: Any, low: Any, high: Any) -> Any:
-    """Return whether a chunk is one token as it is: an initial, an abbreviation or the like."""
+    """Return whether a chunk is a single token: an initial, an abbreviation or the like."""
     if high - low == 2 and text[high - 1] == 46:
         return 97 <= text[low] | 0x20 <= 122
     last = text[high - 1]
@@ -261,7 +263,7 @@ def last_character(classes: Any, low: Any, high: Any) -> Any:
 
 @helper
 def hash_bytes(text: Any, start: Any, stop: Any) -> Any:
-    """Return a hash of some bytes: of 8 at a time, as in FNV-1a of 1."""
+    """Return a hash of a range of bytes: FNV-1a of 8 bytes at a time."""
     value = np.uint64(_OFFSET) ^ np.uint64(stop - start)
     for position in range(start, stop, 8):
         size = min(8, stop - position)

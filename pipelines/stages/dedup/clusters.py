@@ -1,6 +1,6 @@
-"""Phases 6 to 8: which documents are kept, which one each dropped document is a duplicate of, and the clusters.
+"""Phases 6 to 8: which documents are kept, which kept document each dropped one duplicates, and the clusters.
 
-A document is dropped if its text or shingles are near those of a better document that is kept; so there are no chains.
+A document is dropped only if it is near a better document that is kept, so there are no chains.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ CLUSTER_SCHEMA = pa.schema(
 )
 EXACT, NEAR, KEPT_KIND = range(3)
 KINDS = ("exact", "near", "kept")
-# A document of a cluster, the one that is kept, the kind, the similarity (NaN for the kept one) and the cluster's size.
+# A document of a cluster, the kept one, the kind, the similarity (NaN for the kept one) and the size of the cluster.
 _DROP_FIELDS = [pa.field("document", pa.int64()), pa.field("kept", pa.int64()), pa.field("kind", pa.int8())]
 _DROP_SCHEMA = pa.schema([*_DROP_FIELDS, pa.field("jaccard", pa.float64())])
 MEMBER_SCHEMA = pa.schema([*_DROP_SCHEMA, pa.field("documents", pa.int64())])
-# Near pairs of undecided documents that are held at once, at 16 bytes per pair.
+# Near pairs of undecided documents in memory at once, at 16 bytes per pair.
 _PAIRS_IN_MEMORY = 1 << 24
-# Files of shards that are read at once for the list of clusters.
+# Files that are read at once for the list of clusters.
 _FILES_READ = 64
 
 
 def decide(corpus: Corpus) -> TaskResult:
     """Write one byte per document: whether it is kept, or dropped because a near document is.
 
-    In rounds over the near pairs, documents without a better undecided one are kept, and those near a kept one dropped.
-    The pairs are read from their files until those of undecided documents fit into memory.
+    Each round over the near pairs keeps the documents without a better undecided neighbour, and drops those near a kept
+    one. The pairs are read from their files until the pairs of undecided documents fit into memory.
     """
 
     def read_edges() -> Iterator[tuple[Numbers, Numbers]]:
@@ -70,9 +70,9 @@ def decide(corpus: Corpus) -> TaskResult:
 
 
 def choose_kept(group: int, corpus: Corpus) -> TaskResult:
-    """Write the dropped documents of a group of shards, and the copies of its documents, with what is kept instead.
+    """Write the dropped documents of a group of shards, and the copies of its documents, with the kept duplicate.
 
-    Of several kept documents the most similar one is named, then the best.
+    Of several kept duplicates it is the most similar one, then the best.
     """
     outcomes = corpus.read_array("outcomes", corpus.round)
     sources = _shards_of_group(group, corpus)

@@ -1,8 +1,8 @@
-"""The documents that are compared, and what is known of them without reading them again: rank, text hash, a sketch.
+"""The documents that are compared, and their records: rank, text hash and sketch, so that texts are not read again.
 
 These are the documents of the input, and those of earlier corpora, which are read from their texts or from the
-signatures that `--write-signatures` wrote. A document is a number: its position among all documents, first those of the
-input, then those of earlier corpora. Ids do not serve, because foreign inputs may repeat them.
+signatures that `--write-signatures` wrote. A document is identified by a number: its position among all documents,
+first those of the input, then those of earlier corpora. Ids are not used, because an input may repeat them.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ Column = npt.NDArray[Any]
 
 SIGNATURES = "signatures"
 _SETTINGS = b"minhash"
-# They rank last: no score is lower, and no date is later.
+# Documents without a score or date rank last: no score is lower, and no date is later.
 NO_SCORE, NO_DATE = -math.inf, (1 << 63) - 1
 
 
 @dataclasses.dataclass(frozen=True)
 class SourceShard:
-    """Documents that one task reads: from `documents`, their signatures from the file `signatures` if there is one.
+    """The documents of one task, and the file with their signatures if they are signed.
 
-    Without `documents`, the shingles of the documents are unknown.
+    Without `documents`, which may be deleted once they are signed, their shingles are unknown.
     """
 
     index: int
@@ -57,7 +57,7 @@ class SourceShard:
         return f"documents-{self.index:05d}"
 
     def require_documents(self) -> DocumentShard:
-        """Return the documents of a shard that has them, as every one of the input does."""
+        """Return the documents of a shard that has them, as all shards of the input do."""
         assert self.documents is not None
         return self.documents
 
@@ -95,7 +95,7 @@ def _stage_files(folder: str, noun: str) -> list[InputFile]:
 
 
 def signature_schema(config: DedupConfig) -> pa.Schema:
-    """Return the schema of `signatures-NNNNN.parquet`; its metadata tell how the values were computed."""
+    """Return the schema of `signatures-NNNNN.parquet`, with the settings of MinHash as metadata."""
     settings = {"ngram": config.ngram, "num_perm": config.num_perm, "seed": config.seed, "scheme": "affine32"}
     return pa.schema(
         [
@@ -129,8 +129,8 @@ def work_name(noun: str, index: int, suffix: str) -> str:
 def record_type(num_perm: int) -> np.dtype[Any]:
     """Return the type of a record.
 
-    `sketch`: the low byte of each MinHash value (of as many as are compared in words of 8), which estimates the
-    similarity of two documents at a quarter of the space; `id_end`: where the id ends among those of the shard.
+    `sketch`: the low byte of each MinHash value (their number rounded down to a multiple of 8), which estimates the
+    similarity of two documents in a quarter of the space; `id_end`: the end of the id in the array of ids.
     """
     numbers = [("score", np.float64), ("created", np.int64), ("id_end", np.int64)]
     return np.dtype(
@@ -140,14 +140,14 @@ def record_type(num_perm: int) -> np.dtype[Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """What all tasks share, completed from phase to phase.
+    """The context of all tasks, completed from phase to phase.
 
-    The documents of the first `own_shards` are the input, the others are those of earlier corpora. `starts` are the
-    numbers of the first document of each shard, and last of all documents, known after the signatures.
+    The first `own_shards` shards are the input, the others those of earlier corpora. `starts`, known after the
+    signatures, are the number of the first document of each shard, and the total.
 
-    `buckets` is the number of buckets of paragraphs, keys and pairs. A task reads as many of them as it can hold:
-    `paragraph_parts` and `key_parts` are the numbers of tasks that read paragraphs and keys, `pair_parts` of those that
-    read pairs in each round of the comparison, see `stage`, and `groups` of those that read near pairs, by shards.
+    `buckets` is the number of buckets of paragraphs, keys and pairs. A task reads as many of them as fit into memory:
+    `paragraph_parts` and `key_parts` tasks read paragraphs and keys, `pair_parts` tasks the pairs of each round of the
+    comparison (see `stage`), and `groups` tasks the near pairs, by shards.
     """
 
     config: DedupConfig
@@ -180,9 +180,9 @@ class Corpus:
         return np.searchsorted(np.array(self.starts), numbers, side="right") - 1
 
     def by_shard(self, numbers: Numbers, *paths: Sequence[str]) -> Iterator[tuple[int, Numbers, Numbers]]:
-        """Yield shards, the rows of their documents, and the places of these in `numbers`.
+        """Yield shards, the rows of their documents, and the positions of these in `numbers`.
 
-        `paths` have a file per shard, which will be mapped.
+        `paths` are files per shard, which will be memory-mapped.
         """
         owners = self.shards_of(numbers)
         shards = np.unique(owners).tolist()
@@ -223,26 +223,26 @@ class Corpus:
 
 
 def count_documents(count: int, output: str) -> tuple[int, ...]:
-    """Return the numbers of the first document of each of `count` shards, and last of all documents."""
+    """Return the number of the first document of each of `count` shards, and the total."""
     paths = [storage.join(output, work_name("records", index, "npy")) for index in range(count)]
     lengths = storage.map_files(_array_length, paths)
     return tuple(itertools.accumulate(lengths, initial=0))
 
 
 def _array_length(path: str) -> int:
-    """Return the length of an array by its header: to map it would copy a remote file."""
+    """Return the length of an array from its header; mapping the array would copy a remote file."""
     with storage.open_read(path) as stream:
         np.lib.format.read_magic(stream)
         return int(np.lib.format.read_array_header_1_0(stream)[0][0])
 
 
 def part_of(part: int, parts: int, count: int) -> range:
-    """Return what one of several tasks reads of `count` buckets or shards."""
+    """Return the range of `count` buckets or shards that one of several tasks reads."""
     return range(count * part // parts, count * (part + 1) // parts)
 
 
 class Records:
-    """The records of all documents; of one shard after the other they are memory-mapped while they are read."""
+    """The records of all documents, memory-mapped one shard at a time."""
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
@@ -266,9 +266,9 @@ class Records:
         return ids
 
     def ranks(self, numbers: Numbers) -> Numbers:
-        """Return the rank of each document among these, the best 0; it depends on nothing but the documents.
+        """Return the rank of each document among these, 0 for the best; it depends on the documents alone.
 
-        Best are documents of earlier corpora, then those of highest score, earliest creation, smallest id.
+        Better are documents of earlier corpora, then higher scores, earlier creation, smaller ids.
         """
         unique, places = np.unique(numbers, return_inverse=True)
         keys = (self.take(unique, "created"), -self.take(unique, "score"), unique < self._corpus.own_documents)
@@ -278,7 +278,7 @@ class Records:
         is_tied[order[1:][same]] = is_tied[order[:-1][same]] = True
         id_ranks = np.zeros(len(unique), np.int64)
         id_ranks[is_tied] = pc.rank(pa.array(self.ids(unique[is_tied]), pa.string()), tiebreaker="min").to_numpy()
-        # Documents of equal ids are ranked by their texts; only of equal texts the first of the input is the best.
+        # Documents with equal ids are ranked by the hashes of their texts, and equal texts by their order in the input.
         texts = self.take(unique, "text_hash")
         ranks = np.empty(len(unique), np.int64)
         ranks[np.lexsort((unique, texts[:, 1], texts[:, 0], id_ranks, *keys))] = np.arange(len(unique))
@@ -291,12 +291,12 @@ class Records:
 
 
 def read_columns(paths: Sequence[str], schema: pa.Schema, bucket: int | range | None) -> list[npt.NDArray[Any]]:
-    """Return the columns of buckets (None: of all) in all files, one after the other; of numbers only."""
+    """Return the columns of buckets (None: all) of all files, concatenated; columns are numbers."""
     return [column.to_numpy() for column in pa.Table.from_batches(read_bucket(paths, schema, bucket), schema).columns]
 
 
 def bucket_batch(schema: pa.Schema, *columns: Any) -> pa.RecordBatch:
-    """Return a batch of columns, as arrays or lists."""
+    """Return a batch of columns that are arrays or lists."""
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -36,20 +36,20 @@ from pipelines.stages.dedup.documents import (
 from pipelines.stages.dedup.paragraphs import ParagraphRemover
 from pipelines.stages.dedup.signatures import KEY_SCHEMA
 
-# A document with the text of another one, and that one, the best of its text.
+# A copy, and the best document with the same text.
 COPY_SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("document", "original")])
 PAIR_SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("left", "right")])
-# A verified pair: the document that is kept if one of both is, the other one, and their similarity.
+# A verified pair: the better document, the worse one, and their similarity.
 EDGE_SCHEMA = pa.schema([("better", pa.int64()), ("worse", pa.int64()), ("jaccard", pa.float64())])
 
-# Records that are held at the same time: about 160 MB.
+# Records in memory at the same time: about 160 MB.
 _CHUNK_MEMBERS = 1 << 20
-# Pairs, and shingles of their documents (8 bytes each), that are held at the same time.
+# Pairs, and shingles of their documents (8 bytes each), in memory at the same time.
 _CHUNK_PAIRS, _CHUNK_SHINGLES = 1 << 14, 1 << 23
 
 
 def find_copies(part: int, corpus: Corpus) -> TaskResult:
-    """Write the documents in a part of the keys with the text of a better one, by the shard of the better one."""
+    """Write the copies among the documents of a part of the keys, by the shard of the better document."""
     records = Records(corpus)
     _, members = _groups_of(*_read_keys(corpus, part))
     hashes = records.take(members, "text_hash")
@@ -74,8 +74,8 @@ def mark_copies(corpus: Corpus) -> TaskResult:
 def find_candidates(part: int, corpus: Corpus) -> TaskResult:
     """Write the pairs of documents that share a key and may be near.
 
-    Also writes the members of large groups and which of them lead, for `find_more`. Which pairs these are depends on
-    the contents of the documents, not on their order.
+    Also writes the members of large groups and which of them are leaders, for `find_more`. The pairs depend on the
+    contents of the documents, not on their order.
     """
     keys, numbers = _read_keys(corpus, part, first_bucket=corpus.buckets)
     is_distinct = ~corpus.read_array("is-copy", 0)[numbers]
@@ -91,7 +91,7 @@ def find_candidates(part: int, corpus: Corpus) -> TaskResult:
 
 
 def mark_candidates(corpus: Corpus) -> TaskResult:
-    """Write one byte per document: whether it is in a pair, or may be in one of a later round."""
+    """Write one byte per document: whether it is in a pair, or may be in a pair of a later round."""
     is_candidate = np.zeros(corpus.documents, bool)
     for part, path in enumerate(corpus.paths("pairs-0", "buckets", corpus.key_parts)):
         _, members, _ = corpus.read_array("groups-0", part)
@@ -101,10 +101,10 @@ def mark_candidates(corpus: Corpus) -> TaskResult:
 
 
 def find_more(part: int, corpus: Corpus) -> TaskResult:
-    """Write the pairs of members of large groups that were kept in the latest round, but not compared with each other.
+    """Write the pairs of members of large groups that were kept in the latest round without being compared.
 
-    They only followed a leader, which was dropped since. Now some of them lead, at least a number that grows with the
-    rounds, so that they end soon; if none is left, all members that are kept have been compared.
+    They followed a leader that has been dropped since. Now some of them become leaders, at least a number that grows
+    with the rounds, so that there are few rounds. Afterwards, all members that are kept have been compared.
     """
     groups, members, leads, is_new = _read_groups(part, corpus)
     is_own = members < corpus.own_documents
@@ -120,15 +120,15 @@ def find_more(part: int, corpus: Corpus) -> TaskResult:
 
 
 def count_new(corpus: Corpus) -> int:
-    """Return how many members of large groups are kept after a round without being compared with all that are."""
+    """Return how many kept members of large groups have not been compared with all other kept members."""
     return sum(int(np.count_nonzero(_read_groups(part, corpus)[3])) for part in range(corpus.key_parts))
 
 
 def _read_groups(part: int, corpus: Corpus) -> tuple[Numbers, Numbers, Numbers, npt.NDArray[np.bool_]]:
     """Return the large groups of a part of the keys after the latest round.
 
-    These are the group, the document, whether it leads, and whether it has to: it is kept, and so may be near another
-    one that is kept.
+    These are the group, the document, whether it is a leader, and whether it must become one: a follower that is kept
+    may be near another kept document.
     """
     groups, members, leads = corpus.read_array(f"groups-{corpus.round}", part).copy()
     outcomes = corpus.read_array("outcomes", corpus.round)
@@ -138,7 +138,7 @@ def _read_groups(part: int, corpus: Corpus) -> tuple[Numbers, Numbers, Numbers, 
 def _write_pairs(
     part: int, starts: Numbers, members: Numbers, roles: Numbers, corpus: Corpus, first_leaders: int = 0
 ) -> tuple[FileEntry, dict[str, float], npt.NDArray[np.bool_]]:
-    """Write the pairs in groups that may be near, shuffled by their documents; return also which new members lead."""
+    """Write the pairs in groups that may be near, shuffled by their documents; also return which members lead."""
     records = Records(corpus)
     name = work_name(f"pairs-{corpus.round + 1}", part, "buckets")
     partly_compared = 0
@@ -177,7 +177,7 @@ def _read_keys(corpus: Corpus, part: int, first_bucket: int = 0) -> tuple[npt.ND
 
 
 def _groups_of(keys: npt.NDArray[np.uint64], numbers: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the documents that share their key with others, by key, and where each group of them begins and ends."""
+    """Return the bounds of the groups of documents that share a key, and the documents of all groups."""
     order = np.argsort(keys)
     keys, numbers = keys[order], numbers[order]
     bounds = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1], [True]))) if len(keys) else np.zeros(1, int)
@@ -189,7 +189,7 @@ def _groups_of(keys: npt.NDArray[np.uint64], numbers: Numbers) -> tuple[Numbers,
 def write_shingles(shard: SourceShard, corpus: Corpus) -> TaskResult:
     """Write the hashes of the shingles of the candidates of a shard, and where those of each document begin.
 
-    Without documents there are none, and the similarity of the candidates is estimated from their sketches.
+    Without the texts, no shingles are written, and the similarity of the candidates is estimated from their sketches.
     """
     begin, end = corpus.starts[shard.index : shard.index + 2]
     is_candidate = corpus.read_array("is-candidate", 0)[begin:end] & (shard.documents is not None)
@@ -250,7 +250,7 @@ def verify_pairs(part: int, corpus: Corpus) -> TaskResult:
 
 
 class _Shingles:
-    """The shingles of all candidates; of one shard after the other they are memory-mapped while they are read."""
+    """The shingles of all candidates, memory-mapped one shard at a time."""
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
@@ -259,7 +259,7 @@ class _Shingles:
         self._is_known = np.array([len(storage.read_array(path)) > 1 for path in self._starts])
 
     def slices(self, pairs: Numbers) -> Iterator[tuple[int, int]]:
-        """Yield slices of the pairs that need bounded memory, or of one pair."""
+        """Yield slices of the pairs, or single pairs, whose shingles fit into memory."""
         sizes = self._locate(pairs.reshape(-1))[1].reshape(pairs.shape)
         ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.sum(sizes, axis=0))))
         return slices_within(ends, _CHUNK_SHINGLES, _CHUNK_PAIRS)
@@ -284,7 +284,7 @@ class _Shingles:
         return np.asarray(self._is_known[owners].reshape(pairs.shape).all(axis=0))
 
     def _locate(self, documents: Numbers) -> tuple[Numbers, Numbers]:
-        """Return where the shingles of documents begin in those of their shards, and how many they are."""
+        """Return the start of the shingles of each document in those of its shard, and their number."""
         starts, sizes = np.zeros((2, len(documents)), np.int64)
         for shard, rows, members in self._corpus.by_shard(documents, self._starts):
             if self._is_known[shard]:

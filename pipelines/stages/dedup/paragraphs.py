@@ -1,6 +1,6 @@
 """Paragraphs that occur in many documents: counted before the signatures, and removed wherever texts are read.
 
-A paragraph is a line of text; two are equal if their lower-cased words are. CCNet and dolma remove them alike.
+A paragraph is a line of text; two are equal if their lower-cased words are. CCNet and dolma do the same.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ PARAGRAPH_SCHEMA = pa.schema(
 )
 _COUNT_SCHEMA = pa.schema([("hash", pa.uint64()), ("documents", pa.int64()), ("shard", pa.int64())])
 _FREQUENT = storage.join(WORK, "frequent-paragraphs.npy")
-# A frequent paragraph; `shard` is the first one in which it occurs, whose task lists its text.
+# A frequent paragraph; `shard` is the first shard in which it occurs, whose task lists its text.
 _FREQUENT_TYPE = np.dtype([("hash", np.uint64), ("documents", np.int64), ("shard", np.int64)])
 _NEW_LINE = 10
 
 
 class Paragraphs(NamedTuple):
-    """The paragraphs of at least a number of words in texts: hash, text, and bytes in the column, in order."""
+    """The paragraphs with enough words, in order: hash, number of the text, start and end in the bytes."""
 
     hashes: npt.NDArray[np.uint64]
     texts: npt.NDArray[np.int64]
@@ -57,7 +57,7 @@ def find_paragraphs(texts: pa.StringArray, min_words: int) -> Paragraphs:
     hashes = np.zeros(len(bounds) - 1, np.uint64)
     _hash_lines(as_read_only(words.hashes), as_read_only(words.documents), hashes)
     chosen = np.flatnonzero(np.diff(words.documents) >= max(1, min_words))
-    # The last of several texts that begin there: the others are empty.
+    # The last of several texts that begin at the same byte: the others are empty.
     owners = np.searchsorted(text_starts, bounds[chosen], side="right") - 1
     return Paragraphs(mix(hashes[chosen]), owners, bounds[chosen], bounds[chosen + 1])
 
@@ -96,25 +96,25 @@ def sum_paragraphs(part: int, corpus: Corpus) -> TaskResult:
 
 
 def join_frequent(corpus: Corpus) -> TaskResult:
-    """Write the frequent paragraphs of all parts, by hash; memory: 24 bytes for each."""
+    """Write the frequent paragraphs of all parts, by hash; memory: 24 bytes per paragraph."""
     frequent = np.concatenate([corpus.read_array("frequent", part) for part in range(corpus.paragraph_parts)])
     return TaskResult(files=(shards.write_array(corpus.output, _FREQUENT, frequent[np.argsort(frequent["hash"])]),))
 
 
 class ParagraphRemover:
-    """Removes frequent paragraphs; does nothing if they stay (`paragraphs` is None) or a shard is not of the input."""
+    """Removes frequent paragraphs; does nothing if `paragraphs` is None, or for a shard of an earlier corpus."""
 
     def __init__(self, shard: SourceShard, corpus: Corpus) -> None:
         self._corpus, self._shard = corpus, shard.index
         self._frequent = None
         if corpus.config.paragraphs is not None and not shard.is_earlier:
             self._frequent = storage.read_array(storage.join(corpus.output, _FREQUENT))
-        # The text and the number of documents of those that first occur in this shard.
+        # Text and number of documents of the removed paragraphs that first occur in this shard.
         self.examples: dict[int, tuple[str, int]] = {}
         self.removed = self.changed = 0
 
     def __call__(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-        """Return documents without these paragraphs, and which of them have no other text."""
+        """Return documents without frequent paragraphs, and which of them have no other text."""
         is_emptied = np.zeros(batch.num_rows, bool)
         if self._frequent is None or not len(self._frequent) or not batch.num_rows:
             return batch, is_emptied
@@ -152,7 +152,7 @@ class ParagraphRemover:
 
 
 def _without(data: npt.NDArray[np.uint8], start: int, end: int, spans: list[tuple[int, int]]) -> str:
-    """Return the bytes from start to end without spans, and without the blank lines that would stand together then."""
+    """Return the text of a range of bytes without spans, and without the blank lines that would then be adjacent."""
     text = ""
     for removed, resumed in [*spans, (end, end)]:
         kept = data[start:removed].tobytes().decode()
@@ -164,7 +164,7 @@ def _without(data: npt.NDArray[np.uint8], start: int, end: int, spans: list[tupl
 
 
 def write_paragraphs(corpus: Corpus) -> TaskResult:
-    """Write `paragraphs.parquet`: what was removed and in how many documents it occurs, in the order of the input."""
+    """Write `paragraphs.parquet`: the removed paragraphs with their number of documents, in the order of the input."""
     with shards.write_shard(corpus.output, PARAGRAPHS, PARAGRAPH_SCHEMA) as written:
         for path in corpus.paths("examples", "parquet", corpus.own_shards):
             for batch in shards.read_batches(path):

@@ -1,6 +1,7 @@
 """Writes `report.html`: counts by similarity, cluster size and domain; the largest clusters; pairs near the threshold.
 
-What is shown is chosen by the hashes of texts, before the documents are filtered: that pass collects their texts.
+Documents to show are chosen by the hashes of their texts, before the pass that filters documents, which collects their
+texts.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _BUCKETS_PER_DOMAIN_BUCKET = 128
 def tally_clusters(
     corpus: Corpus, group: int, documents: Numbers, kept: Numbers, is_near: Column, jaccard: Column
 ) -> FileEntry:
-    """Write the counts of the clusters whose kept document is in a group of shards, and which of them may be shown.
+    """Write the counts of the clusters whose kept document is in a group of shards, and the candidates to show.
 
     The arrays describe the dropped documents of these clusters. `similarities` are counted in steps, `clusters` and
     `members` by cluster size: n for 2**n to 2**(n + 1) - 1 documents.
@@ -57,7 +58,7 @@ def tally_clusters(
         tally.counter("clusters")[power] += 1
         tally.counter("members")[power] += size
     near = np.flatnonzero(is_near)
-    # One pair per cluster: those of several versions of a page look alike.
+    # One pair per cluster: pairs of several versions of a page look alike.
     for row in near[_lowest(steps[near], hashes[near], kept[near], PAIRS)].tolist():
         key = [int(steps[row]), int(hashes[row]), int(documents[row])]
         tally.sample("pairs", PAIRS).add(key, [int(documents[row]), int(kept[row]), float(jaccard[row])])
@@ -71,14 +72,14 @@ def tally_clusters(
 
 
 def _lowest(keys: Column, hashes: Column, groups: Column, count: int) -> Numbers:
-    """Return the places of the lowest keys, in their order, one of each group; equal keys by the hash of the text."""
+    """Return the positions of the lowest keys in ascending order, one per group; ties are broken by the hashes."""
     order = np.lexsort((hashes, keys))
     _, first = np.unique(groups[order], return_index=True)
     return np.asarray(order[np.sort(first)[:count]])
 
 
 def choose_documents(corpus: Corpus) -> TaskResult:
-    """Count all clusters, also those that an earlier document leads, and write which ones and which pairs are shown."""
+    """Count all clusters, also those of earlier corpora, and write which clusters and pairs to show."""
     tally = read_tallies(corpus.paths("tally", "json", corpus.groups))
     largest = max((size for size, *_ in tally.sample("largest", CLUSTERS)), default=0)
     counts = {"clusters": tally.counter("clusters").total(), "largest_cluster": largest}
@@ -95,7 +96,7 @@ def _read_choice(corpus: Corpus) -> tuple[Tally, list[int]]:
 
 
 class ShardReport:
-    """What the report shows of the documents of a shard: how many are dropped by domain, and texts that were chosen."""
+    """The part of the report about the documents of a shard: counts by domain, and the texts to show."""
 
     def __init__(self, corpus: Corpus, shard: int) -> None:
         self._corpus, self._shard = corpus, shard
@@ -110,7 +111,7 @@ class ShardReport:
         urls = urls_of(batch)
         numbers = range(self._row, self._row + batch.num_rows)
         for number in self.missing.intersection(numbers):
-            # A text may have gigabytes.
+            # A text can have gigabytes.
             text = batch.column("text").slice(number - self._row, 1)
             [beginning] = pc.utf8_slice_codeunits(text, 0, SHOWN_CHARACTERS).to_pylist()
             characters = pc.utf8_length(text)[0].as_py()
@@ -132,7 +133,7 @@ class ShardReport:
 
 
 def read_earlier(shard: SourceShard, corpus: Corpus) -> TaskResult:
-    """Write the chosen texts of a shard of an earlier corpus; there are none if only its signatures are kept."""
+    """Write the texts to show of a shard of an earlier corpus, unless only its signatures are left."""
     report = ShardReport(corpus, shard.index)
     if shard.documents is not None and report.missing:
         for batch in inputs.read_documents(shard.documents, Drops()):
@@ -181,7 +182,7 @@ def _domain_buckets(corpus: Corpus) -> int:
 
 
 def _top_domains(corpus: Corpus) -> list[tuple[str, int, int]]:
-    """Return the domains with most dropped documents, the documents of each and the dropped ones."""
+    """Return the domains with the most dropped documents: name, documents, dropped documents."""
     paths = corpus.paths("domains", "buckets", corpus.own_shards)
     top: list[tuple[str, int, int]] = []
     for bucket in range(_domain_buckets(corpus)):

@@ -31,7 +31,7 @@ from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
 
 SAMPLE = 1000
-# Of a document: how alike two texts are decides whether they are found, not how long they are.
+# Limits of an original: recall depends on the similarity of two texts, not on their length.
 _MIN_WORDS, _CHARACTERS = 50, 5000
 _LINE_CHARACTERS = 60
 _SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string()), ("score", pa.int64())])
@@ -46,10 +46,10 @@ policy, imprint. All rights reserved by the publisher and the authors of these p
 def self_test(
     config: DedupConfig, *, documents: str | Sequence[str], options: RunOptions, sample: int = SAMPLE
 ) -> dict[str, Any]:
-    """Return what `dedup` finds of altered copies of `sample` documents, planted next to them in a temporary folder.
+    """Return the recall of `dedup` on altered copies of `sample` documents, planted in a temporary folder.
 
-    A pair is a document that is kept, and a copy of it. Paragraphs are not removed, and no earlier corpus is read.
-    Raises InputError if no document has 50 words.
+    A pair is a kept document and its copy. Paragraphs are not removed, and no earlier corpus is read. Raises InputError
+    if no document has 50 words.
     """
     originals = _choose_documents(config, documents, options, sample)
     tested = dataclasses.replace(
@@ -59,7 +59,7 @@ def self_test(
         with shards.write_shard(folder, "planted.parquet", _SCHEMA) as written:
             for number, original in enumerate(originals):
                 for kind in COPIES:
-                    # The document itself has the better score, so that it is kept.
+                    # The original has the higher score, so that it is kept.
                     row = {"text": _copy(original, kind), "score": int(kind == _UNCHANGED)}
                     written.writer.write({"id": f"{number}/{kind}", **row})
         planted, output = storage.join(folder, written.entry.name), storage.join(folder, "dedup")
@@ -116,7 +116,7 @@ def _measure(config: DedupConfig, originals: Sequence[str], kept_for: dict[str, 
             similarity, kept = jaccard(original, copy), kept_for.get(copy)
             to_kept = jaccard(copy, kept) if kept else 0.0
             below += kept is not None and to_kept < config.threshold
-            # If another kept document is as near, the pair may have been compared or not.
+            # If another kept document is as similar, it is unknown whether the pair was compared.
             is_known = kept in (None, original) or to_kept < similarity
             if kind != _UNCHANGED and original not in kept_for and is_known:
                 pairs.append(_Pair(kind, similarity, kept == original))
@@ -151,12 +151,12 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _copy(text: str, kind: str) -> str:
-    """Return an altered copy, which depends on the text and the kind alone."""
+    """Return an altered copy, which depends on text and kind alone."""
     return COPIES[kind](text, random.Random(f"{kind} {text}"))
 
 
 def _words(text: str) -> list[str]:
-    """Return the words, each with what follows it up to the next one."""
+    """Return the words, each with the characters up to the next word."""
     starts = [start for start, _ in word_spans(text, _SHINGLING)]
     return [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
 

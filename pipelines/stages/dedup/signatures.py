@@ -1,4 +1,4 @@
-"""Phase 1: the record of every document, and its keys, shuffled into buckets: one of its text and one per band."""
+"""Phase 1: the record of each document, and its keys in buckets: the hash of its text, and one key per band."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _ROWS_PER_BATCH = 8192
 
 
 class _Signed(NamedTuple):
-    """Documents with their signatures: without words there are no band keys, without text no keys.
+    """Documents with their signatures: documents without words have no band keys, documents without text no keys.
 
-    `is_emptied`: its text consisted of frequent paragraphs, so that it is dropped for that.
+    `is_emptied` marks documents whose text consisted of frequent paragraphs, which are dropped for that reason.
     """
 
     documents: pa.RecordBatch
@@ -142,9 +142,10 @@ def write_signatures(shard: int, is_kept: npt.NDArray[np.bool_], corpus: Corpus)
 
 
 def _ranking_column(batch: pa.RecordBatch, name: str, kind: pa.DataType, missing: float) -> tuple[Any, int]:
-    """Return a column that ranks duplicates, dates in seconds, and how many of its values are not numbers or dates.
+    """Return a column that ranks duplicates, and how many of its values are neither numbers nor dates.
 
-    `missing` stands for these, and where the input has none. In JSONL, the values may be among the further fields.
+    Dates are in seconds. `missing` replaces such values and absent ones. In JSONL, the values may be among the further
+    fields.
     """
     column = batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows)
     if pa.types.is_timestamp(column.type):
@@ -165,7 +166,7 @@ def _ranking_column(batch: pa.RecordBatch, name: str, kind: pa.DataType, missing
 
 
 def _number(text: str) -> float | None:
-    """Return a number, or a date as seconds since 1970; None for another text."""
+    """Return a number, or a date in seconds since 1970; None for other texts."""
     with contextlib.suppress(ValueError):
         number = float(text)
         return number if math.isfinite(number) else None

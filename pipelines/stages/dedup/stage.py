@@ -22,10 +22,10 @@ from pipelines.stages.dedup.signatures import sign_shard, write_signatures
 
 STAGE = Stage("dedup", 2, (clusters.CLUSTERS, paragraphs.PARAGRAPHS, report.PAGE, DATA_CARD))
 
-# Of compressed input per bucket of a shuffle: at 200 bytes per document about two million keys, 100 MB to sort.
+# Compressed input per bucket: at 200 bytes per document it has about two million keys, which take 100 MB to sort.
 _BUCKET_BYTES = 16 << 20
 _MAX_BUCKETS = 1 << 14
-# Documents whose keys a task reads (at about 20 per document), and bytes of pairs, at about 10 per pair.
+# Documents whose keys a task reads (about 20 keys per document), and bytes of pairs (about 10 per pair).
 _TASK_DOCUMENTS, _TASK_BYTES = 1 << 16, 4 << 20
 
 
@@ -87,8 +87,9 @@ def _run_phases(
     run.once("candidate-marks", lambda: pairs.mark_candidates(corpus), work=True)
     run.map(pairs.write_shingles, sources, corpus, phase="shingles", work=True, total=corpus.documents)
 
-    # In a large bucket a document is not compared with one that only follows a better, near one. If that is dropped,
-    # the follower may be kept, and is compared in a further round, until all that are kept have been compared.
+    # In a large group of documents with a common key, followers of a leader, a better near document, are not compared
+    # with each other. If their leader is dropped, followers may be kept: then they are compared in a further round,
+    # until all kept documents have been compared.
     near: list[ShardEntry] = []
     open_documents = 1
     while open_documents:

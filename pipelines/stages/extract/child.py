@@ -1,8 +1,8 @@
 """Extraction in a child process that can be killed, since pages hang, exhaust or crash the parsers.
 
 The parent sends a batch of pages over a pipe, and reads the next batch while the child works. The child answers page by
-page. If it hangs or dies, a new child continues with the batch: without the page that it worked on, which is dropped
-with the reason, or with this page, if it may have died through no fault of the page.
+page. If it hangs or dies, a new child continues with the batch. The page on which the child worked is dropped with the
+reason, or retried if the page may not be the cause.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from pipelines.errors import WebtextError
 from pipelines.stages.extract.extractors import Blocks, Extracted, Extractor
 from pipelines.stages.extract.rejection import Rejection, find_rejection
 
-# A larger file is not a page that a person reads, and parsers need many times its size.
+# People do not read larger pages, and parsers need many times the size of a page.
 MAX_PAGE_BYTES = 20 << 20
 # The first run of an extractor compiles its kernels, which takes minutes on a busy machine.
 _START_TIMEOUT_S = 900.0
-# A page that exceeds its time ends the child by its own timer, since the parent may be reading meanwhile; the parent
-# waits longer, for a child that cannot be interrupted.
+# The child's own timer ends it when a page exceeds the timeout, since the parent may be reading meanwhile. The parent
+# waits this much longer, for a child that cannot be interrupted.
 _GRACE_S = 2.0
-# Enough for the child to work while the parent reads; more would take memory from the parser if all are large.
+# Enough for the child to work while the parent reads; more large pages would take memory from the parser.
 _BATCH_PAGES = 4
 
 _HTML_LANG = re.compile(rb"<html[^>]{0,1000}?\slang\s*=\s*[\"']?\s*([A-Za-z]{2,8})(?![A-Za-z])", re.IGNORECASE)
@@ -53,7 +53,7 @@ _META_LANG = re.compile(
 _LANG_PRESCAN_BYTES = 1 << 16
 _XML_DECLARATION = re.compile(rb"^\s*<\?xml[^>]{0,200}\?>")
 _HTML_START = re.compile(rb"\s*<(!doctype html|html)[\s>]", re.IGNORECASE)
-# A child may die through no fault of the page: the system kills processes when its memory is short. Such a page is not
+# The page need not be the cause of a child's death: the system kills processes when memory is short. Such a page is not
 # dropped, since another run would keep it; the pause lets other processes end.
 _TRIES = 2
 _PAUSE_S = 5.0
@@ -76,8 +76,8 @@ _WARM_UP_PAGE = b"<html><head><title>.</title></head><body><p>Parsed before the 
 class RawPage:
     """The bytes of a page as received, its Content-Type header, its URL, and its encoding headers.
 
-    `plain` marks plain text, `with_blocks` a page whose blocks are wanted, too. Content and transfer encodings are
-    decoded in the child, under its limits: a small body can expand to gigabytes.
+    `plain` marks plain text, `with_blocks` a page whose blocks are returned, too. Content and transfer encodings are
+    decoded in the child, under its limits, since a small body can expand to gigabytes.
     """
 
     data: bytes
@@ -147,7 +147,7 @@ class PageReader:
                     yield item, content if isinstance(content, PageText) else self._receive(waiting)
                 batch = following
         except BaseException:
-            self.close()  # it still works on the batch
+            self.close()  # the child is still working on the batch
             raise
 
     def _send(self, pages: list[RawPage]) -> _Child:
@@ -205,7 +205,7 @@ class _Child:
     def send(self, pages: list[RawPage]) -> None:
         """Send pages; if the child has died, `receive` notices."""
         with contextlib.suppress(ConnectionError):
-            # The bytes of the pages apart: pickling would copy them twice.
+            # The bytes of the pages are sent separately: pickling would copy them twice.
             self._connection.send([dataclasses.replace(page, data=b"") for page in pages])
             for page in pages:
                 self._connection.send_bytes(page.data)
@@ -237,9 +237,9 @@ class _Child:
 
 @contextlib.contextmanager
 def _child_environment() -> Iterator[None]:
-    """Set what NumPy and glibc read when they are loaded by a process that is started meanwhile.
+    """Set the variables that NumPy and glibc of a child read when it starts.
 
-    One thread for each child; and it keeps the memory that the next page needs again.
+    A child uses one thread, and keeps freed memory for the next page.
     """
     added = {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
     os.environ.update(added)
@@ -271,11 +271,11 @@ def _serve(connection: Connection, extractor: Extractor, limits: Limits) -> None
             _set_timer(0)
             connection.send(text)
             if text.problem == "out_of_memory":
-                return  # what the page left behind could be too much for the next one
+                return  # the memory that remains could be too little for the next page
 
 
 def _set_timer(seconds: float) -> None:
-    """Have the kernel end this process after a time (0: never).
+    """Have the operating system end this process after a time (0: never).
 
     The thread that watches for the parent's death cannot run while a parser holds the interpreter.
     """
@@ -300,18 +300,18 @@ def extract_text(extractor: Extractor, page: RawPage) -> PageText:
         if len(data) > MAX_PAGE_BYTES:
             return too_large()
         signature = next(filter(data.startswith, _SIGNATURES), None)
-        if signature is not None:  # servers declare files as HTML, too
+        if signature is not None:  # some servers declare other files as HTML
             return PageText(problem="not_html", detail=_SIGNATURES[signature])
         html = html_of(data, page.content_type)
         if html is None:
             return PageText(problem="undecodable")
-        # Servers declare HTML as plain text too, if they do not know its suffix.
+        # Some servers declare HTML as plain text, because they do not know its suffix.
         if page.plain and not _HTML_START.match(html):
             return dataclasses.replace(clean_text(Extracted(None, html.decode()), None), plain=True)
         return _extract_html(extractor, html, page)
     except MemoryError:
         return PageText(problem="out_of_memory")
-    except Exception as error:  # noqa: BLE001 - for hostile input a parser raises anything; the page is counted
+    except Exception as error:  # noqa: BLE001 - a parser can raise anything for hostile input; the page is counted
         # Only the type: messages contain addresses, which differ from run to run.
         return PageText(problem="crashed", detail=type(error).__name__)
 
@@ -350,7 +350,7 @@ def html_of(data: bytes, content_type: str | None) -> bytes | None:
 
 
 def _decode_body(page: RawPage) -> bytes:
-    """Return the bytes of a page without content and transfer encodings, at most one more than is allowed."""
+    """Return the bytes of a page without content and transfer encodings, at most one more than the limit."""
     headers = [(name, value) for name, value in page.encodings.items() if value]
     if not headers:
         return page.data
@@ -364,7 +364,7 @@ def _decode_body(page: RawPage) -> bytes:
 def clean_text(extracted: Extracted, language: str | None) -> PageText:
     """Repair the text, and normalize its line ends and the white space around it."""
     text = repair_text(extracted.text).replace("\r\n", "\n").replace("\r", "\n").rstrip()
-    text = _EMPTY_LINES.sub("", text)  # not the indentation of a first line of code
+    text = _EMPTY_LINES.sub("", text)  # keeps the indentation of a first line of code
     title = _clean_line(extracted.title)
     return PageText(title, text, language, page_type=extracted.page_type, confidence=extracted.confidence)
 

@@ -16,7 +16,8 @@ class ExtractConfig:
     extractor: str = option("fast", "Extractor of the main text.", choices=("fast", "trafilatura", "newspaper"))
     content: str = option(
         "auto",
-        "What fast keeps: what readers come for, or the body of an article only; auto: the latter if it is one.",
+        "What fast keeps: main is what readers come for, article the body of an article only; auto uses article for "
+        "pages that are articles, else main.",
         choices=CONTENTS,
     )
     language: str | None = option(

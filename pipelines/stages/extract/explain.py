@@ -1,4 +1,4 @@
-"""Explains the extraction of one page: which blocks `fast` keeps, and which of their features decide."""
+"""Explains the extraction of one page: which blocks `fast` keeps, and which features decide."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pipelines.stages.extract.pages import FetchedShard, Source, SourcePage, rea
 from pipelines.stages.extract.stage import drop_reason, open_input
 from pipelines.storage.resources import data_path
 
-# Groups of features by their names: the first that matches, else "text".
+# Patterns of the names of features; the first that matches gives the group of a feature.
 GROUPS = {
     "URL": r"page URL",
     "page": r"page ",
@@ -94,7 +94,7 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> dict
 
 
 def is_file(target: str) -> bool:
-    """Return whether what is to be explained is named like a file, not by the URL or id of a page of the web."""
+    """Return whether the target is the name of a file, not the URL or id of a web page."""
     return storage.is_file(target) if is_url_id(target) else not target.startswith(("http://", "https://"))
 
 
@@ -127,7 +127,7 @@ def _pages_like(source: Source, target: str) -> Iterator[SourcePage]:
     if isinstance(source, tuple):
         source = tuple(file for file in source if file.name == target)
     elif isinstance(source, FetchedShard):
-        # The WARC files, whose checksums are verified before they are read, only if the page is in one.
+        # WARC files, whose checksums are verified before they are read, are only read if the page is in one.
         urls = (row["url"] for row in shards.read_rows(source.pages.path, ["url"]))
         url = next((url for url in urls if target == url or ("://" not in target and target == id_of_url(url))), None)
         if url is None:

@@ -30,12 +30,12 @@ _TABLE_ROW = re.compile(r"^\|.*\|\s*$")
 _RULE = re.compile(r"^:?-{3,}:?$")
 
 
-# What the report shows of one page at most.
+# The report shows at most this much of a page.
 SHOWN_BLOCKS, SHOWN_CHARACTERS = 300, 20_000
 
 
-# The first blocks of a page in reading order: text, probability to be wanted, and whether it is kept. And the number of
-# all its blocks.
+# The first blocks of a page in reading order (text, probability that it is main content, whether it is kept), and the
+# number of all its blocks.
 Blocks = tuple[list[tuple[str, float, bool]], int]
 
 
@@ -43,9 +43,9 @@ Blocks = tuple[list[tuple[str, float, bool]], int]
 class Extracted:
     """The title (None if there is none) and main text (possibly empty) of a page.
 
-    `declared` is what the page declares, if the extractor reads it, which saves parsing the page again for this.
-    `is_fixed` says that mojibake was repaired, as it then is in the metadata. `page_type` and `confidence`, the F1 to
-    expect, are known of `fast` only, as are the blocks that `list_blocks` returns.
+    `declared` is what the page declares, if the extractor reads it, which saves parsing the page again. `is_fixed` says
+    that mojibake was repaired, which is then done in the metadata, too. Only `fast` provides `page_type`, `confidence`
+    (the expected F1) and `list_blocks`.
     """
 
     title: str | None
@@ -68,7 +68,7 @@ def trafilatura_text(html: bytes, url: str | None) -> Extracted:
     tree = trafilatura.load_html(html.decode())
     if tree is None:
         return Extracted(None, "")
-    # trafilatura's own `with_metadata` would search for dates and authors too, which takes longer than the text.
+    # trafilatura's own `with_metadata` would also search for dates and authors, which takes longer than the text.
     title = extract_title(tree)
     document = trafilatura.bare_extraction(
         tree,
@@ -76,7 +76,7 @@ def trafilatura_text(html: bytes, url: str | None) -> Extracted:
         include_comments=False,
         include_tables=True,
         include_formatting=False,
-        deduplicate=False,  # it remembers earlier pages, so a page's text would depend on the pages before it
+        deduplicate=False,  # the text of a page would depend on earlier pages
         with_metadata=False,
     )
     return Extracted(title, _convert_tables(getattr(document, "text", None) or ""))
@@ -85,21 +85,21 @@ def trafilatura_text(html: bytes, url: str | None) -> Extracted:
 def newspaper_text(html: bytes, url: str | None) -> Extracted:
     """Extract with newspaper4k (or newspaper3k, whose module has the same name), without network access."""
     with warnings.catch_warnings():
-        # It warns that nltk is not installed, which only its keywords and summaries need.
+        # It warns that nltk is not installed, which only keywords and summaries need.
         warnings.filterwarnings("ignore", message="nltk is not installed", category=UserWarning)
         import newspaper
     text = html.decode()
     article = None
-    # Of a language whose tokenizer is an extra of newspaper's, or (LookupError) data that nltk downloads.
+    # The page's language may need a tokenizer that is not installed, or (LookupError) data that nltk downloads.
     with contextlib.suppress(ImportError, LookupError):
         article = _parsed(newspaper, text, url, {})
-    if article is None or not article.text:  # or that the page declares, but is not written in
+    if article is None or not article.text:  # the page may declare another language than that of its text
         article = _parsed(newspaper, text, url, {"language": "en"})
     return Extracted(article.title or None, article.text or "")
 
 
 def fast_text(html: bytes, url: str | None, content: str = "auto") -> Extracted:
-    """Extract with webtext's own classifier of blocks of text; `content` as `choose_blocks` has it."""
+    """Extract with webtext's own classifier of blocks; see `choose_blocks` for `content`."""
     from pipelines.algorithms.blocks.model import choose_blocks, load_model
     from pipelines.algorithms.blocks.page import parse_page
     from pipelines.algorithms.blocks.rendering import render_blocks
@@ -117,7 +117,7 @@ def fast_text(html: bytes, url: str | None, content: str = "auto") -> Extracted:
 
 
 def _first_blocks(segments: Segments, choice: Choice) -> Blocks:
-    """Return the blocks of a page up to the size that a report shows."""
+    """Return the blocks of a page, up to the size that the report shows."""
     shown: list[tuple[str, float, bool]] = []
     left = SHOWN_CHARACTERS
     for number in range(min(len(choice.keep), SHOWN_BLOCKS)):
@@ -147,7 +147,7 @@ def extractor_of(name: str, content: str, fix_text: bool) -> Extractor:
     return _with_options(EXTRACTORS[name], content if name == "fast" else None, fix_text)
 
 
-@functools.cache  # equal for equal options, so that a process keeps its child
+@functools.cache  # the same object for the same options, so that a process keeps its child
 def _with_options(extractor: Extractor, content: str | None, fix_text: bool) -> Extractor:
     if content is not None:
         extractor = functools.partial(extractor, content=content)
@@ -204,7 +204,7 @@ def _convert_row(line: str) -> str | None:
 
 def _parsed(newspaper: Any, html: str, url: str | None, settings: dict[str, Any]) -> Any:
     config = newspaper.Config()
-    # These would access the network, or write a cache into the home folder.
+    # These options access the network, or write a cache into the home folder.
     offline = dict.fromkeys(("fetch_images", "follow_meta_refresh", "memoize_articles", "memorize_articles"), False)
     for name, value in {**offline, **settings}.items():
         setattr(config, name, value)

@@ -1,6 +1,6 @@
-"""The pages of what one task reads: a shard of `webtext fetch`, a WARC from elsewhere, or HTML files.
+"""Reads the pages of one task: those of a shard of `webtext fetch`, of a WARC from elsewhere, or of HTML files.
 
-A page that cannot be read has the problem instead of its bytes; one that is in an earlier result has its text.
+A page that cannot be read has a problem instead of its bytes; a page of an earlier result has its text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OF_LINK = ("score", "submission_ids", "subreddits", "created_utc")
 # The `extractor` of plain text, which is kept as it is.
 PLAIN = "plain"
 _ENCODING_HEADERS = ("Content-Encoding", "Transfer-Encoding")
-# Crawlers archive the robots.txt of a host next to its pages.
+# Crawlers archive the robots.txt of a host with its pages.
 _ROBOTS_URL = re.compile(r"https?://[^/?#]+/robots\.txt([?#].*)?", re.IGNORECASE | re.DOTALL)
 
 Row = dict[str, Any]
@@ -74,7 +74,7 @@ def rows_with_links(source: FetchedShard) -> Iterator[tuple[Row, Row | None]]:
         links_by_url = _read_links_by_url(source)
         yield from ((page, links_by_url.get(page["url"])) for page in pages)
         return
-    # fetch writes a row for each link, in their order, so neither side has to be in memory.
+    # fetch writes a row per link, in the same order, so neither side has to be in memory.
     [file] = source.links
     links = shards.read_rows(file.path, _LINK_COLUMNS)
     for number, (page, link) in enumerate(itertools.zip_longest(pages, links)):
@@ -91,7 +91,7 @@ def _url_of(row: Row | None) -> str:
 
 
 def _read_links_by_url(source: FetchedShard) -> dict[str, Row]:
-    """Return the links of the shard's pages: all links are read, only those of this shard are kept in memory."""
+    """Return the links of the shard's pages by URL; only these are kept in memory, although all links are read."""
     if not source.links:
         return {}
     pages = shards.read_rows(source.pages.path, ["url", "outcome"])
@@ -143,7 +143,7 @@ def _known_text(document: Row, link: Mapping[str, Any] | None) -> PageText | Non
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SourcePage:
-    """A page of a source: its bytes, or the problem; and what the source knows about it."""
+    """A page of a source: its bytes, text or problem, and its fields from the source."""
 
     id: str
     url: str | None
@@ -156,9 +156,9 @@ class SourcePage:
 
 
 def read_pages(source: Source, only: str | None = None, known: Iterable[Row] = ()) -> Iterator[SourcePage]:
-    """Yield the pages of a source in order; of a fetch, `only` the one with this URL if that is given.
+    """Yield the pages of a source in order; of a fetch, only the page with the URL `only` if that is given.
 
-    The texts of `known` documents, which are in the order of the pages, are not extracted again.
+    Pages of `known` documents, which are in the order of the pages, have the text of the document.
     """
     if isinstance(source, FetchedShard):
         yield from _read_fetched(source, only, iter(known))
@@ -224,7 +224,7 @@ def _response(record: Any, url: str | None, requested_url: str | None = None) ->
     data = record.raw_stream.read(MAX_PAGE_BYTES + 1)
     if len(data) > MAX_PAGE_BYTES:
         return too_large()
-    # warcio returns what there is of a truncated record.
+    # warcio returns the part that exists of a truncated record.
     if getattr(record.raw_stream, "limit", 0) > 0:
         return _damaged("the record is truncated")
     kind = media_type(content_type)
@@ -250,7 +250,7 @@ def _read_warc(file: InputFile) -> Iterator[SourcePage]:
 
 
 def _page_of_record(record: Any) -> SourcePage | None:
-    """Return the page of a response record, None of another one."""
+    """Return the page of a response record, or None for another record."""
     if record.rec_type != "response":
         return None
     url = record.rec_headers.get_header("WARC-Target-URI")
@@ -272,6 +272,6 @@ def _read_html(path: str) -> RawPage | PageText:
     except InputError as error:
         if not storage.exists(path):
             raise
-        # Not the message: it contains the path, which is not part of a result.
+        # Without the message, which contains the path: results do not depend on paths.
         return _damaged(f"the compressed file cannot be read ({type(error.__cause__).__name__})")
     return RawPage(data, None, None) if len(data) <= MAX_PAGE_BYTES else too_large()

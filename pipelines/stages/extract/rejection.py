@@ -1,7 +1,7 @@
 """Recognizes pages that are not documents: error pages, bot checks, walls and placeholders.
 
 There are three kinds of evidence: a part of the title, a sentence near the start of the text, and facts of the HTML and
-of redirects. The longer the text, the more of it is needed; a long text is never rejected, whatever it is about.
+of redirects. A longer text needs more evidence; a long text is never rejected.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from pipelines import storage
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.storage.resources import data_path
 
-# A title is enough for a text of at most _TINY words. One of fewer than _NEARLY_EMPTY is dropped anyway, and the rest
-# of the page tells why if it has at most _SHORT_PAGE words.
+# A title is enough evidence for a text of at most _TINY words. A text of fewer than _NEARLY_EMPTY words is dropped
+# anyway; the rest of the page is searched for the reason if it has at most _SHORT_PAGE words.
 _TINY, _NEARLY_EMPTY, _SHORT_PAGE = 8, 5, 60
 _LONG_CHARACTERS = 5_000
 _TITLE_CHARACTERS, _PAGE_CHARACTERS, _DETAIL_CHARACTERS = 200, 50_000, 80
 # Chinese, Japanese, Thai, Lao, Burmese and Khmer have no spaces between words.
 _WITHOUT_SPACES = re.compile("[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
 _HTML_TITLE = re.compile(r"<title[^>]{0,200}>([^<]{1,200})", re.IGNORECASE)
-# An element without end is taken to the end of the page, which keeps the time linear.
+# An element without an end tag extends to the end of the page, which keeps the time linear.
 _MARKUP = re.compile(
     r"<(script|style|template|title)\b.*?(?:</\1[^<>]*>|\Z)|<!--.*?(?:-->|\Z)|<[^<>]*>", re.IGNORECASE | re.DOTALL
 )
 _TITLE_SEPARATOR = re.compile(r"\s*[|•·»‹›]\s*|\s+[-–—:/]\s+")
-# An apology may come before what a sentence says.
+# A sentence may begin with an apology.
 _APOLOGY = "sorry|we are sorry|oops|ups|whoops|lo sentimos|désolée?s?|leider|к сожалению|抱歉|申し訳ありませんが?"
 _BEGINNING = rf"(?:^|[.!?…:;。！–—|¡]) *(?:(?:{_APOLOGY})[,!，、]? ?)?"
 _OPEN_QUOTE = re.compile(r"[\"“„«「][^\n]*$")
@@ -63,9 +63,9 @@ def find_rejection(
 ) -> Rejection | None:
     """Return why a page, HTML in UTF-8, with this extracted text is not a document, or None.
 
-    `url` is where the redirects from `requested_url` ended. A page without text is rejected if the reason is known.
+    `url` is where the redirects from `requested_url` ended. A page without text is rejected if a reason is found.
     """
-    # Most pages end here, at no cost.
+    # Most pages return here, at no cost.
     if len(text) > _LONG_CHARACTERS:
         return None
     size = count_words(text)
@@ -73,7 +73,7 @@ def find_rejection(
     if size > max(rule.limits[1] for rule in rules):
         return None
     html = page.decode()
-    # Extractors take headings for titles, such as that of a login form next to the text.
+    # Extractors use headings as titles, such as the heading of a login form next to the text.
     html_title = _HTML_TITLE.search(html, 0, _PAGE_CHARACTERS)
     shown_title = _normalize(unescape(html_title[1]) if html_title else title or "")[:_TITLE_CHARACTERS]
     title_parts = [shown_title, *_TITLE_SEPARATOR.split(shown_title)]
@@ -90,7 +90,7 @@ def find_rejection(
             continue
         has_fact = bool(rule.html.search(html) or (titled and redirected))
         has_fact |= rule.reason == "soft_404" and _is_sent_home(redirect, requested_url)
-        # Extractors leave out messages, too, but one elsewhere on the page says less than one at the start of its text.
+        # Extractors drop messages, too, but a message elsewhere on the page is weaker evidence than one in the text.
         elsewhere = _find_sentence(rule, whole()) if not sentence and (named or has_fact) else None
         evidence = bool(named) + 2 * bool(sentence) + bool(elsewhere) + has_fact
         match = sentence or elsewhere or named
@@ -100,7 +100,7 @@ def find_rejection(
 
 
 def count_words(text: str) -> int:
-    """Return the number of words of a text, two characters of scripts without spaces counting as one."""
+    """Return the number of words of a text; two characters of scripts without spaces count as a word."""
     characters = len(_WITHOUT_SPACES.findall(text))
     return len((_WITHOUT_SPACES.sub(" ", text) if characters else text).split()) + characters // 2
 
@@ -139,7 +139,7 @@ def _normalize(text: str) -> str:
 
 
 def _visible_text(html: str) -> str:
-    """Return the text of HTML without parsing it, which takes minutes for deeply nested tags; a line per element."""
+    """Return the text of HTML, a line per element, without a parser, which takes minutes for deeply nested tags."""
     return "\n".join(" ".join(line.split()) for line in unescape(_MARKUP.sub("\0", html)).split("\0") if line.strip())
 
 

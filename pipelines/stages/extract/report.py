@@ -18,13 +18,13 @@ from pipelines.stages.extract.pages import SourcePage
 PAGE = "report.html"
 SAMPLES = 30
 CONFIDENCE_BINS = 20
-# Where the number of pages is known, so many times the samples are candidates: the files of the tasks stay small, and
-# enough candidates remain if most are dropped before they have blocks.
+# If the number of pages is known, this many times the samples are candidates: the files of the tasks stay small, and
+# enough candidates remain if most pages are dropped before they have blocks.
 _CANDIDATES_PER_SAMPLE = 10
 
 
 class PageTally:
-    """What one task contributes: pages by type and outcome, by confidence, and the samples with the lowest hashes."""
+    """The part of the report of one task: pages by type and outcome, by confidence, and samples."""
 
     def __init__(self, records: int | None) -> None:
         self._below = min(1.0, _CANDIDATES_PER_SAMPLE * SAMPLES / records) if records else 1.0
@@ -37,7 +37,7 @@ class PageTally:
         return order < self._below and self._samples.accepts(order)
 
     def mark(self, page: SourcePage) -> RawPage | PageText:
-        """Return the content of a page, marked if its blocks are wanted."""
+        """Return the content of a page, marked if the report may show its blocks."""
         if isinstance(page.content, PageText) or not self.is_candidate(page.id):
             return page.content
         return dataclasses.replace(page.content, with_blocks=True)
@@ -88,5 +88,5 @@ def _name(index: int) -> str:
 
 
 def _hash(id: str) -> float:
-    """Return a number from 0 to 1 that depends on the id alone, not on the order of pages or the number of workers."""
+    """Return a number from 0 to 1 that depends on the id alone."""
     return int(hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:13], 16) / 16**13

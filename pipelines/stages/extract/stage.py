@@ -45,12 +45,12 @@ STAGE = Stage("extract", 6, (PAGE, DATA_CARD), grows=("pages", "links"))
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _ARCHIVE_SUFFIXES = (".warc", ".arc")
-# HTML files become 64 tasks, enough for the workers of most machines, if these are neither tiny nor large. Never by the
-# number of workers: the shards are part of the result. A file costs some time even if it is empty.
+# HTML files become 64 tasks, enough for the workers of most machines, if the tasks are neither tiny nor large. The
+# number of workers must not matter: the shards are part of the result. An empty file costs some time, too.
 _HTML_TASKS = 64
 _HTML_BYTES_PER_TASK = (16 << 20, 64 << 20)
 _BYTES_PER_FILE = 64 << 10
-# A child takes up to a second to start, so a process keeps it from one task to the next.
+# A child takes up to a second to start, so a process keeps it for all of its tasks.
 _reader_of_process = functools.cache(PageReader)
 
 
@@ -67,7 +67,7 @@ def extract(
     if config.language is not None and not re.fullmatch("[A-Za-z]{2,3}", config.language):
         raise UsageError(f"--language {config.language}: is not a code of two or three letters, such as en")
     sources, fingerprints, records, notes = open_input([pages] if isinstance(pages, str) else list(pages), links)
-    # Another version of the parser finds other text, so it is part of the identity of the result.
+    # Another version of the parser extracts other text, so it is part of the identity of the result.
     fingerprints["extractor"] = extractor_version(config.extractor)
     with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
         if run.earlier and not run.may_lose and not contain_documents(run.earlier, sources):
@@ -166,7 +166,7 @@ def _page_reader(config: ExtractConfig) -> PageReader:
 
 @dataclasses.dataclass(frozen=True)
 class _Context:
-    """What the tasks share; `earlier` is the folder of a result for some of the pages."""
+    """The context of the tasks; `earlier` is the folder of a result for some of the pages."""
 
     config: ExtractConfig
     output: str
@@ -204,7 +204,7 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
 
 
 def drop_reason(text: PageText, words: int, config: ExtractConfig) -> tuple[str | None, str | None]:
-    """Return why a page is dropped and the detail of the reason; None if it is kept."""
+    """Return why a page is dropped, and the detail of the reason; None if it is kept."""
     if text.problem is not None:
         return text.problem, text.detail
     if config.language is not None and text.language not in (None, config.language.lower()):

@@ -1,8 +1,7 @@
 """The language of a text by the model of py3langid: a naive Bayes classifier of byte sequences, part of the package.
 
-py3langid walks its automaton in Python, ~1,000 texts per second. Here the walk advances many texts by a byte at a time
-in NumPy, with the same result, if only the first `CHARACTERS` of a text are read, and only languages with an ISO 639-1
-code are allowed.
+py3langid runs its automaton in Python, ~1,000 texts per second. Here NumPy advances many texts by a byte at a time. The
+result is the same if py3langid is given the first `CHARACTERS` of a text and the languages with an ISO 639-1 code.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ CODES = tuple(
     pl ps pt qu ro ru rw sa se si sk sl sn so sq sr st sv sw ta te tg th tk tl tr tt ug uk ur uz vi vo wa xh yo zh zu
     """.split()
 )
-# With 1,000, two more of 2,151 web pages are right, at half the speed; with 250, four more are wrong.
+# With 1,000 characters, two more of 2,151 web pages are right, at half the speed; with 250, four more are wrong.
 CHARACTERS = 500
-# The model's class of text without language: numbers, markup, identifiers.
+# The model's class of texts without a language: numbers, markup, identifiers.
 _NO_LANGUAGE = "zxx"
 _CERTAIN = 1000.0
 _TEXTS = 1024
@@ -37,8 +36,8 @@ _TEXTS = 1024
 class _Model(NamedTuple):
     """The automaton (state and byte to state, state to feature or -1), and the classifier of the features.
 
-    `weights` (features, columns) and `prior` (columns) have a column per writing of a language, in order of language;
-    `columns` has the first of each language in `codes`.
+    `weights` (features, columns) and `prior` (columns) have one or more columns per language, ordered by language;
+    `columns` is the first column of each language in `codes`.
     """
 
     rows: npt.NDArray[np.int64]
@@ -72,7 +71,7 @@ def _load_model() -> _Model:
 def identify(texts: pa.StringArray) -> tuple[pa.StringArray, pa.FloatArray]:
     """Return the code of the language of each text and its probability; both null for a text without language."""
     texts = pc.utf8_slice_codeunits(texts, 0, CHARACTERS)
-    # As py3langid does: letter case is informative, unless there is only one. Arrow's is another, as for "ΟΔΟΣ".
+    # As in py3langid: letter case is informative unless all letters are capitals. Arrow lower-cases "ΟΔΟΣ" differently.
     cased = (text.lower() if text.isupper() else text for text in texts.to_pylist())
     texts = pa.array([unicodedata.normalize("NFC", text) for text in cased], pa.string())
     codes: list[str] = []
@@ -101,8 +100,8 @@ def _probabilities(texts: pa.StringArray) -> npt.NDArray[np.float32]:
         visited, counts = np.unique(features[features >= 0], return_counts=True)
         scores[text] += np.log1p(counts.astype(np.float32)) @ model.weights[visited]
         if not len(visited):
-            scores[text, -1] = _CERTAIN  # in the column of no language, the last
-    # The square root keeps probabilities calibrated across lengths, as py3langid has it.
+            scores[text, -1] = _CERTAIN  # the last column is that of no language
+    # As in py3langid, the square root keeps probabilities calibrated across lengths.
     scores /= np.sqrt(np.maximum(lengths, 1), dtype=np.float32)[:, None]
     np.exp(scores - scores.max(axis=1, keepdims=True), out=scores)
     sums = np.add.reduceat(scores, model.columns, axis=1)
@@ -112,10 +111,10 @@ def _probabilities(texts: pa.StringArray) -> npt.NDArray[np.float32]:
 def _find_features(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], model: _Model
 ) -> npt.NDArray[np.int32]:
-    """Return the feature after each byte of each text, -1 where there is none, shape (texts, longest length)."""
+    """Return the feature after each byte of each text, -1 for none, shape (texts, longest length)."""
     longest_first = np.argsort(-lengths, kind="stable")
     at = starts[longest_first].astype(np.int64)
-    # How many texts have more bytes than each position.
+    # The number of texts that are longer than each position.
     active = np.searchsorted(-lengths[longest_first], -np.arange(int(lengths.max())), side="left")
     states: npt.NDArray[np.signedinteger[Any]] = np.zeros(len(lengths), np.int32)
     features = np.full((len(active), len(lengths)), -1, np.int32)

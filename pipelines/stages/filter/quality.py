@@ -47,7 +47,7 @@ DOCUMENTS = 50_000
 _FORMAT = "webtext-quality-1"
 _BUCKET_BITS = 18
 _BUCKETS = 1 << _BUCKET_BITS
-# More than almost all pages have: a book would take the memory of a hundred.
+# Nearly all pages are shorter; a whole book would take the memory of a hundred pages.
 _CHARACTERS = 50_000
 _SLICE_BYTES = 1 << 20
 _HELD_OUT = 10
@@ -82,11 +82,11 @@ class QualityModel:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all that scores depend on."""
+        """Hash of everything that determines the scores."""
         return str(self.card["weights_sha256"])
 
     def scores(self, texts: pa.StringArray) -> npt.NDArray[np.float32]:
-        """Return the probability of each text to be of the reference corpus, shape (texts,); 0 without words."""
+        """Return the probability that each text is of the reference corpus, shape (texts,); 0 without words."""
         scores = [np.empty(0)]
         for buckets, bounds in _hash_words(texts):
             sizes = np.diff(bounds)
@@ -96,9 +96,9 @@ class QualityModel:
 
 
 def draw_thresholds(ids: Sequence[str], seed: int, alpha: float = ALPHA) -> _Floats:
-    """Return for each document what its score must be above: 1 minus a draw of the Pareto distribution, by seed and id.
+    """Return for each document the score that it must exceed: 1 minus a Pareto variate, which depends on seed and id.
 
-    So GPT-3's rule keeps a document if `np.random.pareto(alpha) > 1 - score`.
+    GPT-3's rule keeps a document if `np.random.pareto(alpha) > 1 - score`.
     """
     hashes = hash_keys(ids, f"quality {seed}")
     uniform = ((hashes >> np.uint64(11)) + np.uint64(1)) * 2.0**-53
@@ -117,9 +117,9 @@ def train_quality(
 ) -> dict[str, Any]:
     """Train a model on two inputs of documents, write it into the folder `output`, and return its card.
 
-    `config` has the options of `inputs.open_configured`. At most `documents` of each side are sampled, by their ids;
-    they take ~4 bytes per word. Raises UsageError if the folder has other files, or a model that is not to be
-    overwritten, or both sides are the same; InputError if a side has fewer than 100 documents with words.
+    `config` has the options of `inputs.open_configured`. At most `documents` of each side are sampled by their ids,
+    which take ~4 bytes per word. Raises UsageError if the folder has other files, or a model without `overwrite`, or if
+    both sides are the same; InputError if a side has fewer than 100 documents with words.
     """
     files = set(storage.list_folder(output) if storage.is_folder(output) else ())
     if others := files - {_WEIGHTS, _CARD}:
@@ -147,7 +147,7 @@ def train_quality(
                 "sampled": len(sample),
             }
         )
-    # By id, so that a document that both inputs contain is in the same part of both.
+    # By id, so that a document of both inputs is in the same part of both.
     training = [[buckets for hash, buckets in side if hash % _HELD_OUT] for side in sides]
     held_out = [[buckets for hash, buckets in side if not hash % _HELD_OUT] for side in sides]
     for paths, part in zip((good, against), held_out, strict=True):
@@ -174,7 +174,7 @@ def train_quality(
 
 
 def _hash_words(texts: pa.StringArray) -> Iterator[tuple[_Buckets, npt.NDArray[np.int64]]]:
-    """Yield for slices of texts the bucket of each word, and where the words of each text begin and the last end."""
+    """Yield for slices of texts the bucket of each word, and the bounds of the words of each text."""
     texts = pc.utf8_slice_codeunits(texts, 0, _CHARACTERS)
     data, starts = text_arrays(texts)
     for first, last in slices_within(starts, _SLICE_BYTES):
@@ -185,9 +185,9 @@ def _hash_words(texts: pa.StringArray) -> Iterator[tuple[_Buckets, npt.NDArray[n
 def _sample(
     source: inputs.DocumentInput, seed: int, documents: int, progress: Progress
 ) -> tuple[list[tuple[int, _Buckets]], int]:
-    """Return the documents with the lowest hashes of their ids, in this order, and the number of all with words.
+    """Return the documents with the lowest hashes of their ids, in this order, and the number of documents with words.
 
-    A document is its hash, and the bucket of each of its words.
+    A document is the hash of its id, and the bucket of each of its words.
     """
     sample, total = LowestHashes(documents), 0
     for shard in source.shards:
@@ -203,7 +203,7 @@ def _sample(
 
 
 def _train(sides: Sequence[list[_Buckets]], seed: int, progress: Progress) -> npt.NDArray[np.float32]:
-    """Return the weights of a logistic regression, found by AdaGrad; both sides have the same weight in its loss."""
+    """Return the weights of a logistic regression, trained by AdaGrad; both sides have the same weight in the loss."""
     texts = [text for side in sides for text in side]
     labels = np.repeat([1.0, 0.0], [len(side) for side in sides])
     importance = np.repeat([len(texts) / len(side) / 2 for side in sides], [len(side) for side in sides])
@@ -244,7 +244,7 @@ def _probabilities(logits: _Floats) -> _Floats:
 
 
 def _evaluate(good: _Floats, against: _Floats) -> dict[str, Any]:
-    """Return the ROC AUC of two sides' scores, a few points of the curve, and the share of each that is kept."""
+    """Return the ROC AUC of the scores of two sides, a few points of the curve, and the share of each that is kept."""
     _, ranks, counts = np.unique(np.concatenate([good, against]), return_inverse=True, return_counts=True)
     mean_ranks = np.cumsum(counts) - (counts - 1) / 2
     above = mean_ranks[ranks[: len(good)]].sum() - len(good) * (len(good) + 1) / 2

@@ -1,4 +1,4 @@
-"""The report of a filter: how values are distributed, and documents near the thresholds."""
+"""The report of a filter: the distributions of values, and documents near the thresholds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipelines.stages.filter.rules import Rule, Values
 PAGE, TABLES = "report.html", "report.json"
 KEPT = "kept"
 _BINS = 50
-# Documents are shown whose value differs from the threshold by at most this share of it.
+# Documents are shown if their value differs from the threshold by at most this share of it.
 _MARGIN = 0.1
 _SHOWN = 10
 _SHOWN_CHARACTERS = 300
@@ -32,8 +32,8 @@ def tally_documents(
     decided: pa.RecordBatch,
     reasons: Sequence[DropReason | None],
 ) -> None:
-    """Count reasons, languages of what is kept, and qualities in bins; and for each rule, by its number in the run, the
-    values in bins from 0 to twice its threshold and the documents that fail it, with a sample of those near it.
+    """Count reasons, languages of kept documents, and qualities in bins; and for each rule, by its number in the run,
+    the values in bins from 0 to twice its threshold and the documents that fail it, with a sample of those near it.
     """
     tally.counter("reasons").update(reason.reason if reason else KEPT for reason in reasons)
     languages = zip(decided.column("language").to_pylist(), reasons, strict=True)

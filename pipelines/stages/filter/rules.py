@@ -1,7 +1,7 @@
 """Rules, and the profiles in `data/filters/` that name them with their thresholds and sources.
 
 A rule compares a statistic of a text with a bound. Statistics are those of `algorithms.quality`, or functions in a
-user's own file. A profile may begin with rules of lines, which edit the text that its rules are about.
+user's own file. A profile may have rules of lines, which edit the text before its other rules are applied.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from pipelines.errors import InputError, UsageError
 from pipelines.records.document_filter import DropReason, json_fields
 from pipelines.storage.resources import data_names, data_path
 
-# The prefix of the names of a user's functions, which may be equal to those of statistics.
+# The prefix of the names of a user's functions, which may have the name of a statistic.
 _OWN = "own."
-# Why documents are dropped that pass all rules, in this order.
+# The reasons to drop documents that pass all rules, in this order.
 OTHER_REASONS = ("empty_text", "language", "low_quality")
 _LINE_NAMES, _NAMES = tuple(LINE_STATISTICS), tuple(STATISTICS)
 
@@ -108,7 +108,7 @@ class RuleResults(NamedTuple):
 class RuleSet:
     """The profiles of a run in order, each with its rules of lines; `own_file` has functions of the user.
 
-    Its content is part of the rules, so that all processes run the functions whose hash the result has.
+    Its content is part of the rules, so that all processes run the functions whose hash identifies the result.
     """
 
     steps: tuple[tuple[LineRules | None, tuple[Rule, ...]], ...]
@@ -117,7 +117,7 @@ class RuleSet:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all that decides."""
+        """Hash of the rules and of the user's file."""
         return hashlib.sha256(msgspec.json.encode(self.steps) + self.own_source).hexdigest()
 
     @property

@@ -33,8 +33,8 @@ STAGE = Stage("filter", 2, (DATA_CARD,))
 
 
 class Decisions(NamedTuple):
-    """Documents with their edited texts and what was measured, why each is dropped (None: it is kept), and the values
-    of the rules.
+    """Documents with edited texts and measured columns, the reason to drop each (None: it is kept), and the values of
+    the rules.
     """
 
     documents: pa.RecordBatch
@@ -44,7 +44,7 @@ class Decisions(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DocumentFilter:
-    """All that decides about documents, with the content of the files that it was read from."""
+    """The rules, languages and model that decide which documents are kept, with the content of their files."""
 
     config: FilterConfig
     rules: RuleSet
@@ -52,7 +52,7 @@ class DocumentFilter:
 
     @classmethod
     def open(cls, config: FilterConfig, rules: str | None, quality_model: str | None) -> DocumentFilter:
-        """Read the files of the user's rules and of a model; raise UsageError for options that conflict."""
+        """Read the user's rules and a model; raise UsageError for options that conflict."""
         for language in config.language:
             check_known(language, CODES, "language", "--language")
         if config.quality_alpha != ALPHA and not quality_model:
@@ -62,12 +62,12 @@ class DocumentFilter:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """Hashes of all that decides and is not in the config."""
+        """Hashes of the rules and of the model, which the config only names."""
         model = {"quality_model": self.quality_model.fingerprint} if self.quality_model else {}
         return {"rules": self.rules.fingerprint, **model}
 
     def decide(self, batch: pa.RecordBatch, shard: inputs.DocumentShard) -> Decisions:
-        """Decide about documents."""
+        """Decide which documents of a batch are kept."""
         results = self.rules.apply(batch)
         texts = results.texts.cast(pa.string())
         languages, scores = identify(texts)
@@ -128,7 +128,7 @@ def filter(
 
 @dataclasses.dataclass(frozen=True)
 class _Context:
-    """What the tasks share."""
+    """The context of the tasks."""
 
     document_filter: DocumentFilter
     output: str
@@ -154,10 +154,10 @@ def _filter_shard(shard: inputs.DocumentShard, context: _Context) -> TaskResult:
 
 
 def explain(document_filter: DocumentFilter, source: inputs.DocumentInput, query: str) -> dict[str, Any]:
-    """Return what the rules say of the document with an id or URL; raise InputError if there is none.
+    """Return how the rules judge the document with an id or URL; raise InputError if there is no such document.
 
-    `values` has every rule with the value of the document and whether it drops it, `measured` what else is known of the
-    text, `reason` and `detail` why it is dropped, None if it is kept.
+    `values` has for each rule the value of the document and whether the rule drops it, `measured` further measurements
+    of the text, `reason` and `detail` why the document is dropped, None if it is kept.
     """
     for shard in source.shards:
         for batch in inputs.read_documents(shard, Drops()):
@@ -184,10 +184,10 @@ def explain(document_filter: DocumentFilter, source: inputs.DocumentInput, query
 
 
 def sample_funnel(document_filter: DocumentFilter, source: inputs.DocumentInput, count: int) -> dict[str, Any]:
-    """Return what would be dropped of `count` documents, the first ones of each shard; raise InputError for none.
+    """Return what would be dropped of `count` documents, the first of each shard; raise InputError if there are none.
 
-    These are the numbers of `documents` and of their `bytes`, the `kept_bytes`, and the documents `dropped` for each
-    reason, in the order of the rules. Where a shard has fewer than its share, later ones give more.
+    These are the number of `documents` and of their `bytes`, the `kept_bytes`, and the documents `dropped` per reason,
+    in the order of the rules. If a shard has fewer documents than its share, later shards contribute more.
     """
     dropped: Counter[str] = Counter()
     total = size = kept = 0

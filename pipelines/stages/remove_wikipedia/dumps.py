@@ -23,7 +23,7 @@ _DISAMBIGUATION = re.compile(r"\{\{\s*(?:[\w -]+ )?(?:disambig(?:uation)?|dab|hn
 
 
 class DumpPart(NamedTuple):
-    """The bytes of a dump that one task reads: all, or of a multistream dump some of its streams."""
+    """The bytes of a dump that one task reads: the whole dump, or some streams of a multistream dump."""
 
     path: str
     begin: int
@@ -54,12 +54,12 @@ def dump_parts(paths: Sequence[str], part_bytes: int = _PART_BYTES) -> list[Dump
 
 
 def _find_parts(path: str, size: int, part_bytes: int) -> list[int]:
-    """Return where the parts of a dump begin; one part if its streams do not begin with pages."""
+    """Return the starts of the parts of a dump, which is one part if its streams do not begin with pages."""
     begins = [0]
     # The streams of a multistream dump have 100 pages, about 1 MB.
     while begin := find_bzip2_stream(path, begins[-1] + part_bytes, min(size, begins[-1] + 2 * part_bytes)):
         if not next(read_bzip2_streams(path, begin, begin + 1)).lstrip().startswith((b"<page>", b"</mediawiki>")):
-            return [0]  # of a program that compresses blocks on several cores
+            return [0]  # written by a program that compresses blocks on several cores
         begins.append(begin)
     return begins
 
@@ -88,7 +88,7 @@ def read_articles(part: DumpPart, counts: Counter[str]) -> Iterator[tuple[str, s
 
 
 def _read_pages(part: DumpPart) -> Iterator[Element]:
-    """Yield the elements `page`; only the last part of a dump has the end of its root element."""
+    """Yield the `page` elements; only the last part of a dump has the end of the root element."""
     parser: Any = XMLPullParser(("start", "end"))
     root: Any = None
     pending = 0

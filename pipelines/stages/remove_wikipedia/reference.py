@@ -1,7 +1,7 @@
 """The index of a reference: every second 8-gram of its articles, and the first article with each.
 
-Phase 1 reads the articles and spreads their n-grams over buckets, phase 2 makes each of these a part of the index, so
-memory does not grow with the reference. The parts are memory-mapped when documents are compared with them.
+Phase 1 reads the articles and distributes their n-grams over buckets, phase 2 turns each bucket into a part of the
+index, so memory does not grow with the reference. The parts are memory-mapped when documents are compared with them.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from pipelines.records.text_columns import text_arrays
 from pipelines.stages.remove_wikipedia.dumps import DumpPart, dump_parts, is_dump, read_articles
 
 NGRAM = 8
-# As those of dedup: a character is a word in scripts without spaces.
+# As in dedup, a character is a word in scripts without spaces.
 _WORDS = Shingling()
 
 _PHASE = "reference"
 _SCHEMA = pa.schema([pa.field("hash", pa.uint64(), nullable=False), pa.field("article", pa.uint32(), nullable=False)])
 _TITLES = pa.schema([pa.field("title", pa.string(), nullable=False)])
-# Of the files of a reference, per part: a table of 15 MB for 16 MB of text (bz2).
+# Bytes of a reference per part: the part of 16 MB of text (bz2) has 15 MB.
 _PART_BYTES = 4 << 20
 _READ_BYTES = 4 << 20
-# Compared at a time: ~26 bytes each, besides their hashes.
+# N-grams that are looked up at a time: ~26 bytes each, in addition to their hashes.
 _SLICE_NGRAMS = 4 << 20
 
 
@@ -55,7 +55,7 @@ class Reference:
     articles: tuple[int, ...] = ()
 
     def find(self, hashes: Hashes) -> Articles:
-        """Return the first article with each n-gram, NONE for those that the index does not have."""
+        """Return the first article with each n-gram, or NONE."""
         articles = np.full(len(hashes), NONE)
         for first in range(0, len(hashes), _SLICE_NGRAMS):
             parts = article_index.parts_of(hashes[first : first + _SLICE_NGRAMS], self.parts)
@@ -75,14 +75,14 @@ class Reference:
         return str(titles[article - int(ends[shard])].as_py())  # counted from the end
 
     def drop_reasons(self, texts: pa.StringArray, min_share: float) -> list[DropReason | None]:
-        """Return the reason to drop each text of whose words at least a share is in passages of the reference.
+        """Return the reason to drop each text with at least a share of its words in passages of the reference.
 
-        The evidence is that share and the title of the article with the most of the text's n-grams.
+        The detail is this share and the title of the article with most of the text's n-grams.
         """
         hashes, starts, words = text_ngram_hashes(*text_arrays(texts), NGRAM, _WORDS)
         articles = self.find(hashes)
         counts = np.diff(words)
-        # What is shorter than an n-gram is one by itself, and matches by chance.
+        # A text that is shorter than an n-gram is a single n-gram, which matches by chance.
         shares = np.where(
             counts < NGRAM, 0, article_index.covered_words(articles, starts, NGRAM) / np.maximum(1, counts)
         )
@@ -97,7 +97,7 @@ class Reference:
 
 @dataclasses.dataclass(frozen=True)
 class ReferenceSource:
-    """A reference: the texts that tasks read to index it, with their size, or an earlier result with its index."""
+    """A reference: texts to index, with their size, or an earlier result with an index."""
 
     fingerprint: str
     shards: tuple[DumpPart | inputs.DocumentShard, ...] = ()

@@ -1,4 +1,4 @@
-"""Drops the documents of Wikipedia and its mirrors: by their URL, by a reference, or by signs in their text."""
+"""Drops documents of Wikipedia and its mirrors by their URL, by a reference, or by signs in their text."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 STAGE = Stage("remove-wikipedia", 3, (DATA_CARD,))
 
-# A copy in the Internet Archive counts as the page that it is a copy of.
+# A copy in the Internet Archive counts as the original page.
 _ARCHIVED = re.compile(r"https?://web\.archive\.org/web/[^/]+/(?:https?:/{1,2})?(.+)", re.IGNORECASE)
 _SISTER = "sister"
 
 
 class MirrorSigns(NamedTuple):
-    """Signs that a text is a copy of a Wikipedia article: notices and links that such copies keep.
+    """Signs that a text is a copy of a Wikipedia article: notices and links that such copies contain.
 
-    Names, patterns, minimum occurrences and weights of signs; from `min_weight` on, a text is a copy.
+    `signs` are names, patterns, minimum occurrences and weights; a text with a total of `min_weight` is a copy.
     """
 
     signs: tuple[tuple[str, re.Pattern[str], int, int], ...]
@@ -59,7 +59,7 @@ class MirrorSigns(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Rules:
-    """What is dropped: documents of these domains, and copies by either the reference or the signs."""
+    """The context of the tasks: domains to drop, and a reference or signs by which copies are recognized."""
 
     domains: frozenset[str]
     reference: Reference | None
@@ -97,7 +97,7 @@ def remove_wikipedia(
     listed = [domain for domain, *kind in rows if config.sister_projects or kind[:1] != [_SISTER]]
     domains = frozenset((*listed, *map(_check_domain, config.domain)))
     source = inputs.open_configured(documents, config, options)
-    # The lists are not options, but they determine the result all the same.
+    # The lists are not options, but they determine the result, too.
     fingerprints = {"documents": source.fingerprint, "domains": " ".join(sorted(domains))}
     indexed = _open_reference(reference, reference_index)
     signs = None
@@ -161,7 +161,7 @@ def _filter_shard(shard: inputs.DocumentShard, rules: _Rules) -> TaskResult:
         urls, texts = urls_of(batch), batch.column("text")
         documents += len(urls)
         without_url += urls.count(None)
-        # Only the final URL of a shortened link shows where it leads.
+        # Only the final URL of a shortened link shows its target.
         final_urls = urls_of(batch, "final_url")
         none: list[DropReason | None] = [None] * batch.num_rows
         copies = rules.reference.drop_reasons(texts, rules.share) if rules.reference else none
