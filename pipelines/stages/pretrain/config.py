@@ -17,7 +17,7 @@ class RecipeOptions:
     seed: int = option(0, "Random seed for initial weights, data order and dropout.", minimum=0, maximum=2**32 - 1)
 
 
-# Fields are listed in reverse order of the bases: the recipe first.
+# The options that a training job needs are declared with it. Fields of the last base come first: the recipe's.
 @dataclasses.dataclass(frozen=True)
 class PretrainConfig(TrainingOptions, RecipeOptions):
     """Which model to train, and how.
