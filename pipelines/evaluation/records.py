@@ -210,7 +210,7 @@ class Documents:
 
     @functools.cached_property
     def _sample(self) -> list[Document]:
-        """The documents of the splits with the lowest hashes, as many of each split."""
+        """The documents with the lowest hashes, equally many per split."""
         size = self.options.sample or _SAMPLE
         source, share = self._open()
         lowest = {split: LowestHashes(size) for split in (_HELD_OUT, _TRAIN) if self.options.part in ("all", split)}

@@ -60,13 +60,13 @@ class PerplexityOptions(DocumentOptions):
         choices=("file", "article", "line", "record"),
     )
     detokenizer: str = option("none", "Rules that undo the tokenization of the file.", choices=tuple(DETOKENIZERS))
-    window: int = option(0, "Tokens that the model sees at once; 0: its context.", minimum=0)
-    stride: int = option(0, "Tokens that are scored per window; 0: as many as the window has.", minimum=0)
+    window: int = option(0, "Tokens that the model sees at once; 0: the size of its context.", minimum=0)
+    stride: int = option(0, "Tokens scored per window; 0: the window's size.", minimum=0)
     last_window: str = option(
         "full", "Whether the last window is filled up with earlier tokens.", choices=("full", "rest")
     )
     score_end: bool = option(False, "Also score <|endoftext|> after each document.")
-    tail_bytes: int = option(0, "Only this many bytes at the end of a longer file; 0: all of it.", minimum=0)
+    tail_bytes: int = option(0, "Bytes at the end of the file that are read; 0: all.", minimum=0)
 
 
 class _Line(NamedTuple):
