@@ -92,14 +92,10 @@ def parse_benchmarks(values: Sequence[str], known: Mapping[str, Entry] | None = 
     return benchmarks
 
 
-def split_role(benchmark: Benchmark) -> str:
-    """Return the role of the split of a benchmark, "test" if it is unnamed."""
-    return role_of_split(benchmark.split or "test")
-
-
-def role_of_split(split: str) -> str:
-    """Return the role of a split: "train", "valid", "test", or its name in lower case."""
-    return _ROLES.get(split.lower(), split.lower())
+def split_role(split: str | None) -> str:
+    """Return the role of a split: "train", "valid", "test" (also if it is unnamed), or its name in lower case."""
+    name = (split or "test").lower()
+    return _ROLES.get(name, name)
 
 
 def parse_name(text: str, option: str) -> tuple[str, str | None, str | None] | None:
@@ -135,8 +131,8 @@ def separate_train_splits(benchmarks: Sequence[Benchmark]) -> tuple[list[Benchma
 
     A train split is only audited if no other split has its name. Paper, Table 6, first row.
     """
-    others = {loose_name(benchmark.name) for benchmark in benchmarks if split_role(benchmark) != "train"}
-    trains = [one for one in benchmarks if split_role(one) == "train" and loose_name(one.name) in others]
+    others = {loose_name(benchmark.name) for benchmark in benchmarks if split_role(benchmark.split) != "train"}
+    trains = [one for one in benchmarks if split_role(one.split) == "train" and loose_name(one.name) in others]
     audited = [benchmark for benchmark in benchmarks if benchmark not in trains]
     by_label = {
         benchmark.label: [train for train in trains if loose_name(train.name) == loose_name(benchmark.name)]
@@ -193,7 +189,7 @@ def _parse(value: str, known: Mapping[str, Entry]) -> Benchmark:
             )
         benchmark = Benchmark(name, split, field or "text", tuple(files))
     # The paper's figures are of test sets.
-    if entry is None or split_role(benchmark) != "test":
+    if entry is None or split_role(benchmark.split) != "test":
         return benchmark
     return dataclasses.replace(benchmark, paper=entry.paper)
 

@@ -81,10 +81,9 @@ def find_entry(name: str, known: Mapping[str, Entry] | None = None) -> Entry | N
 
 def _entry(name: str, table: Mapping[str, Any]) -> Entry:
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
-    own_train, webtext = values.pop("paper_own_train", None), values.pop("paper_webtext", None)
-    if own_train is not None and webtext is not None:
-        values["paper"] = PaperFigures(str(values["title"]), float(own_train), float(webtext))
-    return Entry(name=name, **values)
+    figures = [values.pop(key, None) for key in ("paper_own_train", "paper_webtext")]
+    paper = None if None in figures else PaperFigures(values["title"], *figures)
+    return Entry(name=name, paper=paper, **values)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pipelines import storage
-from pipelines.benchmark_sets.benchmarks import find_split, parse_name, role_of_split
+from pipelines.benchmark_sets.benchmarks import find_split, parse_name, split_role
 from pipelines.benchmark_sets.registry import HubSplit, find_entry
 from pipelines.engine.config import check_known, read_tables
 from pipelines.engine.manifest import has_manifest
@@ -156,7 +156,7 @@ def _parse_source(value: str, role: str) -> TaskInput:
             raise UsageError(f"{option}: {task.name} reads several fields, so {field!r} cannot be named")
         named_field = Choice(field, "chosen", "named with the file")
         task = dataclasses.replace(task, choices={**task.choices, "text_field": named_field})
-    if split and role_of_split(split) != role_of_split(task.split):
+    if split and split_role(split) != split_role(task.split):
         task = dataclasses.replace(task, paper={})  # the paper's figures are of another split
     return TaskInput(task, PAPER, files, split=split)
 

@@ -101,7 +101,7 @@ def _swap(name: str, token: str, joined: str, before: str = "", after: str = "")
 
 
 def _isolate(characters: str) -> Edit:
-    """Return an edit that puts a space on both sides of these characters, where there is none."""
+    """Return an edit that puts a space on both sides of these characters if there is none yet."""
     return _substitute((rf"(?<=\S)(?=[{characters}])|(?<=[{characters}])(?=\S)", " "))
 
 

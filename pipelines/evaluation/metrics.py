@@ -3,10 +3,9 @@
 A prediction is one string; `golds` are the accepted answers, at least one. BLEU and ROUGE are computed by sacrebleu and
 rouge-score, of the extra `evaluate`.
 
-Examples may come in clusters that are not independent: questions about one document, or the two sentences of a Winograd
-schema, tend to be right or wrong together. With `clusters`, a label per example, every cluster counts as one
-independent draw. The errors are those of sampling: how much the value would change with another test set of the same
-kind.
+The examples of a cluster are not independent: questions about one document, or the two sentences of a Winograd schema,
+tend to be right or wrong together. With `clusters`, a label per example, every cluster counts as one
+independent draw. Errors are sampling errors: how much the value would change with another test set of the same kind.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Clusters = Sequence[Any] | npt.NDArray[Any]
 
 # Standard errors on either side of a 95% interval.
 Z95 = 1.96
-# Of a bootstrap: they leave its standard error a relative error of 5%.
+# Draws of a bootstrap, whose standard error then has a relative error of 5%.
 _DRAWS = 200
 # Shares of the most confident answers at which the curve of their accuracy has a point; the first one is the figure.
 _COVERAGE = (0.01, 0.02, *(percent / 100 for percent in range(5, 101, 5)))
@@ -48,9 +47,9 @@ class Metric(NamedTuple):
     """A figure of a task: the mean of a column of the rows, or a ratio of the sums of two.
 
     `kind` is share (of true values), mean, perplexity (exp of the ratio), nats (the ratio) or bits (the ratio in bits);
-    the last three have a column of nats and one of `units`. Of all examples together are bleu, and matthews,
-    best_matthews and roc_area, which have a column of labels and one of predictions or scores. Of right answers and
-    the confidence in them are calibration_error (in so many `bins`) and confident_share.
+    the last three have a column of nats and one of `units`. Computed from all examples together: bleu; matthews,
+    best_matthews and roc_area, of a column of labels and one of predictions or scores; calibration_error (with `bins`
+    bins) and confident_share, of right answers and the confidence in them.
     """
 
     name: str
@@ -176,7 +175,7 @@ class Bleu:
         return self._metric.compute_bleu(counts[:4], counts[4:], size, gold_size, smooth_method=smoothing).score
 
     def signature(self, golds: int) -> str:
-        """Return sacrebleu's signature of its settings and version, for examples with so many gold answers."""
+        """Return sacrebleu's signature of its settings and version, for examples with this number of gold answers."""
         self._metric.num_refs = golds
         return str(self._metric.get_signature())
 
@@ -220,10 +219,10 @@ class Estimate(NamedTuple):
 
 
 def summarize(metrics: Sequence[Metric], columns: Mapping[str, Floats], clusters: Sequence[str]) -> list[Figure]:
-    """Return the figures of examples, given by column, as in `results.json`; none without examples.
+    """Return the figures of examples, given by column, as in `results.json`; an empty list without examples.
 
-    The error and the 95% interval are None where there are too few clusters, the value if it is not finite. `columns`
-    are those of the metric. `points` are of the metrics that have a curve.
+    The error and the 95% interval are None if there are too few clusters, the value if it is not finite. `points` are
+    those of a curve, for metrics that have one.
     """
     if not clusters:
         return []
@@ -286,13 +285,13 @@ def _of_all(metric: Metric, rows: Floats) -> float:
     if metric.kind == "matthews":
         predicted = values > 0
         return float(matthews_correlation((labels & predicted).sum(), predicted.sum(), labels.sum(), len(rows)))
-    # Of a calibration error, the mean distance of confidence and share of right answers in bins of as many answers.
+    # The calibration error: the mean distance of confidence and share of right answers in bins of equal size.
     gaps = rows[:, 0] - values
     return float(sum(abs(gaps[part].sum()) for part in _bins(rows, metric.bins)) / len(rows))
 
 
 def _bins(rows: Floats, count: int) -> list[npt.NDArray[np.intp]]:
-    """Return the numbers of the rows in bins by confidence, in which their numbers differ by one at most."""
+    """Return the indices of the rows in bins by confidence, whose sizes differ by at most one."""
     return np.array_split(np.argsort(rows[:, 1], kind="stable"), min(count, len(rows)))
 
 
@@ -307,13 +306,13 @@ def _point(x: float, rows: Floats, clusters: npt.NDArray[Any]) -> dict[str, Any]
 
 
 def _share_interval(values: Floats, clusters: npt.NDArray[Any]) -> tuple[float, float]:
-    # Of examples that depend on each other there are as many as clusters, at worst.
+    # At worst, the examples of a cluster count as one.
     independent = len(np.unique(clusters))
     return wilson(float(values.mean()) * independent, independent)
 
 
 def wilson(successes: float, n: int) -> tuple[float, float]:
-    """Return the score interval of a proportion (Wilson 1927), which holds near 0 and 1 and for small n.
+    """Return the score interval of a proportion (Wilson 1927), which is valid near 0 and 1 and for small n.
 
     The examples have to be independent; for clustered ones, use the error of `mean_error`.
     """
@@ -321,7 +320,7 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
     centre = share + Z95 * Z95 / (2 * n)
     half = Z95 * math.sqrt(share * (1 - share) / n + Z95 * Z95 / (4 * n * n))
     scale = 1 + Z95 * Z95 / n
-    # Rounding would leave 1e-17 where the exact limit is 0 or 1.
+    # With rounding, an exact limit of 0 or 1 would be off by 1e-17.
     low = 0.0 if successes == 0 else (centre - half) / scale
     high = 1.0 if successes == n else (centre + half) / scale
     return low, high
@@ -372,9 +371,9 @@ def perplexity(log_perplexity: Estimate) -> tuple[float, float | None, float | N
 
 
 def bootstrap_error(rows: Floats, clusters: Clusters, statistic: Callable[[Floats], float]) -> Estimate:
-    """Return a metric of all examples together, and the standard deviation of it over resampled clusters.
+    """Return a metric of all examples together, and its standard deviation over resampled clusters.
 
-    `statistic` takes rows of examples. Draws without a finite value, as of a single class, do not count.
+    `statistic` takes rows of examples. Draws without a finite value, such as those of a single class, do not count.
     """
     numbers, count = _number_clusters(clusters)
     members = np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
@@ -397,6 +396,6 @@ def cluster_minima(values: Floats, clusters: Clusters) -> Floats:
 
 
 def _number_clusters(clusters: Clusters) -> tuple[npt.NDArray[np.int32], int]:
-    """Return the number of the cluster of each example, by first appearance, and how many clusters there are."""
+    """Return the cluster number of each example, by first appearance, and the number of clusters."""
     encoded = pa.array(clusters).dictionary_encode()
     return encoded.indices.to_numpy(), len(encoded.dictionary)

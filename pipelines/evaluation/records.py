@@ -194,27 +194,27 @@ class Document(NamedTuple):
     place: str
 
 
+@dataclasses.dataclass
 class Documents:
     """The documents of files; `counts` describes the sample once it has been read."""
 
-    def __init__(self, options: DocumentOptions, files: Sequence[str]) -> None:
-        self._options = options
-        self._files = files
-        self.counts: defaultdict[str, float] = defaultdict(float)
+    options: DocumentOptions
+    files: Sequence[str]
+    counts: defaultdict[str, float] = dataclasses.field(default_factory=lambda: defaultdict(float))
 
     def __iter__(self) -> Iterator[Document]:
         """Yield the documents; those of a sample by ascending hash, alternating between the splits."""
-        if self._options.part == FILE:
-            field = self._options.text_field
-            return (Document(record.text_of(field), record.place) for record in read_records(self._files))
+        if self.options.part == FILE:
+            field = self.options.text_field
+            return (Document(record.text_of(field), record.place) for record in read_records(self.files))
         return iter(self._sample)
 
     @functools.cached_property
     def _sample(self) -> list[Document]:
-        """The documents of the splits with the lowest hashes, as many of each split."""
-        size = self._options.sample or _SAMPLE
+        """The documents with the lowest hashes, equally many per split."""
+        size = self.options.sample or _SAMPLE
         source, share = self._open()
-        lowest = {split: LowestHashes(size) for split in (_HELD_OUT, _TRAIN) if self._options.part in ("all", split)}
+        lowest = {split: LowestHashes(size) for split in (_HELD_OUT, _TRAIN) if self.options.part in ("all", split)}
         drops = Drops()
         for shard in source.shards:
             for records in inputs.read_documents(shard, drops):
@@ -233,7 +233,7 @@ class Documents:
         self.counts["documents_not_read"] = drops.counts.total()
         if missing := [split for split, sample in lowest.items() if not len(sample)]:
             raise InputError(
-                f"{storage.parent(self._files[0])}: no document is in the split {missing[0]} "
+                f"{storage.parent(self.files[0])}: no document is in the split {missing[0]} "
                 f"(fraction held out: {share:g})"
             )
         # Alternating, so that the first few are of both splits, too.
@@ -241,14 +241,14 @@ class Documents:
 
     def _open(self) -> tuple[inputs.DocumentInput, float]:
         """Return the documents as `tokenize` read them, and the fraction that it held out."""
-        folder = storage.parent(storage.absolute_path(self._files[0]))
-        paths = list(map(storage.absolute_path, self._files))
+        folder = storage.parent(storage.absolute_path(self.files[0]))
+        paths = list(map(storage.absolute_path, self.files))
         with contextlib.suppress(InputError):  # a folder with a manifest, but without documents
             if has_manifest(folder) and [file.path for file in inputs.open_documents(folder).files] == paths:
                 paths = [folder]
-        if self._options.held_out:
-            options = DocumentConfig(text_field=self._options.text_field)
-            return inputs.open_documents(paths, options), self._options.held_out
+        if self.options.held_out:
+            options = DocumentConfig(text_field=self.options.text_field)
+            return inputs.open_documents(paths, options), self.options.held_out
         for identity in _tokenized_near(folder):
             config = identity.config
             fields = (field.name for field in dataclasses.fields(DocumentConfig))

@@ -33,6 +33,7 @@ EXAMPLES = shards.shard_name("examples", 0)
 STAGE = Stage("evaluate", 1, (RESULTS, TOKENIZER))
 PAGE = "evaluation.html"
 _STEP = re.compile(r"step-(\d+)")
+_STEP_FIGURES = ("value", "error", "low", "high")
 # How many truncated examples and most confident answers of a task the page lists; 30 as in the paper's table 5.
 _LISTED, _CONFIDENT = 100, 30
 # Nats per unit of the difference.
@@ -102,12 +103,7 @@ def write_page(folder: str, compared: Sequence[str] = ()) -> list[dict[str, Any]
         "tasks": results,
         "compared": [{key: value for key, value in other.items() if key != "results"} for other in comparisons],
         "steps": [
-            {
-                "task": task,
-                "metric": metric,
-                "step": step,
-                **{name: figure[name] for name in ("value", "error", "low", "high")},
-            }
+            {"task": task, "metric": metric, "step": step} | {name: figure[name] for name in _STEP_FIGURES}
             for (task, metric), figures in figures_by_step(steps).items()
             for step, figure in figures
         ],

@@ -46,6 +46,7 @@ class Scorer:
         self._device = device
         self._tokens_at_once = tokens_at_once or _TOKENS_AT_ONCE.get(device.device.type, _TOKENS_AT_ONCE["cpu"])
         self._texts_at_once = _TEXTS_AT_ONCE.get(device.device.type, _TEXTS_AT_ONCE["cpu"])
+        self._cache_dtype = torch.bfloat16 if device.bf16 else model.wte.weight.dtype
         self.context = model.architecture.context
 
     def score(self, requests: Sequence[Request]) -> list[Output]:
@@ -139,10 +140,6 @@ class Scorer:
 
     def _capacity(self, max_tokens: int) -> int:
         return self.context + max(self._tokens_at_once, self.context) + self._texts_at_once * max_tokens
-
-    @property
-    def _cache_dtype(self) -> torch.dtype:
-        return torch.bfloat16 if self._device.bf16 else self._model.wte.weight.dtype
 
     def _tree(self, max_tokens: int) -> _Tree:
         capacity = self._capacity(max_tokens)

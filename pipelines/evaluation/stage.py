@@ -6,7 +6,6 @@ examples with their metrics, and the results.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -119,7 +118,10 @@ def evaluate(
         # Reads all files before the first computation, so that a bad one is known at once.
         runs = [TaskRun(config, task, kind, scorer, world) for task, kind in zip(tasks, built, strict=True)]
         if world.is_rank_zero:
-            return [run.run(storage.join(output, run.task.label), options) for run in runs]
+            try:
+                return [run.run(storage.join(output, run.task.label), options) for run in runs]
+            except ChangedRunError as error:
+                raise ChangedRunError(f"{error}; if only right answers or scoring changed, use --rescore") from error
         for run in runs:
             run.run_worker_rank()
         return []
@@ -268,15 +270,10 @@ class TaskRun:
             fingerprints["examples"] = inputs.fingerprint_files(task.examples)
         is_rescored = self.scorer is None
         if is_rescored and read_manifest(output).identity.inputs.get("prompts") != self._prompts:
-            raise InputError(
-                f"{task.label}: the answers are not to the prompts of this task; run it again with --overwrite"
-            )
-        with (
-            _pointing_to_rescore(),
-            stage_run(
-                STAGE, self.config, inputs=fingerprints, output=output, options=options, reopen=is_rescored
-            ) as run,
-        ):
+            raise InputError(f"{task.label}: the stored answers are to other prompts; use --overwrite, not --rescore")
+        with stage_run(
+            STAGE, self.config, inputs=fingerprints, output=output, options=options, reopen=is_rescored
+        ) as run:
             if run.finished:
                 self.world.broadcast(None)
             else:
@@ -428,11 +425,3 @@ def _link_answers(folder: str, output: str, entry: ShardEntry) -> TaskResult:
     for file in entry.files:
         storage.link(storage.join(folder, file.name), storage.join(output, file.name))
     return TaskResult(files=entry.files)
-
-
-@contextlib.contextmanager
-def _pointing_to_rescore() -> Iterator[None]:
-    try:
-        yield
-    except ChangedRunError as error:
-        raise ChangedRunError(f"{error}; if only right answers or scoring changed, use --rescore") from error

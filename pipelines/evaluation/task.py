@@ -138,8 +138,8 @@ class Encoder:
     def fit(self, candidates: Iterable[Fitted], place: str, new_tokens: int = 0) -> Fitted:
         """Return the first candidate that fits into the context with `new_tokens`, or else the last one, cut.
 
-        Its beginnings are cut from the left, all by as many tokens. Raises InputError if what is scored or added does
-        not fit.
+        All its beginnings are cut by the same number of tokens from the left. Raises InputError if what is scored or
+        added does not fit.
         """
         for candidate in candidates:
             lengths = [

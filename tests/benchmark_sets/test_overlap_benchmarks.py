@@ -281,7 +281,9 @@ def test_names_splits_and_fields(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"the field .trian., but plain text has no fields; .* as b/trian=PATH"):
         _one(f"b:trian={tmp_path / 'b.txt'}")
     assert _one(f"b={tmp_path}/b.js?nl").files == (str(path),)
-    assert [split_role(_one(f"{left}={path}")) for left in ("b", "b:dev", "b:validation", "b:Train", "b/extra")] == [
+    assert [
+        split_role(_one(f"{left}={path}").split) for left in ("b", "b:dev", "b:validation", "b:Train", "b/extra")
+    ] == [
         "test",
         "valid",
         "valid",

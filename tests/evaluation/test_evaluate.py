@@ -108,11 +108,11 @@ def test_metrics_are_computed_again_without_the_model(tmp_path: Path, capsys: py
     # Answers that were written otherwise are not, nor are those to other questions.
     own.write_text(own.read_text().replace("max_tokens = 5", "max_tokens = 6"))
     assert main([*arguments, "--rescore"]) == 1
-    assert "the answers are not to the prompts of this task" in capsys.readouterr().err
+    assert "the stored answers are to other prompts" in capsys.readouterr().err
     own.write_text(own.read_text().replace("max_tokens = 6", "max_tokens = 5"))
     (tmp_path / "data.jsonl").write_text('{"question": "c", "answer": "x"}\n{"question": "b", "answer": "y"}\n')
     assert main([*arguments, "--rescore"]) == 1
-    assert "the answers are not to the prompts of this task" in capsys.readouterr().err
+    assert "the stored answers are to other prompts" in capsys.readouterr().err
     assert main(["evaluate", "--task", str(own), "--output", str(output), "--model", str(tmp_path / "no")]) == 1
 
 

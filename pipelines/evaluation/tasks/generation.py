@@ -65,7 +65,7 @@ class AnswerOptions(ShotOptions):
     gold: str = option("answer", "Field with the right answer, or a list of right answers; a template is possible.")
     max_tokens: int = option(32, "Tokens of an answer at most.", minimum=1)
     until: tuple[str, ...] = option(("\n",), "Texts that end the answer; they are not part of it.")
-    sentences: int = option(0, "Only this many sentences of an answer, from its start; 0: all of it.", minimum=0)
+    sentences: int = option(0, "Number of sentences of the answer that count, from its start; 0: all.", minimum=0)
     top_k: int = option(1, "Draw one of the k most likely tokens; 1: take the most likely one.", minimum=1)
     seed: int = option(0, "Random seed of the draws.", minimum=0)
     score: str = option(

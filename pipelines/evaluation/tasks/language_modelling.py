@@ -60,13 +60,13 @@ class PerplexityOptions(DocumentOptions):
         choices=("file", "article", "line", "record"),
     )
     detokenizer: str = option("none", "Rules that undo the tokenization of the file.", choices=tuple(DETOKENIZERS))
-    window: int = option(0, "Tokens that the model sees at once; 0: its context.", minimum=0)
-    stride: int = option(0, "Tokens that are scored per window; 0: as many as the window has.", minimum=0)
+    window: int = option(0, "Tokens that the model sees at once; 0: the size of its context.", minimum=0)
+    stride: int = option(0, "Tokens scored per window; 0: the window's size.", minimum=0)
     last_window: str = option(
         "full", "Whether the last window is filled up with earlier tokens.", choices=("full", "rest")
     )
     score_end: bool = option(False, "Also score <|endoftext|> after each document.")
-    tail_bytes: int = option(0, "Only this many bytes at the end of a longer file; 0: all of it.", minimum=0)
+    tail_bytes: int = option(0, "Bytes at the end of the file that are read; 0: all.", minimum=0)
 
 
 class _Line(NamedTuple):
@@ -118,13 +118,12 @@ class Perplexity(Task[PerplexityOptions]):
             # A line that is not an example counts as part of the one before it, or of the first.
             owner = np.maximum(np.cumsum([line.is_example for line in lines]) - 1, 0)
             examples = [line for line in lines if line.is_example] or lines[:1]
-            nats, units, tokens, sizes = sums = np.zeros((4, len(examples)))
-            np.add.at(nats, owner[line_of], -log_probs)
-            np.add.at(units, owner, [line.units for line in lines])
-            np.add.at(tokens, owner[line_of], 1)
-            np.add.at(sizes, owner, [len(line.original.encode()) for line in lines])
+            units, sizes = zip(*((line.units, len(line.original.encode())) for line in lines), strict=True)
+            token_owner = owner[line_of]
+            terms = (token_owner, -log_probs), (owner, units), (token_owner, None), (owner, sizes)
+            sums = np.array([np.bincount(where, values, len(examples)) for where, values in terms])
             prompt = prompt_hash(requests)
-            first_tokens = np.searchsorted(owner[line_of], range(len(examples))).tolist()
+            first_tokens = np.searchsorted(token_owner, range(len(examples))).tolist()
             for line, first, values in zip(examples, first_tokens, sums.T.tolist(), strict=True):
                 # The windows of a document are computed separately, so their dependence is small.
                 cluster = str(index) if self.options.document == "article" else f"{index}:{first // self._window}"
