@@ -75,8 +75,10 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
         if name.endswith(".parquet"):
             row = 0
             for batch in table_batches(path, [column]):
-                _check_is_text(path, column, batch.column(column), row)
-                for row, url in enumerate(_texts(batch.column(column)), row + 1):  # noqa: B020
+                values = batch.column(column)
+                if not is_text(values.type) and values.null_count < len(values):
+                    raise ColumnError(f"{path}: column {column!r} has the type {values.type}, not text")
+                for row, url in enumerate(_texts(values), row + 1):  # noqa: B020
                     yield _checked_url(row, url) if url else None
             if report_bytes:
                 progress.advance(storage.size_bytes(path))
@@ -94,13 +96,6 @@ def _list_errors(path: str) -> Iterator[None]:
         raise
     except InputError as error:
         raise UrlListError(path, str(error).removeprefix(f"{path}: ")) from error
-
-
-def _check_is_text(path: str, column: str, values: pa.Array, rows_before: int) -> None:
-    if not is_text(values.type) and values.null_count < len(values):
-        row = values.is_valid().index(True).as_py()
-        place = f"row {rows_before + row + 1}"
-        raise ColumnError(f"{path}: column {column!r} is not text ({place} has {str(values[row])[:60]!r})")
 
 
 def _texts(values: pa.Array) -> list[str | None]:

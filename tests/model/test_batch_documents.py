@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from pipelines.engine.run import RunOptions
 from pipelines.errors import DamagedShardError, InputError
+from pipelines.format import to_json
 from pipelines.model.diagnostics.batch_documents import BatchBlock, Piece, describe_blocks
 from pipelines.model.training.data import TokenFolder, open_tokens
 from pipelines.records import shards
@@ -198,7 +199,7 @@ def test_without_tables_blocks_are_split_at_end_of_text(tmp_path: Path, tokenize
 
 def test_a_batch_as_json(folder: TokenFolder) -> None:
     blocks = describe_blocks(folder, [3, 0], 50)
-    shown = json.loads(json.dumps([block.to_json() for block in blocks]))
+    shown = json.loads(to_json(blocks))
     assert [item["number"] for item in shown] == [3, 0]
     assert [tuple(Piece(**piece) for piece in item["pieces"]) for item in shown] == [block.pieces for block in blocks]
 
