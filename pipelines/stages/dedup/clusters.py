@@ -16,20 +16,13 @@ from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
 from pipelines.records import shards
 from pipelines.records.buckets import read_bucket, write_buckets
+from pipelines.records.schemas import make_schema
 from pipelines.stages.dedup.documents import Corpus, Numbers, Records, bucket_batch, part_of, read_columns, work_name
 from pipelines.stages.dedup.pairs import COPY_SCHEMA, EDGE_SCHEMA
 from pipelines.stages.dedup.report import tally_clusters
 
 CLUSTERS = "clusters.parquet"
-CLUSTER_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("cluster", pa.string(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("jaccard", pa.float64()),
-        pa.field("documents", pa.int64(), nullable=False),
-    ]
-)
+CLUSTER_SCHEMA = make_schema(id="string", cluster="string", kind="string", jaccard="float64?", documents="int64")
 EXACT, NEAR, KEPT_KIND = range(3)
 KINDS = ("exact", "near", "kept")
 # A document of a cluster, the kept one, the kind, the similarity (NaN for the kept one) and the size of the cluster.

@@ -21,7 +21,7 @@ from pipelines.records import inputs, shards
 from pipelines.records.document_filter import urls_of, with_text
 from pipelines.records.document_split import document_keys, hash_keys, held_out_mask, split_keys
 from pipelines.records.drops import Drops
-from pipelines.records.schemas import DROPPED_SCHEMA
+from pipelines.records.schemas import DROPPED_SCHEMA, make_schema
 from pipelines.records.tally import Tally, read_tallies
 from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_report.indexing import Variant, load_index
@@ -31,14 +31,7 @@ IGNORED = storage.join(WORK, "ignored.npy")
 HELD_OUT_SAMPLE = storage.join(WORK, "held-out.parquet")
 HELD_OUT = "held-out"
 
-OVERLAPPING_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("url", pa.string()),
-        pa.field("ngrams", pa.int64(), nullable=False),
-        pa.field("overlapping", pa.int64(), nullable=False),
-    ]
-)
+OVERLAPPING_SCHEMA = make_schema(id="string", url="string?", ngrams="int64", overlapping="int64")
 _BATCH_BYTES = 4 << 20
 _RELEASE_BYTES = 64 << 20
 _HELD_OUT_DOCUMENTS = 1000

@@ -26,24 +26,15 @@ from pipelines.engine.journal import WORK
 from pipelines.engine.run import TaskResult
 from pipelines.records import shards
 from pipelines.records.buckets import BucketPart, bucket_part, write_buckets
-from pipelines.records.schemas import LINK_SCHEMA
+from pipelines.records.schemas import LINK_SCHEMA, make_schema
 from pipelines.stages.scrape.decision import FilterResult, reaches_minimum
 from pipelines.stages.scrape.submission import Submission
 
 # `original_url` is null if it equals the canonical one.
-SUBMISSION_SCHEMA = pa.schema(
-    [
-        pa.field("url", pa.string(), nullable=False),
-        pa.field("original_url", pa.string()),
-        pa.field("domain", pa.string(), nullable=False),
-        pa.field("score", pa.int64(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("subreddit", pa.string(), nullable=False),
-        pa.field("title", pa.string(), nullable=False),
-        pa.field("created_utc", pa.int64(), nullable=False),
-        pa.field("over_18", pa.bool_(), nullable=False),
-    ]
-)
+SUBMISSION_SCHEMA = make_schema(
+    url="string", original_url="string?", domain="string", score="int64", id="string", subreddit="string",
+    title="string", created_utc="int64", over_18="bool",
+)  # fmt: skip
 
 # Some domains have hundreds of millions of submissions.
 _MAX_SORTED_BYTES = 160 << 20

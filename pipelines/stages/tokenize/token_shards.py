@@ -18,6 +18,7 @@ from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
 from pipelines.errors import DamagedShardError, UsageError
 from pipelines.records import shards
+from pipelines.records.schemas import make_schema
 from pipelines.stages.tokenize.runs import BIN_SHIFT, SPLITS, Run, copy_tokens, read_documents
 from pipelines.tokenizers.formats import vocabulary_size
 
@@ -33,15 +34,9 @@ _GROUP_BYTES = 32 << 20
 _MAX_ORDER = 2**64 - 1
 
 Result = TypeVar("Result")
-TOKEN_DOCUMENTS_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("url", pa.string()),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("tokens", pa.int64(), nullable=False),
-        pa.field("document_offset", pa.int64(), nullable=False),
-    ]
-)
+TOKEN_DOCUMENTS_SCHEMA = make_schema(
+    id="string", url="string?", offset="int64", tokens="int64", document_offset="int64",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,17 +25,12 @@ from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError
 from pipelines.records import inputs, shards
 from pipelines.records.buckets import BucketWriter, read_bucket, write_buckets
+from pipelines.records.schemas import make_schema
 from pipelines.records.text_columns import slices_within, text_arrays
 from pipelines.stages.train_bpe.sample import join_samples
 
 # How often a word occurs in the documents that are kept, and in those that are held out.
-COUNTS_SCHEMA = pa.schema(
-    [
-        pa.field("word", pa.string(), nullable=False),
-        pa.field("count", pa.int64(), nullable=False),
-        pa.field("held_out", pa.int64(), nullable=False),
-    ]
-)
+COUNTS_SCHEMA = make_schema(word="string", count="int64", held_out="int64")
 MAX_BUCKETS = 256
 _ROWS_WRITTEN = 8192
 # Words are usually short, and each batch has a fixed cost.
