@@ -135,7 +135,7 @@ def write_cluster_rows(corpus: Corpus, shard: int, members: pa.Table) -> FileEnt
     name = work_name("rows", shard, "buckets")
     with write_buckets(storage.join(corpus.output, name), CLUSTER_SCHEMA) as written:
         batch = pa.RecordBatch.from_arrays(columns, schema=CLUSTER_SCHEMA)
-        written.writer.write(batch, np.zeros(batch.num_rows, np.int32))
+        written.write(batch, np.zeros(batch.num_rows, np.int32))
     return written.entry(name)
 
 
@@ -145,5 +145,5 @@ def join_clusters(corpus: Corpus) -> TaskResult:
         paths = corpus.paths("rows", "buckets", corpus.own_shards)
         for first in range(0, len(paths), _FILES_READ):
             for batch in read_bucket(paths[first : first + _FILES_READ], CLUSTER_SCHEMA, None):
-                written.writer.write_batch(batch)
+                written.write_batch(batch)
     return TaskResult(files=(written.entry,))

@@ -179,7 +179,7 @@ def join_index(part: IndexPart, lookup: Lookup) -> TaskResult:
                 captures = rows.join(links.slice(start, end - start), "key", join_type="inner", use_threads=False)
                 for batch in _useful(captures, window_days).combine_chunks().to_batches():
                     columns = batch.select(CAPTURE_SCHEMA.names).cast(CAPTURE_SCHEMA)
-                    written.writer.write(columns, batch["shard"].to_numpy())
+                    written.write(columns, batch["shard"].to_numpy())
     progress.advance(1)
     return TaskResult(files=(written.entry(name),))
 

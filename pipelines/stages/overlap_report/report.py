@@ -167,7 +167,7 @@ def _write_hits(
                     pa.array(matches.documents[ids]) if is_counted else pa.nulls(rows, pa.int64()),
                     *matches.first_sources(ids),
                 ]
-                hits.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=HIT_SCHEMA))
+                hits.write_batch(pa.RecordBatch.from_arrays(columns, schema=HIT_SCHEMA))
                 progress.advance(0)
     return hits.entry
 

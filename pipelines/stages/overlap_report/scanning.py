@@ -70,7 +70,7 @@ def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
         shards.write_shard(output, shards.shard_name("overlapping", shard.index), OVERLAPPING_SCHEMA) as overlapping,
         shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
     ):
-        drops = Drops(dropped.writer)
+        drops = Drops(dropped)
         for batch in _read_corpus(shard, context.held_out, drops):
             data, starts = text_arrays(batch.column("text"))
             hits = scan(index, data, starts)
@@ -78,7 +78,7 @@ def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
             for variant, flags in zip(others, found, strict=True):
                 flags[scan(load_index(variant), data, starts).ids] = True
             hit_counts = np.bincount(hits.documents, minlength=batch.num_rows)
-            _list_overlapping(overlapping.writer, batch, hit_counts, hits.ngram_counts)
+            _list_overlapping(overlapping, batch, hit_counts, hits.ngram_counts)
             documents += batch.num_rows
             text_bytes += int(starts[-1]) - int(starts[0])
             ngrams += int(hits.ngram_counts.sum())
@@ -99,7 +99,7 @@ def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
     counts = {
         "corpus_ngrams": ngrams,
         "text_bytes": text_bytes,
-        "overlapping_documents": overlapping.writer.records,
+        "overlapping_documents": overlapping.records,
     }
     return drops.task_result(documents, files, counts)
 
@@ -149,10 +149,10 @@ def clean_shard(shard: inputs.DocumentShard, variant: Variant) -> TaskResult:
         for batch in _read_corpus(shard, 0.0, Drops()):
             hits = scan(index, *text_arrays(batch.column("text")))
             hit_counts = np.bincount(hits.documents[is_counted[hits.ids]], minlength=batch.num_rows)
-            _list_overlapping(removed.writer, batch, hit_counts, hits.ngram_counts)
-            kept.writer.write_batch(batch.filter(pa.array(hit_counts == 0)))
+            _list_overlapping(removed, batch, hit_counts, hits.ngram_counts)
+            kept.write_batch(batch.filter(pa.array(hit_counts == 0)))
             progress.advance(batch.num_rows)
-    counts = {"clean_documents": kept.writer.records, "overlapping_documents_left_out": removed.writer.records}
+    counts = {"clean_documents": kept.records, "overlapping_documents_left_out": removed.records}
     return TaskResult(counts=counts, files=(kept.entry, removed.entry))
 
 
@@ -203,5 +203,5 @@ def join_held_out(parts: Sequence[FileEntry], output: str) -> TaskResult:
         raise InputError("overlap-report: --held-out selects no document to compare with the samples; raise its share")
     with shards.write_shard(output, HELD_OUT_SAMPLE, pa.schema([pa.field("text", pa.string())])) as written:
         for text in sample:
-            written.writer.write({"text": text})
+            written.write({"text": text})
     return TaskResult(files=(written.entry,))

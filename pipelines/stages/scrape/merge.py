@@ -103,8 +103,8 @@ def merge_bucket(bucket: int, context: MergeContext) -> TaskResult:
     name = shards.shard_name("links", bucket)
     with shards.write_shard(context.output, name, LINK_SCHEMA, repetitive=_REPETITIVE) as written:
         for batch in _in_equal_batches(_all_links(bucket, context, dropped), context.links_per_batch):
-            written.writer.write_batch(batch)
-    return TaskResult(records_out=written.writer.records, dropped=+dropped, files=(written.entry,))
+            written.write_batch(batch)
+    return TaskResult(records_out=written.records, dropped=+dropped, files=(written.entry,))
 
 
 def _all_links(bucket: int, context: MergeContext, dropped: Counter[str]) -> Iterator[pa.RecordBatch]:
@@ -279,7 +279,7 @@ def _in_ranges(bucket: int, context: MergeContext) -> Iterator[list[BucketPart]]
     path = storage.join(context.output, WORK, shards.shard_name("ranges", bucket, "buckets"))
     with write_buckets(path, SUBMISSION_SCHEMA) as written:
         for batch in itertools.chain.from_iterable(part.batches() for part in parts):
-            written.writer.write(batch, [bisect.bisect_right(bounds, url) for url in batch.column("url").to_pylist()])
+            written.write(batch, [bisect.bisect_right(bounds, url) for url in batch.column("url").to_pylist()])
     for number in range(len(bounds) + 1):
         yield [bucket_part(path, SUBMISSION_SCHEMA, number)]
     storage.remove(path)

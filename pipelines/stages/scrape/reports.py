@@ -335,5 +335,5 @@ def write_list(output: str, noun: str, batches: Iterable[pa.RecordBatch], schema
     with shards.write_shard(output, shards.shard_name(noun, 0), schema) as written:
         for batch in batches:
             if batch.num_rows:
-                written.writer.write_batch(batch)
+                written.write_batch(batch)
     return written.entry

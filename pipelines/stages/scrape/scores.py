@@ -149,7 +149,7 @@ def fetch_rows(request: ScoreRequest, context: ReadContext) -> TaskResult:
         progress.advance(len(batch))
     columns = [rows.column("id"), pa.array([scores.get(id) for id in ids], pa.int64()), rows.column("score")]
     with shards.write_shard(output, request.scores_name, SCORE_SCHEMA) as written:
-        written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCORE_SCHEMA))
+        written.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCORE_SCHEMA))
     return TaskResult(files=(written.entry,))
 
 
@@ -172,7 +172,7 @@ def apply_scores(file: SourceFile, context: ReadContext) -> TaskResult:
             stats.kept += kept.num_rows
             stats.dropped["low_score"] += known.num_rows - kept.num_rows
             stats.dropped["score_not_found"] += scores.null_count
-            written.writer.write(kept, batch_buckets(kept, context.config.shards))
+            written.write(kept, batch_buckets(kept, context.config.shards))
             progress.advance(rows.num_rows)
     stats_entry = shards.write_file(output, file.work_file("stats.json"), stats.to_json())
     return TaskResult(files=(written.entry(buckets_name), stats_entry))

@@ -204,11 +204,11 @@ def write_token_file(file: TokenFile, context: MergeContext) -> TaskResult:
             pieces = _cut_pieces(lengths, shard)
             stream.write(_merge_tokens(shard, runs, documents, pieces, form).data)
             listed = _whole_documents(pieces, lengths) if file.is_whole_split else pieces
-            _write_documents(table.writer, documents, listed, start)
+            _write_documents(table, documents, listed, start)
             start += shard.tokens
             progress.advance(shard.tokens)
     files = (FileEntry(name, stream.size_bytes, stream.checksum), table.entry)
-    return TaskResult(counts={"pieces": table.writer.records}, files=files)
+    return TaskResult(counts={"pieces": table.records}, files=files)
 
 
 def write_meta(output: str, tokenizer: Tokenizer) -> FileEntry:

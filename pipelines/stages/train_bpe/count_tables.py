@@ -189,7 +189,7 @@ def add_up_bucket(bucket: int, context: _BucketContext) -> TaskResult:
             # A copy, not a slice: Arrow cannot narrow a part whose offsets exceed 2 GiB.
             part = counts.take(pa.array(np.arange(first, after)))
             for batch in part.cast(COUNTS_SCHEMA).to_batches():
-                written.writer.write_batch(batch)
+                written.write_batch(batch)
     progress.advance(counts.num_rows)
     repeated = pc.greater(pc.add(counts["count"], counts["held_out"]), 1)
     return TaskResult(
@@ -326,7 +326,7 @@ def split_counts(item: tuple[int, inputs.InputFile], context: _BucketContext) ->
                 counts = _check_counts(batch, file.path)
                 text_bytes += _text_bytes(counts)
                 _check_sums(text_bytes, file.path)
-                write_bucketed(written.writer, counts, context.buckets)
+                write_bucketed(written, counts, context.buckets)
                 words += batch.num_rows
                 progress.advance(batch.num_rows)
     entry = written.entry(work_file(index))

@@ -27,7 +27,7 @@ def sampled_text(batch: pa.RecordBatch, row: int, held_out: bool) -> dict[str, A
 def write_sample(output: str, index: int, rows: LowestHashes) -> FileEntry:
     """Write sampled texts as `sample-N.parquet`, in the order of the hashes."""
     with shards.write_shard(output, shards.shard_name("sample", index), SAMPLE_SCHEMA) as written:
-        written.writer.write_batch(pa.RecordBatch.from_pylist(list(rows), schema=SAMPLE_SCHEMA))
+        written.write_batch(pa.RecordBatch.from_pylist(list(rows), schema=SAMPLE_SCHEMA))
     return written.entry
 
 
