@@ -101,7 +101,7 @@ def write_corpus(corpus: Path, documents: int) -> None:
             }
             for batch in _batches(first, count):
                 for stage, _, schema in TABLES:
-                    files[stage].writer.write_batch(_select(batch, schema, dropped=stage == "dedup"))
+                    files[stage].write_batch(_select(batch, schema, dropped=stage == "dedup"))
         for stage, name, _ in TABLES:
             entry = ShardEntry("shards", name.format(shard), count, count, files=(files[stage].entry,))
             entries.setdefault(stage, []).append(entry)

@@ -155,7 +155,7 @@ def test_a_corpus_is_a_sample(
             name = shards.shard_name("pages" if stage == "fetch" else "documents", number)
             with shards.write_shard(folder, name, pa.schema([("text", pa.string())])) as output:
                 for _ in range(0 if number else records_out):
-                    output.writer.write({"text": "some text"})
+                    output.write({"text": "some text"})
             files = (shards.write_file(folder, f"pages-0000{number}.warc.gz", bytes(4000)),) if stage == "fetch" else ()
             share = (0, 0) if number else (records_in, records_out)
             entries.append(ShardEntry("shards", name, *share, files=files or (output.entry,)))

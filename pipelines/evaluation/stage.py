@@ -319,7 +319,7 @@ class TaskRun:
                 position = part.first + part.requests
                 with shards.write_shard(folder, part.name, _ANSWER_SCHEMA) as shard:
                     for output in self._ask(own):
-                        shard.writer.write(output._asdict())
+                        shard.write(output._asdict())
                 written.append(TaskResult(files=(shard.entry,)))
             yield from itertools.chain.from_iterable(self.world.gather(written))
 
@@ -361,7 +361,7 @@ class TaskRun:
         with shards.write_shard(folder, EXAMPLES, schema) as shard:
             for row in self.kind.rows(answers):
                 fields = row._asdict()
-                shard.writer.write(fields | fields.pop("metrics"))
+                shard.write(fields | fields.pop("metrics"))
                 rows.append(row._replace(log_probs=[], gold="", output=""))  # not all texts in memory
                 progress.advance()
         if inputs.fingerprint_files(self.task.files) != fingerprint:

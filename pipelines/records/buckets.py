@@ -43,24 +43,12 @@ class _Frame(NamedTuple):
     size_bytes: int
 
 
-@dataclasses.dataclass(frozen=True)
-class WrittenBuckets:
-    """A work file being written: `writer` inside the block, `entry` after it."""
-
-    writer: BucketWriter
-    stream: storage.HashingWriter
-
-    def entry(self, name: str) -> FileEntry:
-        """Return the finished file, by its name in the folder of the stage, for the manifest."""
-        return FileEntry(name, self.stream.size_bytes, self.stream.checksum)
-
-
 @contextlib.contextmanager
-def write_buckets(path: str, schema: pa.Schema, flush_bytes: int = _FLUSH_BYTES) -> Iterator[WrittenBuckets]:
-    """Yield a `WrittenBuckets`; the file appears if the block ends without an error."""
+def write_buckets(path: str, schema: pa.Schema, flush_bytes: int = _FLUSH_BYTES) -> Iterator[BucketWriter]:
+    """Yield a writer; the file appears if the block ends without an error, then `entry` describes it."""
     with storage.atomic_write(path, durable=False) as stream:
         writer = BucketWriter(stream, schema, flush_bytes)
-        yield WrittenBuckets(writer, stream)
+        yield writer
         writer.close()
 
 
@@ -85,6 +73,10 @@ class BucketWriter:
         self._pending_bytes += batch.nbytes
         if self._pending_bytes >= self._flush_bytes:
             self._flush()
+
+    def entry(self, name: str) -> FileEntry:
+        """Return the finished file, by its name in the folder of the stage, for the manifest."""
+        return FileEntry(name, self._stream.size_bytes, self._stream.checksum)
 
     def close(self) -> None:
         """Write the pending rows and the index."""

@@ -48,7 +48,7 @@ def filter_shard(
         shards.write_shard(output, shards.shard_name("documents", shard.index), schema) as kept,
         shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
     ):
-        drops = Drops(dropped.writer)
+        drops = Drops(dropped)
         for batch in inputs.read_documents(shard, drops):
             texts = batch.column("text")
             batch, reasons = decide(batch)
@@ -56,9 +56,9 @@ def filter_shard(
             for id, url, reason in zip(batch.column("id").to_pylist(), urls_of(batch), reasons, strict=True):
                 if reason is not None:
                     drops.add(reason.reason, id, url, reason.detail)
-            kept.writer.write_batch(batch.filter(pa.array([reason is None for reason in reasons], pa.bool_())))
+            kept.write_batch(batch.filter(pa.array([reason is None for reason in reasons], pa.bool_())))
             progress.advance(batch.num_rows)
-    return drops.task_result(kept.writer.records, (kept.entry, dropped.entry))
+    return drops.task_result(kept.records, (kept.entry, dropped.entry))
 
 
 def _with_words(batch: pa.RecordBatch, texts: pa.Array) -> pa.RecordBatch:

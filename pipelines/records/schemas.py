@@ -6,70 +6,36 @@ import pyarrow as pa
 
 STRINGS = pa.list_(pa.string())
 INSTANT = pa.timestamp("ms", tz="UTC")
+_TYPES = {"strings": STRINGS, "instant": INSTANT}
 
-LINK_SCHEMA = pa.schema(
-    [
-        pa.field("url", pa.string(), nullable=False),
-        pa.field("original_url", pa.string(), nullable=False),
-        pa.field("domain", pa.string(), nullable=False),
-        pa.field("score", pa.int64(), nullable=False),
-        pa.field("submission_ids", STRINGS, nullable=False),
-        pa.field("subreddits", STRINGS, nullable=False),
-        pa.field("title", pa.string(), nullable=False),
-        pa.field("created_utc", pa.int64(), nullable=False),
-        pa.field("over_18", pa.bool_(), nullable=False),
-    ]
-)
 
-PAGE_SCHEMA = pa.schema(
-    [
-        pa.field("url", pa.string(), nullable=False),
-        pa.field("final_url", pa.string()),
-        pa.field("status", pa.int32()),
-        pa.field("outcome", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("fetched_at", INSTANT, nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("warc_file", pa.string()),
-        pa.field("warc_offset", pa.int64()),
-        pa.field("captured_at", INSTANT),
-        pa.field("captured_days", pa.int32()),
-        pa.field("archives", pa.string()),
-    ]
-)
+def make_schema(**kinds: str | pa.DataType) -> pa.Schema:
+    """Return a schema from the types of fields by name; a field whose type is named with `?` may be null."""
+    fields = []
+    for name, kind in kinds.items():
+        type_name = kind.removesuffix("?") if isinstance(kind, str) else ""
+        data_type = _TYPES.get(type_name) or pa.type_for_alias(type_name) if type_name else kind
+        fields.append(pa.field(name, data_type, nullable=bool(type_name) and type_name != kind))
+    return pa.schema(fields)
 
-DOCUMENT_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("url", pa.string()),
-        pa.field("final_url", pa.string()),
-        pa.field("domain", pa.string()),
-        pa.field("title", pa.string()),
-        pa.field("author", pa.string()),
-        pa.field("published", pa.string()),
-        pa.field("site_name", pa.string()),
-        pa.field("declared_type", pa.string()),
-        pa.field("page_type", pa.string()),
-        pa.field("confidence", pa.float32()),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("language", pa.string()),
-        pa.field("score", pa.int64()),
-        pa.field("submission_ids", STRINGS),
-        pa.field("subreddits", STRINGS),
-        pa.field("created_utc", pa.int64()),
-        pa.field("fetched_at", INSTANT),
-        pa.field("extractor", pa.string()),
-        pa.field("words", pa.int64()),
-        pa.field("warc_file", pa.string()),
-        pa.field("warc_offset", pa.int64()),
-    ]
-)
 
-DROPPED_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("url", pa.string()),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("detail", pa.string()),
-    ]
-)
+LINK_SCHEMA = make_schema(
+    url="string", original_url="string", domain="string", score="int64", submission_ids="strings",
+    subreddits="strings", title="string", created_utc="int64", over_18="bool",
+)  # fmt: skip
+
+PAGE_SCHEMA = make_schema(
+    url="string", final_url="string?", status="int32?", outcome="string", source="string", fetched_at="instant",
+    bytes="int64", warc_file="string?", warc_offset="int64?", captured_at="instant?", captured_days="int32?",
+    archives="string?",
+)  # fmt: skip
+
+DOCUMENT_SCHEMA = make_schema(
+    id="string", url="string?", final_url="string?", domain="string?", title="string?", author="string?",
+    published="string?", site_name="string?", declared_type="string?", page_type="string?", confidence="float32?",
+    text="string", language="string?", score="int64?", submission_ids="strings?", subreddits="strings?",
+    created_utc="int64?", fetched_at="instant?", extractor="string?", words="int64?", warc_file="string?",
+    warc_offset="int64?",
+)  # fmt: skip
+
+DROPPED_SCHEMA = make_schema(id="string", url="string?", reason="string", detail="string?")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
@@ -56,8 +55,10 @@ class ShardWriter:
     """Collects records and writes them as Parquet row groups of at most 8,192 rows or about 32 MiB."""
 
     def __init__(
-        self, stream: storage.HashingWriter, schema: pa.Schema, repetitive: Sequence[str] | None = None
+        self, stream: storage.HashingWriter, name: str, schema: pa.Schema, repetitive: Sequence[str] | None = None
     ) -> None:
+        self._stream = stream
+        self._name = name
         self._schema = schema
         self._rows: list[Mapping[str, Any]] = []
         self._batches: list[pa.RecordBatch] = []
@@ -79,6 +80,11 @@ class ShardWriter:
         self._collect_rows()
         self._batches.append(batch)
         self._count_pending(batch.num_rows, batch.nbytes)
+
+    @property
+    def entry(self) -> FileEntry:
+        """The finished file, for the manifest."""
+        return FileEntry(self._name, self._stream.size_bytes, self._stream.checksum)
 
     def close(self) -> None:
         """Write the pending rows and the footer."""
@@ -105,39 +111,25 @@ class ShardWriter:
         self._pending_rows = self._pending_bytes = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class WrittenShard:
-    """A shard being written: `writer` inside the block, `entry` after it."""
-
-    writer: ShardWriter
-    stream: storage.HashingWriter
-    name: str
-
-    @property
-    def entry(self) -> FileEntry:
-        """The finished file, for the manifest."""
-        return FileEntry(self.name, self.stream.size_bytes, self.stream.checksum)
-
-
 @contextlib.contextmanager
 def write_shard(
     folder: str, name: str, schema: pa.Schema, *, repetitive: Sequence[str] | None = None
-) -> Iterator[WrittenShard]:
-    """Yield a `WrittenShard`; the file appears when the block ends without an error.
+) -> Iterator[ShardWriter]:
+    """Yield a writer; the file appears when the block ends without an error, then `entry` describes it.
 
     `repetitive` names the columns (of a list: `COLUMN.list.element`) whose values repeat, if the others are known
     to be distinct: dictionaries of URLs and titles would only cost time and space.
     """
     with storage.atomic_write(storage.join(folder, name)) as stream:
-        shard = WrittenShard(ShardWriter(stream, schema, repetitive), stream, name)
+        writer = ShardWriter(stream, name, schema, repetitive)
         try:
-            yield shard
-            shard.writer.close()
+            yield writer
+            writer.close()
         except BaseException:
             # Released, so that nothing is written to the file, which will not be published, later.
             with contextlib.suppress(WebtextError, OSError, pa.ArrowException):
-                shard.writer.parquet.close()
-            shard.writer.parquet.is_open = False
+                writer.parquet.close()
+            writer.parquet.is_open = False
             raise
 
 

@@ -40,7 +40,7 @@ def _write_extract(corpus: Path, texts: Sequence[str]) -> None:
     schema = pa.schema([("id", pa.string()), ("url", pa.string()), ("text", pa.string())])
     with shards.write_shard(folder, shards.shard_name("documents", 0), schema) as output:
         for number, text in enumerate(texts):
-            output.writer.write({"id": f"{number:032x}", "url": f"http://a.com/{number}", "text": text})
+            output.write({"id": f"{number:032x}", "url": f"http://a.com/{number}", "text": text})
     entry = ShardEntry("shards", "0", len(texts), len(texts), files=(output.entry,))
     write_manifest(folder, Manifest(Identity("extract", 1, {}, {}), (entry,)))
 

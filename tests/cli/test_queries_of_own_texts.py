@@ -81,7 +81,7 @@ def test_fetched_pages_of_own_links_are_known_by_their_urls_as_they_are(
     url = "http://a.org:80/1#part"
     page = {"url": url, "outcome": "ok", "source": "live", "fetched_at": 0, "bytes": 7}
     with shards.write_shard(str(tmp_path / "fetch"), "pages-00000.parquet", PAGE_SCHEMA) as shard:
-        shard.writer.write_batch(pa.RecordBatch.from_pylist([page], schema=PAGE_SCHEMA))
+        shard.write_batch(pa.RecordBatch.from_pylist([page], schema=PAGE_SCHEMA))
     entry = ShardEntry("pages", "pages-00000", 1, 1, files=(shard.entry,))
     write_manifest(str(tmp_path / "fetch"), Manifest(Identity("fetch", 1, {}, {}), (entry,)))
     [step] = _explained(tmp_path, capsys, url)["steps"]

@@ -71,7 +71,7 @@ def _corpus() -> Path:
     corpus = _new_folder()
     with shards.write_shard(str(corpus / "extract"), "documents-00000.parquet", DOCUMENT_SCHEMA) as shard:
         for row in map(json.loads, DOCUMENTS.splitlines()):
-            shard.writer.write(row)
+            shard.write(row)
     entry = manifest.ShardEntry("shards", "a", 42, 40, {"empty": 2}, {"x": 1.5}, (shard.entry,))
     manifest.write_manifest(
         str(corpus / "extract"), manifest.Manifest(manifest.Identity("extract", 1, {}, {}), (entry,))
@@ -147,8 +147,8 @@ def _fetched() -> Path:
         "fetched_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
     }
     with shards.write_shard(str(folder), "pages-00000.parquet", PAGE_SCHEMA) as pages:
-        pages.writer.write({**row, "warc_file": "pages-00000.warc", "warc_offset": 0})
-        pages.writer.write({**row, "url": "http://a.example/2", "outcome": "dropped.http_not_found"})
+        pages.write({**row, "warc_file": "pages-00000.warc", "warc_offset": 0})
+        pages.write({**row, "url": "http://a.example/2", "outcome": "dropped.http_not_found"})
     warc = shards.write_file(str(folder), "pages-00000.warc", warc_records()[1])
     entry = manifest.ShardEntry("shards", "a", 2, 1, {"http_not_found": 1}, {}, (pages.entry, warc))
     manifest.write_manifest(str(folder), manifest.Manifest(manifest.Identity("fetch", 1, {}, {}), (entry,)))

@@ -42,7 +42,7 @@ def test_every_bucket_is_read_in_the_order_of_writing(
         for batch in batches:
             numbers = [bucket for bucket, _ in batch]
             rows = _batch([row for _, row in batch])
-            written.writer.write(rows, np.array(numbers, dtype=np.uint32) if in_an_array else numbers)
+            written.write(rows, np.array(numbers, dtype=np.uint32) if in_an_array else numbers)
     assert written.entry("x").size_bytes == Path(path).stat().st_size
     wanted: dict[int, list[dict[str, Any]]] = {}
     for bucket, row in (pair for batch in batches for pair in batch):
@@ -59,8 +59,8 @@ def test_pending_rows_are_written_at_the_limit(tmp_path: Path) -> None:
     batch = _batch([{"text": f"{number:x}", "number": number} for number in range(1000)])
     with write_buckets(str(tmp_path / "file.buckets"), _SCHEMA, flush_bytes=3 * batch.nbytes) as written:
         for _ in range(7):
-            written.writer.write(batch, np.arange(1000) % 4)
-            assert written.writer._pending_bytes < 3 * batch.nbytes
+            written.write(batch, np.arange(1000) % 4)
+            assert written._pending_bytes < 3 * batch.nbytes
     part = bucket_part(str(tmp_path / "file.buckets"), _SCHEMA, 1)
     assert [batch.num_rows for batch in part.batches()] == [750, 750, 250]
 
@@ -68,9 +68,7 @@ def test_pending_rows_are_written_at_the_limit(tmp_path: Path) -> None:
 def test_a_work_file_that_was_damaged_is_named(tmp_path: Path) -> None:
     path = tmp_path / "file.buckets"
     with write_buckets(str(path), _SCHEMA) as written:
-        written.writer.write(
-            _batch([{"text": f"{number * 7919:x}", "number": number} for number in range(1000)]), [0] * 1000
-        )
+        written.write(_batch([{"text": f"{number * 7919:x}", "number": number} for number in range(1000)]), [0] * 1000)
     data = bytearray(path.read_bytes())
     data[100:140] = b"\xa5" * 40
     path.write_bytes(data)
@@ -81,7 +79,7 @@ def test_a_work_file_that_was_damaged_is_named(tmp_path: Path) -> None:
 def test_a_file_that_was_not_finished_does_not_appear(tmp_path: Path) -> None:
     def write_and_fail() -> None:
         with write_buckets(str(tmp_path / "file.buckets"), _SCHEMA) as written:
-            written.writer.write(_batch([{"text": "a", "number": 1}]), [0])
+            written.write(_batch([{"text": "a", "number": 1}]), [0])
             raise RuntimeError
 
     with pytest.raises(RuntimeError):

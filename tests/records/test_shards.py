@@ -20,7 +20,7 @@ def _row(id: str, url: str | None = None) -> dict[str, str | None]:
 def _write(folder: Path, name: str, rows: list[dict[str, str | None]]) -> None:
     with shards.write_shard(str(folder), name, DROPPED_SCHEMA) as shard:
         for row in rows:
-            shard.writer.write(row)
+            shard.write(row)
     assert shard.entry.size_bytes == (folder / name).stat().st_size
     assert shard.entry.sha256 == storage.sha256_of(str(folder / name))
 
@@ -44,9 +44,9 @@ def test_row_groups_are_bounded(tmp_path: Path) -> None:
 def test_batches_and_records_may_be_mixed(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_pylist([{"id": "1", "reason": "r"}], schema=DROPPED_SCHEMA)
     with shards.write_shard(str(tmp_path), "a.parquet", DROPPED_SCHEMA) as shard:
-        shard.writer.write(_row("0"))
-        shard.writer.write_batch(batch)
-        shard.writer.write({"id": "2", "url": None, "reason": "r", "detail": None})
+        shard.write(_row("0"))
+        shard.write_batch(batch)
+        shard.write({"id": "2", "url": None, "reason": "r", "detail": None})
     assert [row["id"] for row in shards.read_rows(str(tmp_path / "a.parquet"))] == ["0", "1", "2"]
 
 
@@ -60,7 +60,7 @@ def test_an_empty_shard_has_its_schema(tmp_path: Path) -> None:
 def test_a_shard_that_fails_leaves_nothing(tmp_path: Path) -> None:
     def fail() -> None:
         with shards.write_shard(str(tmp_path), "a.parquet", DROPPED_SCHEMA) as shard:
-            shard.writer.write(_row("0"))
+            shard.write(_row("0"))
             raise RuntimeError("half way")
 
     with pytest.raises(RuntimeError, match="half way"):

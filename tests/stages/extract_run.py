@@ -60,7 +60,7 @@ def write_links(folder: Path, urls_by_shard: list[list[str]]) -> Path:
     for index, urls in enumerate(urls_by_shard):
         with shards.write_shard(str(folder), shards.shard_name("links", index), LINK_SCHEMA) as shard:
             for number, url in enumerate(urls):
-                shard.writer.write(link_row(url, 10 * index + number + 3))
+                shard.write(link_row(url, 10 * index + number + 3))
         files.append(shard.entry)
     write_stage(folder, "scrape", files, sum(map(len, urls_by_shard)))
     return folder
@@ -93,8 +93,8 @@ def write_pages(folder: Path, shards_of_pages: list[list[tuple[str, bytes, list[
         data, offsets = warc_bytes(responses)
         with shards.write_shard(str(folder), shards.shard_name("pages", index), PAGE_SCHEMA) as shard:
             for (url, payload, _), offset in zip(responses, offsets, strict=True):
-                shard.writer.write(page_row(url, "ok", len(payload), name, offset))
-            shard.writer.write(page_row(f"http://gone.example/{index}", "dropped.http_404", 0, None, None))
+                shard.write(page_row(url, "ok", len(payload), name, offset))
+            shard.write(page_row(f"http://gone.example/{index}", "dropped.http_404", 0, None, None))
         files += [shard.entry, shards.write_file(str(folder), name, data)]
         records += len(responses)
     write_stage(folder, "fetch", files, records)

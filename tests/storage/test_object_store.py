@@ -79,7 +79,7 @@ def test_a_parquet_file_takes_a_request_for_its_footer_and_one_for_its_rows(
 ) -> None:
     rows = pa.record_batch({"text": [random.Random(row).randbytes(2000).hex() for row in range(1000)]})
     with shards.write_shard(bucket, "rows.parquet", rows.schema) as written:
-        written.writer.write_batch(rows)
+        written.write_batch(rows)
     assert pa.Table.from_batches(shards.read_batches(f"{bucket}/rows.parquet")).num_rows == 1000
     assert len(ranges) == 2
 
@@ -89,7 +89,7 @@ def test_a_bucket_takes_a_request_for_the_index_and_one_for_its_rows(
 ) -> None:
     rows = pa.record_batch({"number": pa.array(range(100_000), pa.int64())})
     with write_buckets(f"{bucket}/rows", rows.schema) as written:
-        written.writer.write(rows, np.arange(rows.num_rows) % 10)
+        written.write(rows, np.arange(rows.num_rows) % 10)
     batches = read_bucket([f"{bucket}/rows"], rows.schema, 7)
     assert batches[0].column("number").to_pylist() == list(range(7, 100_000, 10))
     assert len(ranges) == 2

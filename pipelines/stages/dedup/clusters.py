@@ -16,20 +16,13 @@ from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
 from pipelines.records import shards
 from pipelines.records.buckets import read_bucket, write_buckets
+from pipelines.records.schemas import make_schema
 from pipelines.stages.dedup.documents import Corpus, Numbers, Records, bucket_batch, part_of, read_columns, work_name
 from pipelines.stages.dedup.pairs import COPY_SCHEMA, EDGE_SCHEMA
 from pipelines.stages.dedup.report import tally_clusters
 
 CLUSTERS = "clusters.parquet"
-CLUSTER_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("cluster", pa.string(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("jaccard", pa.float64()),
-        pa.field("documents", pa.int64(), nullable=False),
-    ]
-)
+CLUSTER_SCHEMA = make_schema(id="string", cluster="string", kind="string", jaccard="float64?", documents="int64")
 EXACT, NEAR, KEPT_KIND = range(3)
 KINDS = ("exact", "near", "kept")
 # A document of a cluster, the kept one, the kind, the similarity (NaN for the kept one) and the size of the cluster.
@@ -142,7 +135,7 @@ def write_cluster_rows(corpus: Corpus, shard: int, members: pa.Table) -> FileEnt
     name = work_name("rows", shard, "buckets")
     with write_buckets(storage.join(corpus.output, name), CLUSTER_SCHEMA) as written:
         batch = pa.RecordBatch.from_arrays(columns, schema=CLUSTER_SCHEMA)
-        written.writer.write(batch, np.zeros(batch.num_rows, np.int32))
+        written.write(batch, np.zeros(batch.num_rows, np.int32))
     return written.entry(name)
 
 
@@ -152,5 +145,5 @@ def join_clusters(corpus: Corpus) -> TaskResult:
         paths = corpus.paths("rows", "buckets", corpus.own_shards)
         for first in range(0, len(paths), _FILES_READ):
             for batch in read_bucket(paths[first : first + _FILES_READ], CLUSTER_SCHEMA, None):
-                written.writer.write_batch(batch)
+                written.write_batch(batch)
     return TaskResult(files=(written.entry,))

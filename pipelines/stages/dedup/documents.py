@@ -218,7 +218,7 @@ class Corpus:
         """Write rows as a work file with buckets."""
         name = work_name(noun, index, "buckets")
         with write_buckets(storage.join(self.output, name), schema) as written:
-            written.writer.write(bucket_batch(schema, *columns), buckets)
+            written.write(bucket_batch(schema, *columns), buckets)
         return written.entry(name)
 
 

@@ -147,7 +147,7 @@ class ParagraphRemover:
         name = work_name("examples", self._shard, "parquet")
         with shards.write_shard(self._corpus.output, name, PARAGRAPH_SCHEMA) as written:
             for paragraph, documents in self.examples.values():
-                written.writer.write({"paragraph": paragraph, "documents": documents})
+                written.write({"paragraph": paragraph, "documents": documents})
         return written.entry
 
 
@@ -168,5 +168,5 @@ def write_paragraphs(corpus: Corpus) -> TaskResult:
     with shards.write_shard(corpus.output, PARAGRAPHS, PARAGRAPH_SCHEMA) as written:
         for path in corpus.paths("examples", "parquet", corpus.own_shards):
             for batch in shards.read_batches(path):
-                written.writer.write_batch(batch)
-    return TaskResult(counts={"distinct_paragraphs": written.writer.records}, files=(written.entry,))
+                written.write_batch(batch)
+    return TaskResult(counts={"distinct_paragraphs": written.records}, files=(written.entry,))

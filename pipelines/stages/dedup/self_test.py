@@ -61,7 +61,7 @@ def self_test(
                 for kind in COPIES:
                     # The original has the higher score, so that it is kept.
                     row = {"text": _copy(original, kind), "score": int(kind == _UNCHANGED)}
-                    written.writer.write({"id": f"{number}/{kind}", **row})
+                    written.write({"id": f"{number}/{kind}", **row})
         planted, output = storage.join(folder, written.entry.name), storage.join(folder, "dedup")
         dedup(tested, documents=planted, output=output, options=options)
         rows = [row for row in shards.read_rows(storage.join(output, CLUSTERS)) if row["kind"] != "kept"]

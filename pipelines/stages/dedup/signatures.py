@@ -67,12 +67,10 @@ def sign_shard(shard: SourceShard, corpus: Corpus) -> TaskResult:
         for signed in _read_signatures(shard) if shard.signatures else _sign_documents(shard, corpus):
             numbers = np.arange(rows, rows + signed.documents.num_rows)
             texts = signed.text_hashes[~signed.is_emptied, 0]
-            written.writer.write(
-                bucket_batch(KEY_SCHEMA, texts, numbers[~signed.is_emptied]), buckets_of(texts, buckets)
-            )
+            written.write(bucket_batch(KEY_SCHEMA, texts, numbers[~signed.is_emptied]), buckets_of(texts, buckets))
             keys = band_keys(signed.values, *bands)[signed.has_words]
             key_rows, keys = numbers[signed.has_words].repeat(keys.shape[1]), keys.reshape(-1)
-            written.writer.write(bucket_batch(KEY_SCHEMA, keys, key_rows), buckets + buckets_of(keys, buckets))
+            written.write(bucket_batch(KEY_SCHEMA, keys, key_rows), buckets + buckets_of(keys, buckets))
             encoded = [id.encode() for id in signed.documents.column("id").to_pylist()]
             ids.append(np.frombuffer(b"".join(encoded), np.uint8))
             records = np.empty(len(numbers), record_type(config.num_perm))
@@ -137,7 +135,7 @@ def write_signatures(shard: int, is_kept: npt.NDArray[np.bool_], corpus: Corpus)
                 pa.array(records.take(numbers, "has_words")),
                 pa.FixedSizeListArray.from_arrays(flat, corpus.config.num_perm),
             ]
-            written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+            written.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
     return written.entry
 
 

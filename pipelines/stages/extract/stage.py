@@ -185,7 +185,7 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
         shards.write_shard(output, shards.shard_name("documents", index), DOCUMENT_SCHEMA) as kept,
         shards.write_shard(output, shards.shard_name("dropped", index), DROPPED_SCHEMA) as dropped,
     ):
-        drops = Drops(dropped.writer)
+        drops = Drops(dropped)
         without_link = 0
         for page, extracted in reader.extract((page, tally.mark(page)) for page in read_pages(source, known=known)):
             drops.check_ids([page.id])
@@ -194,13 +194,13 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
             reason, detail = drop_reason(extracted, words, config)
             tally.add(page, extracted, words, reason)
             if reason is None:
-                kept.writer.write(_document(page, extracted, words, config.extractor))
+                kept.write(_document(page, extracted, words, config.extractor))
             else:
                 drops.add(reason, page.id, page.url, detail)
             progress.advance()
     has_links = isinstance(source, FetchedShard) and bool(source.links)
     counts = {"without_link": without_link} if has_links else {}
-    return drops.task_result(kept.writer.records, (kept.entry, dropped.entry, tally.write(output, index)), counts)
+    return drops.task_result(kept.records, (kept.entry, dropped.entry, tally.write(output, index)), counts)
 
 
 def drop_reason(text: PageText, words: int, config: ExtractConfig) -> tuple[str | None, str | None]:

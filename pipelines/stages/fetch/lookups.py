@@ -28,7 +28,7 @@ from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError
 from pipelines.records import shards
 from pipelines.records.buckets import read_bucket, write_buckets
-from pipelines.records.schemas import INSTANT
+from pipelines.records.schemas import make_schema
 from pipelines.stages.fetch.captures import Capture, find_page, record_answer, wanted_links
 from pipelines.stages.fetch.crawl import check_stop_file
 from pipelines.stages.fetch.links import LinkShard
@@ -44,30 +44,14 @@ _READ_AHEAD = 64
 
 # A link to look up in an archive, sorted by `key`; `at` is when it was posted (seconds since 1970). If an archived
 # page redirected to a `target`, the key is that of the target.
-WANTED_SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("shard", pa.int32(), nullable=False),
-        pa.field("link", pa.int32(), nullable=False),
-        pa.field("at", pa.int64()),
-        pa.field("target", pa.string()),
-    ]
-)
+WANTED_SCHEMA = make_schema(key="string", shard="int32", link="int32", at="int64?", target="string?")
 # Small, so that few rows outside the keys of some blocks are read.
 _WANTED_ROWS = 4096
 # The captures of a link: pages before redirects, by the seconds between them and the link, which are their `rank`.
-CAPTURE_SCHEMA = pa.schema(
-    [
-        pa.field("link", pa.int32(), nullable=False),
-        pa.field("url", pa.string(), nullable=False),
-        pa.field("captured_at", INSTANT, nullable=False),
-        pa.field("status", pa.int32(), nullable=False),
-        pa.field("file", pa.string(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("length", pa.int64(), nullable=False),
-        pa.field("rank", pa.int64(), nullable=False),
-    ]
-)
+CAPTURE_SCHEMA = make_schema(
+    link="int32", url="string", captured_at="instant", status="int32", file="string", offset="int64",
+    length="int64", rank="int64",
+)  # fmt: skip
 # The rows that are read from an index.
 ROW_SCHEMA = pa.schema(
     [
@@ -195,7 +179,7 @@ def join_index(part: IndexPart, lookup: Lookup) -> TaskResult:
                 captures = rows.join(links.slice(start, end - start), "key", join_type="inner", use_threads=False)
                 for batch in _useful(captures, window_days).combine_chunks().to_batches():
                     columns = batch.select(CAPTURE_SCHEMA.names).cast(CAPTURE_SCHEMA)
-                    written.writer.write(columns, batch["shard"].to_numpy())
+                    written.write(columns, batch["shard"].to_numpy())
     progress.advance(1)
     return TaskResult(files=(written.entry(name),))
 

@@ -107,7 +107,7 @@ class _SourceIndex:
                 columns = zip(*part, strict=True)
                 arrays = [pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)]
                 buckets = [int(row[0][: self.digits] or "0", 16) for row in part]
-                index.writer.write(pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA), buckets)
+                index.write(pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA), buckets)
         return index.entry(self.name(number))
 
 

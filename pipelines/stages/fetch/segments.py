@@ -277,7 +277,7 @@ def _find_known_of_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
             positions = [_UNKNOWN if outcome in unknown else link_of_url[url] for url, outcome in named]
             rows = rows.append_column("link", pa.array(positions, pa.int32())).select(_KNOWN_SCHEMA.names)
             for batch in rows.cast(_KNOWN_SCHEMA).combine_chunks().to_batches():
-                written.writer.write_batch(batch)
+                written.write_batch(batch)
     return TaskResult(files=(written.entry,))
 
 
@@ -360,5 +360,5 @@ def _write_warc(output: str, name: str, info: bytes, segments: Sequence[Segment]
 def _write_table(output: str, name: str, table: pa.Table, schema: pa.Schema) -> FileEntry:
     with shards.write_shard(output, name, schema) as written:
         for batch in table.cast(schema).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS):
-            written.writer.write_batch(batch)
+            written.write_batch(batch)
     return written.entry

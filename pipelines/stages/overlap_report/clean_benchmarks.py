@@ -144,8 +144,8 @@ def _write_rows(
             first, last = np.searchsorted(removed, [row, row + batch.num_rows])
             is_kept[removed[first:last] - row] = False
             row += batch.num_rows
-            shard.writer.write_batch(batch.filter(pa.array(is_kept)))
-    return CleanBenchmark((shard.entry,), shard.writer.records, row - 1 - shard.writer.records)
+            shard.write_batch(batch.filter(pa.array(is_kept)))
+    return CleanBenchmark((shard.entry,), shard.records, row - 1 - shard.records)
 
 
 def _write_json_lines(path: str, examples: _FileExamples, output: str, name: str) -> CleanBenchmark:

@@ -16,20 +16,15 @@ from pipelines.algorithms.ngrams.overlap_counts import Flags, Numbers
 from pipelines.engine.manifest import FileEntry
 from pipelines.records import shards
 from pipelines.records.document_filter import urls_of
+from pipelines.records.schemas import make_schema
 
 # Documents that are named per n-gram, and per passage.
 SOURCES = 3
 
 _SOURCE_TYPE = pa.struct([pa.field("id", pa.string(), nullable=False), pa.field("url", pa.string())])
-MATCH_SCHEMA = pa.schema(
-    [
-        pa.field("ngram_id", pa.int64(), nullable=False),
-        pa.field("ngram", pa.string(), nullable=False),
-        pa.field("count", pa.int64(), nullable=False),
-        pa.field("documents", pa.int64(), nullable=False),
-        pa.field("sources", pa.list_(_SOURCE_TYPE), nullable=False),
-    ]
-)
+MATCH_SCHEMA = make_schema(
+    ngram_id="int64", ngram="string", count="int64", documents="int64", sources=pa.list_(_SOURCE_TYPE),
+)  # fmt: skip
 _BATCH_ROWS = 8192
 
 
@@ -104,7 +99,7 @@ class CorpusMatches:
                     pa.array(self.documents[ids]),
                     pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), sources),
                 ]
-                written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=MATCH_SCHEMA))
+                written.write_batch(pa.RecordBatch.from_arrays(columns, schema=MATCH_SCHEMA))
         return written.entry
 
     def shared_sources(self, ids: npt.NDArray[np.int64]) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from pipelines.benchmark_sets.benchmarks import Benchmark, read_example_batches
 from pipelines.engine.manifest import FileEntry
 from pipelines.errors import InputError, UsageError
 from pipelines.records import inputs, shards
+from pipelines.records.schemas import make_schema
 from pipelines.reports.overlap_columns import column_values
 from pipelines.stages.overlap_report.clean_benchmarks import clean_folders, write_clean_benchmark
 from pipelines.stages.overlap_report.config import OverlapReportConfig
@@ -28,20 +29,10 @@ from pipelines.stages.overlap_report.scores import Metrics, ScoreFile, score_row
 
 HITS = "hits.parquet"
 SAMPLES = "samples"
-HIT_SCHEMA = pa.schema(
-    [
-        pa.field("benchmark", pa.string(), nullable=False),
-        pa.field("split", pa.string()),
-        pa.field("example", pa.int64(), nullable=False),
-        pa.field("place", pa.string(), nullable=False),
-        pa.field("position", pa.int64(), nullable=False),
-        pa.field("ngram", pa.string(), nullable=False),
-        pa.field("count", pa.int64()),
-        pa.field("documents", pa.int64()),
-        pa.field("document_id", pa.string()),
-        pa.field("url", pa.string()),
-    ]
-)
+HIT_SCHEMA = make_schema(
+    benchmark="string", split="string?", example="int64", place="string", position="int64", ngram="string",
+    count="int64?", documents="int64?", document_id="string?", url="string?",
+)  # fmt: skip
 _COMMON_NGRAMS = 30
 _SHARES = ("percent_positions", "percent_distinct")
 
@@ -176,7 +167,7 @@ def _write_hits(
                     pa.array(matches.documents[ids]) if is_counted else pa.nulls(rows, pa.int64()),
                     *matches.first_sources(ids),
                 ]
-                hits.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=HIT_SCHEMA))
+                hits.write_batch(pa.RecordBatch.from_arrays(columns, schema=HIT_SCHEMA))
                 progress.advance(0)
     return hits.entry
 

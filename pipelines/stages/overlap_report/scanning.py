@@ -21,7 +21,7 @@ from pipelines.records import inputs, shards
 from pipelines.records.document_filter import urls_of, with_text
 from pipelines.records.document_split import document_keys, hash_keys, held_out_mask, split_keys
 from pipelines.records.drops import Drops
-from pipelines.records.schemas import DROPPED_SCHEMA
+from pipelines.records.schemas import DROPPED_SCHEMA, make_schema
 from pipelines.records.tally import Tally, read_tallies
 from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_report.indexing import Variant, load_index
@@ -31,14 +31,7 @@ IGNORED = storage.join(WORK, "ignored.npy")
 HELD_OUT_SAMPLE = storage.join(WORK, "held-out.parquet")
 HELD_OUT = "held-out"
 
-OVERLAPPING_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("url", pa.string()),
-        pa.field("ngrams", pa.int64(), nullable=False),
-        pa.field("overlapping", pa.int64(), nullable=False),
-    ]
-)
+OVERLAPPING_SCHEMA = make_schema(id="string", url="string?", ngrams="int64", overlapping="int64")
 _BATCH_BYTES = 4 << 20
 _RELEASE_BYTES = 64 << 20
 _HELD_OUT_DOCUMENTS = 1000
@@ -77,7 +70,7 @@ def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
         shards.write_shard(output, shards.shard_name("overlapping", shard.index), OVERLAPPING_SCHEMA) as overlapping,
         shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
     ):
-        drops = Drops(dropped.writer)
+        drops = Drops(dropped)
         for batch in _read_corpus(shard, context.held_out, drops):
             data, starts = text_arrays(batch.column("text"))
             hits = scan(index, data, starts)
@@ -85,7 +78,7 @@ def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
             for variant, flags in zip(others, found, strict=True):
                 flags[scan(load_index(variant), data, starts).ids] = True
             hit_counts = np.bincount(hits.documents, minlength=batch.num_rows)
-            _list_overlapping(overlapping.writer, batch, hit_counts, hits.ngram_counts)
+            _list_overlapping(overlapping, batch, hit_counts, hits.ngram_counts)
             documents += batch.num_rows
             text_bytes += int(starts[-1]) - int(starts[0])
             ngrams += int(hits.ngram_counts.sum())
@@ -106,7 +99,7 @@ def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
     counts = {
         "corpus_ngrams": ngrams,
         "text_bytes": text_bytes,
-        "overlapping_documents": overlapping.writer.records,
+        "overlapping_documents": overlapping.records,
     }
     return drops.task_result(documents, files, counts)
 
@@ -156,10 +149,10 @@ def clean_shard(shard: inputs.DocumentShard, variant: Variant) -> TaskResult:
         for batch in _read_corpus(shard, 0.0, Drops()):
             hits = scan(index, *text_arrays(batch.column("text")))
             hit_counts = np.bincount(hits.documents[is_counted[hits.ids]], minlength=batch.num_rows)
-            _list_overlapping(removed.writer, batch, hit_counts, hits.ngram_counts)
-            kept.writer.write_batch(batch.filter(pa.array(hit_counts == 0)))
+            _list_overlapping(removed, batch, hit_counts, hits.ngram_counts)
+            kept.write_batch(batch.filter(pa.array(hit_counts == 0)))
             progress.advance(batch.num_rows)
-    counts = {"clean_documents": kept.writer.records, "overlapping_documents_left_out": removed.writer.records}
+    counts = {"clean_documents": kept.records, "overlapping_documents_left_out": removed.records}
     return TaskResult(counts=counts, files=(kept.entry, removed.entry))
 
 
@@ -210,5 +203,5 @@ def join_held_out(parts: Sequence[FileEntry], output: str) -> TaskResult:
         raise InputError("overlap-report: --held-out selects no document to compare with the samples; raise its share")
     with shards.write_shard(output, HELD_OUT_SAMPLE, pa.schema([pa.field("text", pa.string())])) as written:
         for text in sample:
-            written.writer.write({"text": text})
+            written.write({"text": text})
     return TaskResult(files=(written.entry,))

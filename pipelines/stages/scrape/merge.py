@@ -26,24 +26,15 @@ from pipelines.engine.journal import WORK
 from pipelines.engine.run import TaskResult
 from pipelines.records import shards
 from pipelines.records.buckets import BucketPart, bucket_part, write_buckets
-from pipelines.records.schemas import LINK_SCHEMA
+from pipelines.records.schemas import LINK_SCHEMA, make_schema
 from pipelines.stages.scrape.decision import FilterResult, reaches_minimum
 from pipelines.stages.scrape.submission import Submission
 
 # `original_url` is null if it equals the canonical one.
-SUBMISSION_SCHEMA = pa.schema(
-    [
-        pa.field("url", pa.string(), nullable=False),
-        pa.field("original_url", pa.string()),
-        pa.field("domain", pa.string(), nullable=False),
-        pa.field("score", pa.int64(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("subreddit", pa.string(), nullable=False),
-        pa.field("title", pa.string(), nullable=False),
-        pa.field("created_utc", pa.int64(), nullable=False),
-        pa.field("over_18", pa.bool_(), nullable=False),
-    ]
-)
+SUBMISSION_SCHEMA = make_schema(
+    url="string", original_url="string?", domain="string", score="int64", id="string", subreddit="string",
+    title="string", created_utc="int64", over_18="bool",
+)  # fmt: skip
 
 # Some domains have hundreds of millions of submissions.
 _MAX_SORTED_BYTES = 160 << 20
@@ -112,8 +103,8 @@ def merge_bucket(bucket: int, context: MergeContext) -> TaskResult:
     name = shards.shard_name("links", bucket)
     with shards.write_shard(context.output, name, LINK_SCHEMA, repetitive=_REPETITIVE) as written:
         for batch in _in_equal_batches(_all_links(bucket, context, dropped), context.links_per_batch):
-            written.writer.write_batch(batch)
-    return TaskResult(records_out=written.writer.records, dropped=+dropped, files=(written.entry,))
+            written.write_batch(batch)
+    return TaskResult(records_out=written.records, dropped=+dropped, files=(written.entry,))
 
 
 def _all_links(bucket: int, context: MergeContext, dropped: Counter[str]) -> Iterator[pa.RecordBatch]:
@@ -288,7 +279,7 @@ def _in_ranges(bucket: int, context: MergeContext) -> Iterator[list[BucketPart]]
     path = storage.join(context.output, WORK, shards.shard_name("ranges", bucket, "buckets"))
     with write_buckets(path, SUBMISSION_SCHEMA) as written:
         for batch in itertools.chain.from_iterable(part.batches() for part in parts):
-            written.writer.write(batch, [bisect.bisect_right(bounds, url) for url in batch.column("url").to_pylist()])
+            written.write(batch, [bisect.bisect_right(bounds, url) for url in batch.column("url").to_pylist()])
     for number in range(len(bounds) + 1):
         yield [bucket_part(path, SUBMISSION_SCHEMA, number)]
     storage.remove(path)

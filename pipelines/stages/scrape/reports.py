@@ -24,6 +24,7 @@ import pyarrow as pa
 from pipelines import storage
 from pipelines.engine.manifest import FileEntry
 from pipelines.records import shards
+from pipelines.records.schemas import make_schema
 from pipelines.stages.scrape.decision import SubmissionFilter
 from pipelines.stages.scrape.submission import Submission
 from pipelines.storage.resources import data_path
@@ -57,33 +58,15 @@ _MIN_PER_DAY = 20
 _BAD_LINES_ALLOWED = 9
 _BAD_SHARE_ALLOWED = 0.01
 
-FILE_SCHEMA = pa.schema(
-    [
-        pa.field("file", pa.string(), nullable=False),
-        pa.field("lines", pa.int64(), nullable=False),
-        pa.field("bad_lines", pa.int64(), nullable=False),
-        pa.field("kept_submissions", pa.int64(), nullable=False),
-        pa.field("dropped", pa.map_(pa.string(), pa.int64()), nullable=False),
-        pa.field("damaged_at", pa.int64()),
-        pa.field("damage", pa.string()),
-    ]
-)
-MONTH_SCHEMA = pa.schema(
-    [
-        pa.field("month", pa.string(), nullable=False),
-        pa.field("files", pa.list_(pa.string()), nullable=False),
-        pa.field("submissions", pa.int64(), nullable=False),
-        pa.field("links", pa.int64(), nullable=False),
-        pa.field("without_score", pa.int64(), nullable=False),
-        pa.field("mean_score", pa.float64(), nullable=False),
-        *(pa.field(f"score_{label}", pa.int64(), nullable=False) for label in SCORE_LABELS),
-        pa.field("first_day", pa.int64(), nullable=False),
-        pa.field("last_day", pa.int64(), nullable=False),
-        pa.field("empty_days", pa.int64(), nullable=False),
-        pa.field("truncated", pa.string()),
-        pa.field("problem", pa.string()),
-    ]
-)
+FILE_SCHEMA = make_schema(
+    file="string", lines="int64", bad_lines="int64", kept_submissions="int64",
+    dropped=pa.map_(pa.string(), pa.int64()), damaged_at="int64?", damage="string?",
+)  # fmt: skip
+MONTH_SCHEMA = make_schema(
+    month="string", files="strings", submissions="int64", links="int64", without_score="int64", mean_score="float64",
+    **{f"score_{label}": "int64" for label in SCORE_LABELS}, first_day="int64", last_day="int64", empty_days="int64",
+    truncated="string?", problem="string?",
+)  # fmt: skip
 
 
 class DayCounts:
@@ -352,5 +335,5 @@ def write_list(output: str, noun: str, batches: Iterable[pa.RecordBatch], schema
     with shards.write_shard(output, shards.shard_name(noun, 0), schema) as written:
         for batch in batches:
             if batch.num_rows:
-                written.writer.write_batch(batch)
+                written.write_batch(batch)
     return written.entry

@@ -21,6 +21,7 @@ from pipelines.errors import InputError
 from pipelines.format import plural
 from pipelines.records import shards
 from pipelines.records.buckets import write_buckets
+from pipelines.records.schemas import make_schema
 from pipelines.stages.scrape.arctic_shift import ApiClient, archived_records
 from pipelines.stages.scrape.decision import reaches_minimum
 from pipelines.stages.scrape.merge import SUBMISSION_SCHEMA, batch_buckets
@@ -28,13 +29,7 @@ from pipelines.stages.scrape.reddit_api import connect, submissions_by_name
 from pipelines.stages.scrape.reports import GOOD_SCORE, FileStats, has_fresh_scores
 from pipelines.stages.scrape.sources import ReadContext, SourceFile, partition_file, read_stats
 
-SCORE_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("score", pa.int64()),
-        pa.field("score_of_dump", pa.int64(), nullable=False),
-    ]
-)
+SCORE_SCHEMA = make_schema(id="string", score="int64?", score_of_dump="int64")
 # The maximum number of ids per request.
 BATCH_SIZES = {"praw": 100, "arctic-shift": 500}
 # Kept between calls: a client knows when its next request is allowed.
@@ -154,7 +149,7 @@ def fetch_rows(request: ScoreRequest, context: ReadContext) -> TaskResult:
         progress.advance(len(batch))
     columns = [rows.column("id"), pa.array([scores.get(id) for id in ids], pa.int64()), rows.column("score")]
     with shards.write_shard(output, request.scores_name, SCORE_SCHEMA) as written:
-        written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCORE_SCHEMA))
+        written.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCORE_SCHEMA))
     return TaskResult(files=(written.entry,))
 
 
@@ -177,7 +172,7 @@ def apply_scores(file: SourceFile, context: ReadContext) -> TaskResult:
             stats.kept += kept.num_rows
             stats.dropped["low_score"] += known.num_rows - kept.num_rows
             stats.dropped["score_not_found"] += scores.null_count
-            written.writer.write(kept, batch_buckets(kept, context.config.shards))
+            written.write(kept, batch_buckets(kept, context.config.shards))
             progress.advance(rows.num_rows)
     stats_entry = shards.write_file(output, file.work_file("stats.json"), stats.to_json())
     return TaskResult(files=(written.entry(buckets_name), stats_entry))

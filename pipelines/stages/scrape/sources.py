@@ -222,15 +222,13 @@ def partition_file(file: SourceFile, context: ReadContext) -> TaskResult:
         rejected = stack.enter_context(shards.write_shard(output, file.work_file("rejects.parquet"), REJECT_SCHEMA))
         path = storage.join(output, file.work_file("submissions.buckets"))
         written = stack.enter_context(write_buckets(path, SUBMISSION_SCHEMA))
-        kept = pending = _RowBuffer(
-            lambda batch: written.writer.write(batch, batch_buckets(batch, context.config.shards))
-        )
+        kept = pending = _RowBuffer(lambda batch: written.write(batch, batch_buckets(batch, context.config.shards)))
         parquet = [rejected]
         if spans:
             waiting = shards.write_shard(output, file.work_file("pending.parquet"), SUBMISSION_SCHEMA)
             parquet.append(stack.enter_context(waiting))
-            pending = _RowBuffer(parquet[-1].writer.write_batch)
-        rejects = Rejects(file.label, rejected.writer.write)
+            pending = _RowBuffer(parquet[-1].write_batch)
+        rejects = Rejects(file.label, rejected.write)
         for _, batch in read_file(file, context.config, stats, rejects):
             if spans:
                 is_pending = [any(start <= post.created_utc < end for start, end in spans) for post in batch]

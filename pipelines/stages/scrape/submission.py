@@ -15,20 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, BinaryIO
 
 import msgspec
-import pyarrow as pa
 from msgspec import Meta
 
 from pipelines.algorithms.web.text_repair import replace_surrogates
+from pipelines.records.schemas import make_schema
 from pipelines.storage.bounded import BLOCK_BYTES, line_blocks
 
-REJECT_SCHEMA = pa.schema(
-    [
-        pa.field("file", pa.string(), nullable=False),
-        pa.field("line", pa.int64(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-    ]
-)
+REJECT_SCHEMA = make_schema(file="string", line="int64", reason="string", text="string")
 # Decompressed garbage may contain no newline at all; no submission is near this size.
 _MAX_LINE_BYTES = 32 << 20
 _SHOWN_CHARACTERS = 200

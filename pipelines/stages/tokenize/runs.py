@@ -24,6 +24,7 @@ from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import FileEntry, ShardEntry
 from pipelines.errors import DamagedShardError
 from pipelines.records import shards
+from pipelines.records.schemas import make_schema
 
 SPLITS = ("train", "held-out")
 # With a shuffle, a bin is a range of orders: those with the same 16 highest bits.
@@ -33,28 +34,14 @@ BIN_SHIFT = 48
 _RUN_DOCUMENTS = 1_000_000
 _BLOCK_BYTES = 16 << 20
 
-_RUN_SCHEMA = pa.schema(
-    [
-        pa.field("split", pa.uint8(), nullable=False),
-        pa.field("order", pa.uint64(), nullable=False),
-        pa.field("content", pa.uint64(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("url", pa.string()),
-        pa.field("tokens", pa.int64(), nullable=False),
-        pa.field("start", pa.int64(), nullable=False),
-    ]
-)
+_RUN_SCHEMA = make_schema(
+    split="uint8", order="uint64", content="uint64", id="string", url="string?", tokens="int64", start="int64",
+)  # fmt: skip
 # The documents of several runs together may have more than the 2 GiB of ids or URLs that one column of strings holds.
 _MERGED_SCHEMA = pa.schema(
     [field.with_type(pa.large_string()) if field.type == pa.string() else field for field in _RUN_SCHEMA]
 )
-_BIN_SCHEMA = pa.schema(
-    [
-        pa.field("split", pa.uint8(), nullable=False),
-        pa.field("bin", pa.int64(), nullable=False),
-        pa.field("tokens", pa.int64(), nullable=False),
-    ]
-)
+_BIN_SCHEMA = make_schema(split="uint8", bin="int64", tokens="int64")
 
 
 class EncodedDocuments(NamedTuple):

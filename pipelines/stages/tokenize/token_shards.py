@@ -18,6 +18,7 @@ from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
 from pipelines.errors import DamagedShardError, UsageError
 from pipelines.records import shards
+from pipelines.records.schemas import make_schema
 from pipelines.stages.tokenize.runs import BIN_SHIFT, SPLITS, Run, copy_tokens, read_documents
 from pipelines.tokenizers.formats import vocabulary_size
 
@@ -33,15 +34,9 @@ _GROUP_BYTES = 32 << 20
 _MAX_ORDER = 2**64 - 1
 
 Result = TypeVar("Result")
-TOKEN_DOCUMENTS_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("url", pa.string()),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("tokens", pa.int64(), nullable=False),
-        pa.field("document_offset", pa.int64(), nullable=False),
-    ]
-)
+TOKEN_DOCUMENTS_SCHEMA = make_schema(
+    id="string", url="string?", offset="int64", tokens="int64", document_offset="int64",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,11 +204,11 @@ def write_token_file(file: TokenFile, context: MergeContext) -> TaskResult:
             pieces = _cut_pieces(lengths, shard)
             stream.write(_merge_tokens(shard, runs, documents, pieces, form).data)
             listed = _whole_documents(pieces, lengths) if file.is_whole_split else pieces
-            _write_documents(table.writer, documents, listed, start)
+            _write_documents(table, documents, listed, start)
             start += shard.tokens
             progress.advance(shard.tokens)
     files = (FileEntry(name, stream.size_bytes, stream.checksum), table.entry)
-    return TaskResult(counts={"pieces": table.writer.records}, files=files)
+    return TaskResult(counts={"pieces": table.records}, files=files)
 
 
 def write_meta(output: str, tokenizer: Tokenizer) -> FileEntry:

@@ -25,17 +25,12 @@ from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError
 from pipelines.records import inputs, shards
 from pipelines.records.buckets import BucketWriter, read_bucket, write_buckets
+from pipelines.records.schemas import make_schema
 from pipelines.records.text_columns import slices_within, text_arrays
 from pipelines.stages.train_bpe.sample import join_samples
 
 # How often a word occurs in the documents that are kept, and in those that are held out.
-COUNTS_SCHEMA = pa.schema(
-    [
-        pa.field("word", pa.string(), nullable=False),
-        pa.field("count", pa.int64(), nullable=False),
-        pa.field("held_out", pa.int64(), nullable=False),
-    ]
-)
+COUNTS_SCHEMA = make_schema(word="string", count="int64", held_out="int64")
 MAX_BUCKETS = 256
 _ROWS_WRITTEN = 8192
 # Words are usually short, and each batch has a fixed cost.
@@ -194,7 +189,7 @@ def add_up_bucket(bucket: int, context: _BucketContext) -> TaskResult:
             # A copy, not a slice: Arrow cannot narrow a part whose offsets exceed 2 GiB.
             part = counts.take(pa.array(np.arange(first, after)))
             for batch in part.cast(COUNTS_SCHEMA).to_batches():
-                written.writer.write_batch(batch)
+                written.write_batch(batch)
     progress.advance(counts.num_rows)
     repeated = pc.greater(pc.add(counts["count"], counts["held_out"]), 1)
     return TaskResult(
@@ -331,7 +326,7 @@ def split_counts(item: tuple[int, inputs.InputFile], context: _BucketContext) ->
                 counts = _check_counts(batch, file.path)
                 text_bytes += _text_bytes(counts)
                 _check_sums(text_bytes, file.path)
-                write_bucketed(written.writer, counts, context.buckets)
+                write_bucketed(written, counts, context.buckets)
                 words += batch.num_rows
                 progress.advance(batch.num_rows)
     entry = written.entry(work_file(index))

@@ -153,9 +153,9 @@ def count_shard(shard: inputs.DocumentShard, context: CountContext) -> TaskResul
     with (
         shards.write_shard(context.output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
         write_buckets(storage.join(context.output, work_file(shard.index)), COUNTS_SCHEMA) as written,
-        _WordCounter(written.writer, context.buckets, context.limits) as words,
+        _WordCounter(written, context.buckets, context.limits) as words,
     ):
-        drops = Drops(dropped.writer)
+        drops = Drops(dropped)
         sample = LowestHashes(context.sample_texts)
         documents = 0
         for records in inputs.read_documents(shard, drops):

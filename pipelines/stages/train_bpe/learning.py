@@ -141,7 +141,7 @@ def write_merges(output: str, merges: Merges, config: TrainBpeConfig) -> TaskRes
             "use more text or a lower --min-frequency"
         )
     with shards.write_shard(output, _MERGES_FILE, _MERGES_SCHEMA) as written:
-        written.writer.write_batch(pa.RecordBatch.from_arrays(list(map(pa.array, merges)), schema=_MERGES_SCHEMA))
+        written.write_batch(pa.RecordBatch.from_arrays(list(map(pa.array, merges)), schema=_MERGES_SCHEMA))
     return TaskResult(counts={"merges": len(merges.left)}, files=(written.entry,))
 
 

@@ -10,15 +10,10 @@ import pyarrow as pa
 from pipelines.engine.manifest import FileEntry
 from pipelines.records import inputs, shards
 from pipelines.records.document_split import hash_key
+from pipelines.records.schemas import make_schema
 from pipelines.records.tally import LowestHashes
 
-SAMPLE_SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("held_out", pa.bool_(), nullable=False),
-    ]
-)
+SAMPLE_SCHEMA = make_schema(id="string", text="string", held_out="bool")
 # Only the beginning of a long document is sampled, so that a sample has many documents.
 _MAX_CHARACTERS = 16_384
 
@@ -32,7 +27,7 @@ def sampled_text(batch: pa.RecordBatch, row: int, held_out: bool) -> dict[str, A
 def write_sample(output: str, index: int, rows: LowestHashes) -> FileEntry:
     """Write sampled texts as `sample-N.parquet`, in the order of the hashes."""
     with shards.write_shard(output, shards.shard_name("sample", index), SAMPLE_SCHEMA) as written:
-        written.writer.write_batch(pa.RecordBatch.from_pylist(list(rows), schema=SAMPLE_SCHEMA))
+        written.write_batch(pa.RecordBatch.from_pylist(list(rows), schema=SAMPLE_SCHEMA))
     return written.entry
 
 

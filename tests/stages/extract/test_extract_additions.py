@@ -109,7 +109,7 @@ def _with_equal_links(folder: Path) -> Path:
                 row |= {"submission_ids": ["a"], "subreddits": ["b"], "created_utc": 1, "over_18": False}
                 if folder.name == "more" and url.endswith("/0/13"):
                     row |= {"submission_ids": ["a", "c"], "subreddits": ["b", "b"], "score": 9, "title": "Another"}
-                shard.writer.write(row)
+                shard.write(row)
         files.append(shard.entry)
     write_stage(folder, "scrape", files, 40)
     return folder
@@ -139,7 +139,7 @@ def test_pages_that_are_gone_or_were_fetched_again_are_refused(tmp_path: Path, e
     table = pq.read_table(again / "pages-00001.parquet").to_pylist()
     with shards.write_shard(str(again), "pages-00001.parquet", PAGE_SCHEMA) as shard:
         for row in table:
-            shard.writer.write({**row, "fetched_at": FETCHED_AT.replace(year=2027)})
+            shard.write({**row, "fetched_at": FETCHED_AT.replace(year=2027)})
     files = [file for file in manifest.files if file.name != "pages-00001.parquet"]
     write_stage(again, "fetch", [*files, shard.entry], 40)
     with pytest.raises(ChangedRunError, match=r"its input 'pages' has changed\. Use --overwrite"):
@@ -175,7 +175,7 @@ def test_pages_in_files_of_other_shards_are_read(tmp_path: Path) -> None:
     for index, rows in enumerate([[], first]):
         with shards.write_shard(str(pages), shards.shard_name("pages", index), PAGE_SCHEMA) as shard:
             for row in rows:
-                shard.writer.write(row)
+                shard.write(row)
         entries.append(shard.entry)
     warc = next(file for file in read_manifest(str(pages)).files if file.name == "pages-00000.warc.gz")
     write_stage(pages, "fetch", [*entries, warc], 8)

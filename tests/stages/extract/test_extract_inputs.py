@@ -74,7 +74,7 @@ def test_wrong_offsets_and_truncated_records_count_as_damaged(tmp_path):
     with shards.write_shard(str(folder), "pages-00000.parquet", PAGE_SCHEMA) as shard:
         places = {"a": offsets[0], "inside": offsets[0] + 7, "cut": offsets[2], "past": len(data) + 100}
         for place, offset in places.items():
-            shard.writer.write(page_row(url + place, "ok", 1, name, offset))
+            shard.write(page_row(url + place, "ok", 1, name, offset))
     write_stage(folder, "fetch", [shard.entry, shards.write_file(str(folder), name, cut)], 4)
     summary = run(folder, tmp_path / "out")
     assert (summary.records_in, summary.records_out, dict(summary.dropped)) == (4, 1, {"damaged_record": 3})
@@ -91,7 +91,7 @@ def test_a_damaged_or_missing_warc_is_refused_by_name(corpus):
 def test_pages_refer_only_to_warcs_in_their_folder(tmp_path):
     folder = tmp_path / "fetch"
     with shards.write_shard(str(folder), "pages-00000.parquet", PAGE_SCHEMA) as shard:
-        shard.writer.write(page_row("http://example.org/", "ok", 1, "../other.warc.gz", 0))
+        shard.write(page_row("http://example.org/", "ok", 1, "../other.warc.gz", 0))
     write_stage(folder, "fetch", [shard.entry], 1)
     with pytest.raises(InputError, match=r"names \.\./other\.warc\.gz, which the manifest of .* lacks"):
         run(folder, tmp_path / "out")

@@ -106,7 +106,7 @@ def test_the_join_loads_only_the_links_that_it_needs(tmp_path, in_order):
     links = write_links(tmp_path / "scrape", [urls])
     with shards.write_shard(str(tmp_path), "pages-00000.parquet", PAGE_SCHEMA) as shard:
         for number, url in enumerate(urls):
-            shard.writer.write(page_row(url, "ok" if in_order or number < 9 else "dropped.dns", 1, None, None))
+            shard.write(page_row(url, "ok" if in_order or number < 9 else "dropped.dns", 1, None, None))
     path = str(links / "links-00000.parquet")
     files = [InputFile(name, 0) for name in (str(tmp_path / "pages-00000.parquet"), path)]
     tracemalloc.start()

@@ -152,7 +152,7 @@ def test_the_requested_url_of_a_fetched_page_is_known(tmp_path):
     with shards.write_shard(str(tmp_path / "fetch"), "pages-00000.parquet", PAGE_SCHEMA) as shard:
         for name, offset in zip((url, url + "2"), offsets, strict=True):
             row = page_row(name, "ok", len(page), "pages-00000.warc.gz", offset)
-            shard.writer.write({**row, "final_url": "http://town.example/"})
+            shard.write({**row, "final_url": "http://town.example/"})
     warc = shards.write_file(str(tmp_path / "fetch"), "pages-00000.warc.gz", data)
     write_stage(tmp_path / "fetch", "fetch", [shard.entry, warc], 2)
     assert dict(run(tmp_path / "fetch", tmp_path / "out").dropped) == {"soft_404": 1}

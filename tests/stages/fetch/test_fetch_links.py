@@ -40,7 +40,7 @@ def _scraped(folder: Path, url_shards: Sequence[Sequence[str]]) -> Path:
                 for url in urls:
                     domain = registered_domain(url) or ""
                     values = (url, url, domain, 5, ["a"], ["b"], "title", 1_500_000_000, False)
-                    written.writer.write(dict(zip(LINK_SCHEMA.names, values, strict=True)))
+                    written.write(dict(zip(LINK_SCHEMA.names, values, strict=True)))
             result = TaskResult(len(urls), len(urls), files=(written.entry,))
             run.once(f"links-{index:05d}", lambda result=result: result)
         run.finish()

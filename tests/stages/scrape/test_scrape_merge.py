@@ -80,7 +80,7 @@ def _merged(
         with write_buckets(str(folder / names[-1]), SUBMISSION_SCHEMA, flush_bytes) as written:
             for start in range(0, len(rows), 5):
                 batch = pa.RecordBatch.from_pylist(rows[start : start + 5] * 2, schema=SUBMISSION_SCHEMA)
-                written.writer.write(batch, _buckets_of(batch.num_rows))
+                written.write(batch, _buckets_of(batch.num_rows))
     result = merge_bucket(_BUCKET, MergeContext(tuple(names), karma, min_score, str(folder), **limits))
     return pq.read_table(folder / f"links-{_BUCKET:05d}.parquet"), result
 
