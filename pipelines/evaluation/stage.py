@@ -32,16 +32,7 @@ from pipelines.evaluation.records import check_template
 from pipelines.evaluation.results_page import EXAMPLES, RESULTS, STAGE, TOKENIZER, read_results, step_folders
 from pipelines.evaluation.scoring import Scorer, common_length
 from pipelines.evaluation.task import Encoder, ModelFacts, Output, Request, Row, Task, hash_config, prompt_hash
-from pipelines.evaluation.tasks.classification import (
-    AcceptabilityOptions,
-    AcceptabilityTask,
-    ChoiceOptions,
-    ChoiceTask,
-    SimilarityOptions,
-    SimilarityTask,
-)
-from pipelines.evaluation.tasks.generation import AnswerOptions, AnswerTask, RecitationOptions, RecitationTask
-from pipelines.evaluation.tasks.language_modelling import LastWordOptions, LastWordTask, Perplexity, PerplexityOptions
+from pipelines.evaluation.tasks import classification, generation, language_modelling
 from pipelines.format import format_bytes
 from pipelines.model.device import derived_seed, device_config, reproducible, select_device, translate_memory_errors
 from pipelines.model.inference.decoding import choose_by
@@ -68,13 +59,13 @@ _ANSWER_SCHEMA = pa.schema(
 
 # The options of a kind, and its function.
 KINDS: dict[str, tuple[type[Any], Callable[..., Task[Any]]]] = {
-    "perplexity": (PerplexityOptions, Perplexity),
-    "choice": (ChoiceOptions, ChoiceTask),
-    "last-word": (LastWordOptions, LastWordTask),
-    "answer": (AnswerOptions, AnswerTask),
-    "acceptability": (AcceptabilityOptions, AcceptabilityTask),
-    "recitation": (RecitationOptions, RecitationTask),
-    "similarity": (SimilarityOptions, SimilarityTask),
+    "perplexity": (language_modelling.PerplexityOptions, language_modelling.Perplexity),
+    "choice": (classification.ChoiceOptions, classification.ChoiceTask),
+    "last-word": (language_modelling.LastWordOptions, language_modelling.LastWordTask),
+    "answer": (generation.AnswerOptions, generation.AnswerTask),
+    "acceptability": (classification.AcceptabilityOptions, classification.AcceptabilityTask),
+    "recitation": (generation.RecitationOptions, generation.RecitationTask),
+    "similarity": (classification.SimilarityOptions, classification.SimilarityTask),
 }
 _TEMPLATES = ("prompt", "choices", "rest", "gold", "text", "labels", "text_field")
 
