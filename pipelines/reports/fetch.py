@@ -11,7 +11,6 @@ from pipelines.reports.render import render
 _BINS = 60
 _HOURS_FROM = 180
 _ARCHIVES = ("commoncrawl", "wayback")
-_FILES = ("warc", "files")
 
 
 def render_fetch_report(
@@ -30,7 +29,7 @@ def render_fetch_report(
     for name, status, count in outcomes:
         totals[name] += count
         statuses.setdefault(name, []).append((count, status))
-    pages = [name for name in ("ok", *_ARCHIVES, *_FILES) if totals[name]]
+    pages = [name for name in ("ok", *_ARCHIVES, "warc", "files") if totals[name]]
     names = sorted(totals, key=lambda name: (name not in pages, -totals[name], name))
     return render(
         "fetch.html",

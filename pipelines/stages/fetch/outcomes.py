@@ -59,6 +59,10 @@ class Failure:
     detail: str
     retryable: bool = False
 
+    def __post_init__(self) -> None:
+        """Shorten the detail."""
+        object.__setattr__(self, "detail", self.detail[:DETAIL_CHARACTERS])
+
 
 class Outcome(msgspec.Struct, frozen=True):
     """The outcome of the link at a position in its shard; `warc_offset` is relative to the segment being written."""
@@ -90,8 +94,7 @@ def dropped(
     """Return the outcome of a link whose page could not be fetched, by default now."""
     assert failure.reason in REASONS, failure.reason
     at = fetched_at or dt.datetime.now(dt.UTC)
-    detail = failure.detail[:DETAIL_CHARACTERS]
-    return Outcome(link, f"dropped.{failure.reason}", final_url, status, at, source=source, detail=detail)
+    return Outcome(link, f"dropped.{failure.reason}", final_url, status, at, source=source, detail=failure.detail)
 
 
 def status_failure(status: int) -> Failure:
