@@ -69,9 +69,8 @@ def run_rank_zero(
         inputs = _fingerprints(tokens, initial)
         recipe, options = prepare_extension(stage, recipe, inputs, output, options)
         setup = dataclasses.replace(setup, recipe=recipe)
-        spec = RunSpec(recipe, inputs)
         # The recipe, not the config, is the identity of the result: however it was given, with the preset's values.
-        with stage_run(stage, recipe, inputs=spec.inputs, output=output, options=options) as run:
+        with stage_run(stage, recipe, inputs=inputs, output=output, options=options) as run:
             if not run.finished and run.resumed_entry("train", "train"):
                 run.once("train", TaskResult)  # killed before the manifest: nothing is left to compute
             elif not run.finished:
@@ -84,7 +83,7 @@ def run_rank_zero(
                     )
                 _note_epochs(job)
                 _check_estimate(job)
-                _train(job, run, lambda step: broadcast(dataclasses.replace(spec, step=step, subfolder=run.subfolder)))
+                _train(job, run, lambda step: broadcast(RunSpec(recipe, inputs, step, run.subfolder)))
             return run.finish()
 
 
