@@ -122,6 +122,7 @@ class ScrapeConfig:
         "Keep the submissions of every file next to the links, so that a further file can be added without reading the "
         "others again.",
         identity=False,
+        only_with="source=dump|urls",
     )
 
     @property
