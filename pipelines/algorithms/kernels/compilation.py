@@ -5,7 +5,8 @@ Compile time is what a user waits for at first use, so kernels follow rules that
 - A kernel allocates nothing and calls nothing of NumPy: its caller passes every array. So numba counts no references,
   which is most of the code that it otherwise generates.
 - A helper has no wrapper by which Python could call it.
-- Each kernel is called with one combination of types only: the caller converts.
+- A function is compiled for each combination of types, and a literal has a type of its own: the caller converts (to
+  `np.int64(0)`).
 
 Only public interfaces of numba are used, with one exception that saves time: docs/decisions/0015-numba.md.
 """
