@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -120,11 +119,3 @@ class CorpusMatches:
         if len(self._sources) != 1:
             self._sources = [pa.concat_arrays([pa.array([], _SOURCE_TYPE), *self._sources])]
         return self._sources[0]
-
-
-def read_matches(paths: Sequence[str], ngrams: int) -> CorpusMatches:
-    """Return the sum of the matches of shards."""
-    matches = CorpusMatches(ngrams)
-    for path in paths:
-        matches.add_shard(path)
-    return matches

@@ -39,11 +39,20 @@ _HELD_OUT_DOCUMENTS = 1000
 
 @dataclasses.dataclass(frozen=True)
 class ScanContext:
-    """The indexes to scan for, of which the first is that of the report; `held_out` documents are dropped."""
+    """The indexes to scan for, first that of the report; a share of documents, `held_out`, is dropped."""
 
     variants: tuple[Variant, ...]
     held_out: float
     output: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainScan:
+    """The train splits to scan for the n-grams of an index, and what an example is."""
+
+    trains: Sequence[Benchmark]
+    example: str
+    variant: Variant
 
 
 def matches_name(shard: int) -> str:
@@ -156,12 +165,12 @@ def clean_shard(shard: inputs.DocumentShard, variant: Variant) -> TaskResult:
     return TaskResult(counts=counts, files=(kept.entry, removed.entry))
 
 
-def scan_own_train(number: int, context: tuple[Sequence[Benchmark], str, Variant]) -> TaskResult:
+def scan_own_train(number: int, context: TrainScan) -> TaskResult:
     """Write which n-grams of the index are in a train split, as a work file."""
-    trains, example, variant = context
+    variant = context.variant
     index = load_index(variant)
     found = np.zeros(len(index.arrays.hashes), np.bool_)
-    for batch in read_example_batches(trains[number], example):
+    for batch in read_example_batches(context.trains[number], context.example):
         found[scan(index, *text_arrays(batch.texts)).ids] = True
         progress.advance(len(batch.texts))
     return TaskResult(files=(_write_found(variant.output, storage.join(WORK, f"own-train-{number:05d}.npy"), found),))
@@ -179,9 +188,8 @@ def read_found(paths: Sequence[str], variant: Variant) -> Flags:
     return found
 
 
-def sample_held_out(shard: inputs.DocumentShard, context: tuple[float, str]) -> TaskResult:
+def sample_held_out(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
     """Write the documents of a shard that `tokenize` held out with the lowest hashes, at most 1,000, as a work file."""
-    share, output = context
     tally = Tally()
     sample = tally.sample(HELD_OUT, _HELD_OUT_DOCUMENTS)
     for batch in inputs.read_documents(shard, Drops()):
@@ -189,11 +197,11 @@ def sample_held_out(shard: inputs.DocumentShard, context: tuple[float, str]) -> 
         batch = with_text(batch, Drops())
         if batch.num_rows:
             keys = split_keys(batch, document_keys(batch, shard))
-            is_held_out = held_out_mask(keys, share)
+            is_held_out = held_out_mask(keys, context.held_out)
             texts = batch.column("text").filter(pa.array(is_held_out)).to_pylist()
             for hash, text in zip(hash_keys(keys, "overlap")[is_held_out].tolist(), texts, strict=True):
                 sample.add(hash, text)
-    return TaskResult(files=(tally.write(output, storage.join(WORK, f"held-out-{shard.index:05d}.json")),))
+    return TaskResult(files=(tally.write(context.output, storage.join(WORK, f"held-out-{shard.index:05d}.json")),))
 
 
 def join_held_out(parts: Sequence[FileEntry], output: str) -> TaskResult:
