@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ from pipelines.algorithms.kernels.compilation import as_read_only, helper, kerne
 from pipelines.algorithms.ngrams.word_bits import character_at
 from pipelines.algorithms.ngrams.word_scan import list_chunks
 
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 19
 _COMBINING_LEAD = 0xCC  # the first byte of U+0300
 # A text is normalized in pieces that begin with a character that never combines with those before it: ASCII, Han, kana,
 # a consonant of Thai or Lao.
@@ -69,10 +68,9 @@ def nfc_column(texts: pa.Array) -> Column:
     """Return an array of strings without nulls in form NFC; where it has that form already, nothing is copied."""
     column = column_of(texts)
     changed = {
-        row: b"".join(unicodedata.normalize("NFC", piece).encode() for piece in _pieces(column, row))
-        for row, (begin, end) in enumerate(itertools.pairwise(column.starts.tolist()))
-        if _may_combine(column.data[begin:end])
-        and not all(unicodedata.is_normalized("NFC", piece) for piece in _pieces(column, row))
+        row: b"".join(unicodedata.normalize("NFC", piece.tobytes().decode()).encode() for piece in _pieces(column, row))
+        for row in range(len(texts))
+        if not all(map(_is_normalized, _pieces(column, row)))
     }
     if not changed:
         return column
@@ -86,11 +84,11 @@ def nfc_column(texts: pa.Array) -> Column:
     return Column(data, np.concatenate([np.zeros(1, np.int64), sizes.cumsum()]))
 
 
-def _may_combine(text: npt.NDArray[np.uint8]) -> bool:
-    """Return whether a text has characters that form NFC may change or combine with others: none is before U+0300."""
-    if text.max(initial=0) < _COMBINING_LEAD:
-        return False
-    return not all(map(_is_stable, {*text[text >= 0x80].tobytes().decode()}))
+def _is_normalized(piece: npt.NDArray[np.uint8]) -> bool:
+    """Return whether a piece of text is in form NFC; it keeps all characters before U+0300."""
+    if piece.max() < _COMBINING_LEAD or all(map(_is_stable, {*piece[piece >= 0x80].tobytes().decode()})):
+        return True
+    return unicodedata.is_normalized("NFC", piece.tobytes().decode())
 
 
 @functools.cache
@@ -104,12 +102,12 @@ def _is_stable(character: str) -> bool:
     return not may_combine and not is_rare and unicodedata.is_normalized("NFC", character)
 
 
-def _pieces(column: Column, row: int) -> Iterator[str]:
+def _pieces(column: Column, row: int) -> Iterator[npt.NDArray[np.uint8]]:
     data, (begin, stop) = column.data, column.starts[row : row + 2].tolist()
     while begin < stop:
         match = _STARTER.search(data.data, begin + _PIECE_BYTES, stop)
         end = match.start() if match else stop
-        yield data[begin:end].tobytes().decode()
+        yield data[begin:end]
         begin = end
 
 
