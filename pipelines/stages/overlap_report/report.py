@@ -31,8 +31,7 @@ from pipelines.reports.overlap_text import column_values
 from pipelines.stages.overlap_report.clean_benchmarks import clean_folders, write_clean_benchmark
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.indexing import IndexedBenchmark, Variant, load_examples, load_index
-from pipelines.stages.overlap_report.matches import CorpusMatches
-from pipelines.stages.overlap_report.scanning import HELD_OUT
+from pipelines.stages.overlap_report.scanning import HELD_OUT, CorpusMatches
 from pipelines.stages.overlap_report.scores import Metrics, ScoreFile, score_rows
 
 HITS = "hits.parquet"

@@ -32,7 +32,6 @@ from pipelines.stages.overlap_report.indexing import (
     read_example_counts,
     write_indexes,
 )
-from pipelines.stages.overlap_report.matches import CorpusMatches
 from pipelines.stages.overlap_report.report import (
     HITS,
     SAMPLES,
@@ -46,6 +45,7 @@ from pipelines.stages.overlap_report.scanning import (
     HELD_OUT,
     HELD_OUT_SAMPLE,
     IGNORED,
+    CorpusMatches,
     ScanContext,
     TrainScan,
     clean_shard,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.algorithms.ngrams.index import Hits, build_index
 from pipelines.records.text_columns import text_arrays
-from pipelines.stages.overlap_report.matches import SOURCES, CorpusMatches
+from pipelines.stages.overlap_report.scanning import SOURCES, CorpusMatches
 
 _INDEX, _ = build_index([text_arrays(pa.array(["a b c d"]))], 1)
 # Shards of batches of documents, each of which has some n-grams.

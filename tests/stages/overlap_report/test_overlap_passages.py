@@ -19,8 +19,8 @@ from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.benchmark_sets.benchmarks import parse_benchmarks
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.indexing import IndexedBenchmark
-from pipelines.stages.overlap_report.matches import CorpusMatches
 from pipelines.stages.overlap_report.report import longest_passages
+from pipelines.stages.overlap_report.scanning import CorpusMatches
 
 _NORMALIZATIONS = [
     Normalization(apostrophes, letters, lines)
