@@ -53,8 +53,14 @@ def report(folder: Path, peers: str | None) -> None:
     from datasketch import MinHash
 
     from pipelines.algorithms.minhash.normal_text import hash_column, nfc_column
-    from pipelines.algorithms.minhash.shingles import shingle_hashes_of
-    from pipelines.algorithms.minhash.signing import Values, band_keys, lower_values, new_values, sign
+    from pipelines.algorithms.minhash.signing import (
+        Values,
+        band_keys,
+        lower_values,
+        new_values,
+        shingle_hashes_of,
+        sign,
+    )
 
     texts = []
     for name in ("docs", "books"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from pipelines.reports.overlap_columns import COLUMNS
+from pipelines.reports.overlap_text import COLUMNS
 
 
 def benchmark(name: str, split: str | None, positions: float, **changed: Any) -> dict[str, Any]:

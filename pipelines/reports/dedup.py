@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.algorithms.minhash.signing import candidate_probability, choose_bands
-from pipelines.algorithms.ngrams.words import Shingling, word_spans
+from pipelines.algorithms.ngrams.hashing import word_spans
+from pipelines.algorithms.ngrams.words import Shingling
 from pipelines.reports.charts import Axis, Chart, Mark, Series, line_chart
 from pipelines.reports.render import render
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipelines.reports import overlap_text
 from pipelines.reports.charts import Axis, Chart, Series, line_chart, percent_histogram
-from pipelines.reports.overlap_columns import shown_columns
+from pipelines.reports.overlap_text import shown_columns
 from pipelines.reports.render import render
 
 Report = Mapping[str, Any]
@@ -16,7 +16,6 @@ Report = Mapping[str, Any]
 # The columns "≥15%" and "≥50%" of the table.
 _THRESHOLDS = (15, 50)
 _EXCERPT_LINES, _EXCERPT_CHARACTERS, _CONTEXT_LINES = 5, 420, 2
-_URL_CHARACTERS = 90
 # The chart of samples ends at the first of these percentages by which nearly all texts are counted.
 _AXIS_ENDS = (5, 10, 20, 50, 100)
 _NEARLY_ALL = 0.995
@@ -43,7 +42,6 @@ def render_overlap_report(report: Report) -> str:
         if settings
         else [],
         excerpt=excerpt,
-        shorten_url=_shorten_url,
     )
 
 
@@ -82,16 +80,8 @@ def samples_chart(samples: Mapping[str, Any]) -> Chart:
     )
 
 
-class Excerpt(NamedTuple):
-    """The beginning of a passage with the lines before it."""
-
-    before: str
-    text: str
-    is_cut: bool
-
-
-def excerpt(passage: Mapping[str, Any]) -> Excerpt | None:
-    """Return the beginning of a passage, None for one that is short enough to be shown whole."""
+def excerpt(passage: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the beginning of a passage, the lines before it, and whether it is cut; None for a short passage."""
     before, text, after = (str(passage[key]) for key in ("before", "text", "after"))
     beginning = "\n".join(text.split("\n")[:_EXCERPT_LINES])
     if len(beginning) > _EXCERPT_CHARACTERS:
@@ -99,8 +89,5 @@ def excerpt(passage: Mapping[str, Any]) -> Excerpt | None:
         beginning = beginning.rpartition(" ")[0] or beginning
     if beginning == text and before.count("\n") + after.count("\n") <= 2 * _CONTEXT_LINES:
         return None
-    return Excerpt("\n".join(before.split("\n")[-_CONTEXT_LINES:]), beginning, beginning != text)
-
-
-def _shorten_url(url: str) -> str:
-    return url if len(url) <= _URL_CHARACTERS else f"{url[: _URL_CHARACTERS - 1]}…"
+    lines_before = "\n".join(before.split("\n")[-_CONTEXT_LINES:])
+    return {"before": lines_before, "text": beginning, "is_cut": beginning != text}

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from reference_ngrams import ngrams, segments
+from reference_ngrams import ngrams, segments, word_spans
 from test_ngram_hashing import NORMALIZATIONS, TEXTS, column_of
 
 from pipelines.algorithms.kernels.compilation import as_read_only
@@ -20,7 +20,7 @@ from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.index import build_index, ngram_texts, scan
 from pipelines.algorithms.ngrams.word_bits import reading_of
 from pipelines.algorithms.ngrams.word_scan import CHUNK_BYTES, ChunkArrays, find_ngrams, new_arrays, new_totals
-from pipelines.algorithms.ngrams.words import Normalization, word_spans
+from pipelines.algorithms.ngrams.words import Normalization
 
 # One byte a character; letters that grow from 2 bytes to 3; words that "drop" makes one.
 _UNITS = ["x", "Ⱥ", "Ab'9’"]
@@ -147,7 +147,7 @@ def test_words_stay_within_the_computed_buffers(
     arrays = ChunkArrays(*(array for _, array in guarded), plain.bits)
     arrays.normal_starts[kept] = kept_bytes
     span = (0, len(texts), 0, len(data))
-    reading, totals = reading_of(normalization, 1), new_totals(starts)
+    reading, totals = reading_of(normalization), new_totals(starts)
     words, *_ = find_ngrams(
         as_read_only(data), as_read_only(starts), *span, reading, 1, np.uint64(0), arrays, kept, totals
     )

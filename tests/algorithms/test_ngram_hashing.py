@@ -15,11 +15,12 @@ import pytest
 import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from reference_ngrams import segments, text_ngrams, words
+from reference_ngrams import segments, text_ngrams, word_spans, words
 
-from pipelines.algorithms.ngrams.hashing import SEED, Words, text_ngram_hashes, word_hashes
-from pipelines.algorithms.ngrams.word_scan import CHUNK_BYTES, SLACK, room_for
-from pipelines.algorithms.ngrams.words import Normalization, Shingling, word_spans
+from pipelines.algorithms.ngrams import hashing
+from pipelines.algorithms.ngrams.hashing import Words, text_ngram_hashes, word_hashes
+from pipelines.algorithms.ngrams.word_scan import CHUNK_BYTES, SEED, SLACK, room_for
+from pipelines.algorithms.ngrams.words import Normalization, Shingling
 from pipelines.records.text_columns import text_arrays
 
 _64 = (1 << 64) - 1
@@ -43,10 +44,10 @@ TEXTS = st.one_of(st.text(max_size=60), _ODD, _LONG, st.text(st.characters(max_c
 COLUMNS = st.lists(TEXTS, max_size=6)
 
 
-def word_hash(word: str, seed: int) -> int:
+def word_hash(word: str) -> int:
     """The hash of a word, 16 bytes of it at a time."""
     text = word.encode()
-    state = seed
+    state = SEED
     for start in range(0, len(text), 16):
         first = int.from_bytes(text[start : start + 8], "little")
         second = int.from_bytes(text[start + 8 : start + 16], "little")
@@ -56,11 +57,11 @@ def word_hash(word: str, seed: int) -> int:
     return state
 
 
-def ngram_hash(ngram: Sequence[str], seed: int) -> int:
+def ngram_hash(ngram: Sequence[str]) -> int:
     """The hash of some words: a polynomial of their hashes, mixed."""
     total = 0
     for word in ngram:
-        total = (total * 0xD1342543DE82EF95 + word_hash(word, seed)) & _64
+        total = (total * 0xD1342543DE82EF95 + word_hash(word)) & _64
     total = (total ^ total >> 32) * 0xFF51AFD7ED558CCD & _64
     total = (total ^ total >> 32) * 0xC4CEB9FE1A85EC53 & _64
     return total ^ total >> 32
@@ -81,7 +82,7 @@ def column_of(texts: Sequence[str]) -> tuple[Any, Any]:
     return text_arrays(pa.array(["Σ'before", *texts, "aftΣr"], pa.string()).slice(1, len(texts)))
 
 
-def _expected_words(texts: Sequence[str], normalization: Normalization, seed: int) -> dict[str, list[int]]:
+def _expected_words(texts: Sequence[str], normalization: Normalization) -> dict[str, list[int]]:
     expected: dict[str, list[int]] = {"hashes": [], "starts": [], "ends": [], "documents": [0]}
     base = len("Σ'before".encode())
     for text in texts:
@@ -89,25 +90,24 @@ def _expected_words(texts: Sequence[str], normalization: Normalization, seed: in
             expected["starts"].append(base + len(text[:start].encode()))
             expected["ends"].append(base + len(text[:end].encode()))
         for run in segments(text, normalization):
-            expected["hashes"] += [word_hash(word, seed) for word in run]
+            expected["hashes"] += [word_hash(word) for word in run]
         expected["documents"].append(len(expected["hashes"]))
         base += len(text.encode())
     return expected
 
 
 @settings(deadline=None, max_examples=100)
-@given(COLUMNS, st.sampled_from(NORMALIZATIONS + SHINGLINGS), st.sampled_from([SEED, 0, 1, _64]))
-@example(["İİ İx xİ'a a'İ", "'a'b' ’’a’b'c’", "ΑΣ ΑΣ'Α ΑΣ' Σ ΑΣ\n'Β"], NORMALIZATIONS[-1], 0)
+@given(COLUMNS, st.sampled_from(NORMALIZATIONS + SHINGLINGS))
+@example(["İİ İx xİ'a a'İ", "'a'b' ’’a’b'c’", "ΑΣ ΑΣ'Α ΑΣ' Σ ΑΣ\n'Β"], NORMALIZATIONS[-1])
 @example(
     ["x" * 63 + "Σ", "x" * 63 + "’y", "x" * 62 + "’yy", "x" * 64 + "'y", "é" * 31 + "İ" + "z" * 64],
     NORMALIZATIONS[5],
-    0,
 )
-@example([], NORMALIZATIONS[0], 0)
-@example(["", "", "a", ""], NORMALIZATIONS[0], 0)
-def test_words_match_the_plain_reference(texts: list[str], normalization: Normalization, seed: int) -> None:
-    found = word_hashes(*column_of(texts), normalization, seed=seed)
-    expected = _expected_words(texts, normalization, seed)
+@example([], NORMALIZATIONS[0])
+@example(["", "", "a", ""], NORMALIZATIONS[0])
+def test_words_match_the_plain_reference(texts: list[str], normalization: Normalization) -> None:
+    found = word_hashes(*column_of(texts), normalization)
+    expected = _expected_words(texts, normalization)
     if not texts:
         expected["starts"] = expected["ends"] = []
     assert {field: array.tolist() for field, array in found._asdict().items()} == expected
@@ -119,7 +119,7 @@ def test_words_match_the_plain_reference(texts: list[str], normalization: Normal
 def test_ngrams_match_the_plain_reference(texts: list[str], normalization: Normalization, n: int) -> None:
     hashes, documents, first_words, seen = [], [0], [0], 0
     for text in texts:
-        hashes += [ngram_hash(ngram.split(" "), SEED) for _, ngram in text_ngrams(text, n, normalization)]
+        hashes += [ngram_hash(ngram.split(" ")) for _, ngram in text_ngrams(text, n, normalization)]
         seen += len(words(text, normalization))
         documents.append(len(hashes))
         first_words.append(seen)
@@ -141,10 +141,10 @@ def test_every_character_is_decoded_as_in_python(normalization: Normalization, e
     # Between letters, so that it is seen whether it belongs to a word and what it becomes.
     lines = [f"a{chr(code)}b\n" for code in range(end) if not 0xD800 <= code < 0xE000]
     texts = ["".join(lines[start : start + 4096]) for start in range(0, len(lines), 4096)]
-    found = word_hashes(*text_arrays(pa.array(texts)), normalization, seed=3)
+    found = word_hashes(*text_arrays(pa.array(texts)), normalization)
     expected = [words(text, normalization) for text in texts]
     assert np.diff(found.documents).tolist() == [len(each) for each in expected]
-    distinct = {word: word_hash(word, 3) for each in expected for word in each}
+    distinct = {word: word_hash(word) for each in expected for word in each}
     assert found.hashes.tolist() == [distinct[word] for each in expected for word in each]
 
 
@@ -152,8 +152,8 @@ def test_sigma_is_lower_cased_as_in_python_next_to_any_character() -> None:
     codes = [chr(code) for code in range(0x20000) if not 0xD800 <= code < 0xE000]
     for shape in ("aΣ{}b ", "aΣ{}\n", "{}Σ ", "a{}Σ "):
         text = "".join(map(shape.format, codes))
-        expected = [word_hash(word, 0) for word in words(text)]
-        assert word_hashes(*text_arrays(pa.array([text])), seed=0).hashes.tolist() == expected
+        expected = [word_hash(word) for word in words(text)]
+        assert word_hashes(*text_arrays(pa.array([text]))).hashes.tolist() == expected
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS + SHINGLINGS)
@@ -174,7 +174,7 @@ def test_cutting_long_texts_does_not_change_the_hashes(text: str, normalization:
     column = text_arrays(pa.array(["a b c", text, "c d e"]))
     found = word_hashes(*column, normalization)
     runs = [run for each in ("a b c", text, "c d e") for run in segments(each, normalization)]
-    distinct = {word: word_hash(word, SEED) for run in runs for word in run}
+    distinct = {word: word_hash(word) for run in runs for word in run}
     assert found.hashes.tolist() == [distinct[word] for run in runs for word in run]
     ngrams = text_ngram_hashes(*column, 3, normalization)
     expected = [_trigram_hashes([distinct[word] for word in run]) for run in runs if len(run) >= 3]
@@ -191,7 +191,7 @@ def test_buffers_have_room_for_every_text(unit: str) -> None:
     assert len(expected) < max_words
     assert sum(len(word.encode()) + 1 for word in expected) + SLACK <= max_bytes
     hashes = word_hashes(*text_arrays(pa.array([text])), SHINGLINGS[0]).hashes
-    assert hashes.tolist() == [*map({word: word_hash(word, SEED) for word in expected}.__getitem__, expected)]
+    assert hashes.tolist() == [*map({word: word_hash(word) for word in expected}.__getitem__, expected)]
 
 
 def test_chinese_japanese_and_thai_are_read_by_character() -> None:
@@ -225,12 +225,6 @@ def test_offsets_beyond_the_data_are_refused() -> None:
         word_hashes(np.zeros(3, np.uint8), np.array([0, 4]))
 
 
-def test_the_seed_changes_every_hash() -> None:
-    column = text_arrays(pa.array(["to be or not to be that is the question"]))
-    one, other = word_hashes(*column, seed=1), word_hashes(*column, seed=2)
-    assert not set(one.hashes.tolist()) & set(other.hashes.tolist())
-
-
 def test_real_texts_match_the_plain_reference(shared_data: Path) -> None:
     with (shared_data / "text" / "docs.jsonl.zst").open("rb") as file:
         lines = zstandard.ZstdDecompressor().stream_reader(file).read(2_000_000).decode(errors="ignore").split("\n")
@@ -238,7 +232,7 @@ def test_real_texts_match_the_plain_reference(shared_data: Path) -> None:
     for normalization in (NORMALIZATIONS[0], NORMALIZATIONS[-1]):
         found = word_hashes(*text_arrays(pa.array(texts)), normalization)
         expected = [words(text, normalization) for text in texts]
-        distinct = {word: word_hash(word, SEED) for each in expected for word in each}
+        distinct = {word: word_hash(word) for each in expected for word in each}
         assert found.hashes.tolist() == [distinct[word] for each in expected for word in each]
         # As many hashes as words: none collide.
         assert len(set(distinct.values())) == len(distinct)
@@ -255,3 +249,9 @@ def test_real_texts_match_the_plain_reference(shared_data: Path) -> None:
 def _assert_equal(one: Words, other: Words) -> None:
     for left, right in zip(one, other, strict=True):
         np.testing.assert_array_equal(left, right)
+
+
+@given(text=st.text(), normalization=st.sampled_from([Normalization(), Normalization("drop", "ascii"), Shingling()]))
+def test_the_positions_of_words_in_characters_equal_the_reference(text, normalization):
+    text = text.encode("utf-8", "ignore").decode()
+    assert hashing.word_spans(text, normalization) == word_spans(text, normalization)

@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from reference_ngrams import text_ngrams, words
+from reference_ngrams import text_ngrams, word_spans, words
 from test_ngram_hashing import COLUMNS, NORMALIZATIONS, column_of
 
 from pipelines.algorithms.ngrams.index import (
@@ -25,7 +25,7 @@ from pipelines.algorithms.ngrams.index import (
     scan,
 )
 from pipelines.algorithms.ngrams.word_scan import CHUNK_BYTES, WHOLE_HASH
-from pipelines.algorithms.ngrams.words import Normalization, word_spans
+from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.records.text_columns import text_arrays
 
 # Few words, so that n-grams are found; some of a length at which words are compared in other ways.

@@ -8,9 +8,9 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference_ngrams import ngrams, segments, text_ngrams, words
+from reference_ngrams import ngrams, segments, text_ngrams, word_spans, words
 
-from pipelines.algorithms.ngrams.words import DEFAULT, Normalization, describe, word_spans
+from pipelines.algorithms.ngrams.words import DEFAULT, Normalization, describe
 
 # Characters whose lower-casing grows, shrinks or depends on its neighbours, marks, digits of other scripts.
 _ODD = st.text(st.sampled_from("aBZ09_'’- \n\tİıΑΣσςßẞǅﬁ\u0301\u0307नीक漢字٣½²ⅣⓐK"), max_size=30)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.algorithms.minhash.normal_text import nfc_column, text_hashes
+from pipelines.algorithms.minhash.normal_text import _is_stable, nfc_column, text_hashes
 from pipelines.algorithms.ngrams.word_scan import CHUNK_BYTES
 
 _ODD = st.text(
@@ -86,3 +86,15 @@ def test_long_texts_are_hashed_in_parts(text):
 def test_no_texts():
     assert text_hashes(pa.array([], pa.string())).shape == (0, 2)
     assert text_hashes(pa.array([""])).shape == (1, 2)
+
+
+def test_a_character_counts_as_stable_only_if_nfc_keeps_it_after_any_other():
+    assert all(unicodedata.is_normalized("NFC", chr(code)) for code in range(0x300))
+    codes = [*range(0xD800), *range(0xE000, sys.maxunicode + 1)]
+    stable = {character for character in map(chr, codes) if _is_stable(character)}
+    composed = [character for character in map(chr, codes) if unicodedata.is_normalized("NFC", character)]
+    last_parts = {
+        parts[-1] for parts in (unicodedata.normalize("NFD", character) for character in composed) if parts[1:]
+    }
+    assert stable.isdisjoint(last_parts)
+    assert not any(map(unicodedata.combining, stable))

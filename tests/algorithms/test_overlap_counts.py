@@ -12,7 +12,7 @@ from pipelines.algorithms.ngrams.overlap_counts import (
     distribution,
     longest_runs,
 )
-from pipelines.reports.overlap_columns import column_values
+from pipelines.reports.overlap_text import column_values
 
 _NGRAMS = 6
 _EXAMPLES = st.lists(st.lists(st.integers(-1, _NGRAMS - 1), max_size=30), max_size=8)

@@ -19,18 +19,19 @@ from test_normal_text import COLUMNS, array_of, reference
 
 from pipelines.algorithms.kernels.compilation import kernel
 from pipelines.algorithms.minhash.pairing import agreeing
-from pipelines.algorithms.minhash.shingles import SHINGLING, shingle_hashes_of, sorted_sets
 from pipelines.algorithms.minhash.signing import (
     EMPTY,
+    SHINGLING,
     Values,
     band_keys,
     candidate_probability,
     choose_bands,
     lower_values,
     new_values,
+    shingle_hashes_of,
     sign,
+    sorted_sets,
 )
-from pipelines.algorithms.ngrams.hashing import SEED
 
 
 def shingles_of(text: str, ngram: int) -> list[str]:
@@ -38,7 +39,7 @@ def shingles_of(text: str, ngram: int) -> list[str]:
 
 
 def hashes_of(text: str, ngram: int) -> list[int]:
-    return [ngram_hash(shingle.split(" "), SEED) for shingle in shingles_of(text, ngram)]
+    return [ngram_hash(shingle.split(" ")) for shingle in shingles_of(text, ngram)]
 
 
 def reference_values(text: str, ngram: int, num_perm: int, seed: int) -> list[int]:

@@ -10,7 +10,7 @@ from headless_chromium import CUT_OFF, OUTSIDE_OF_CHARTS, Browser
 from small_overlap_report import benchmark, full_report
 
 from pipelines.reports.overlap import render_overlap_report
-from pipelines.reports.overlap_columns import COLUMNS
+from pipelines.reports.overlap_text import COLUMNS
 
 _FIRST_CELLS = "[...document.querySelectorAll('.main tbody tr')].map((row) => row.children[0].textContent).join()"
 _STATES = "[...document.querySelectorAll('.main th[aria-sort]')].map((head) => head.getAttribute('aria-sort'))"

@@ -17,8 +17,7 @@ from page_reading import Page, render_figure
 from small_overlap_report import LONG_TEXT, bare_report, benchmark, full_report, passage
 
 from pipelines.reports.overlap import examples_chart, render_overlap_report, samples_chart
-from pipelines.reports.overlap_columns import COLUMNS
-from pipelines.reports.overlap_text import percent, probability
+from pipelines.reports.overlap_text import COLUMNS, percent, probability
 from pipelines.reports.render import document_text
 
 _EVIL = "<script>alert(1)</script>"

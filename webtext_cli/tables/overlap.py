@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.format import escape_unprintable, format_count, format_number, plural
-from pipelines.reports.overlap_columns import COLUMNS
 from pipelines.reports.overlap_text import (
+    COLUMNS,
     PAPER_MEAN,
     describe_certificate,
     describe_corpus,
@@ -109,9 +109,9 @@ def _print_sensitivity(report: Report) -> None:
                 f"{'> ' if is_this_report(setting, report) else '  '}{setting['n']}",
                 *(setting[option] for option in ("apostrophes", "letters", "lines")),
                 *(
-                    ("* " if extreme.low < extreme.high and shares["percent_positions"] in extreme else "")
+                    ("* " if low < high and shares["percent_positions"] in (low, high) else "")
                     + f"{percent(shares['percent_positions'])} / {percent(shares['percent_distinct'])}"
-                    for shares, extreme in zip(setting["benchmarks"][shown], extremes[shown], strict=True)
+                    for shares, (low, high) in zip(setting["benchmarks"][shown], extremes[shown], strict=True)
                 ),
             ]
             for setting in settings

@@ -164,6 +164,8 @@ letters = _block_bits(BLOCK, _is_letter)
 digits = _block_bits(BLOCK, _between("0", 10))
 blanks = _block_bits(BLOCK, _equal(" "))
 tabs_and_line_ends = _block_bits(BLOCK, _between("\t", 5))
+# Control characters, and the first bytes of characters outside ASCII that may be white space.
+other_space_leads = _block_bits(BLOCK, _either(_between("\0", 32), _equal("\xc2"), _between("\xe1", 3)))
 
 # One bit for each of the 64 bytes from a position on: ASCII letters and digits, first bytes of longer characters, ...
 ascii_word_bits = _block_bits(LARGE_BLOCK, _either(_is_letter, _between("0", 10)))

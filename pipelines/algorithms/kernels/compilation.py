@@ -5,7 +5,8 @@ Compile time is what a user waits for at first use, so kernels follow rules that
 - A kernel allocates nothing and calls nothing of NumPy: its caller passes every array. So numba counts no references,
   which is most of the code that it otherwise generates.
 - A helper has no wrapper by which Python could call it.
-- Each kernel is called with one combination of types only: the caller converts.
+- A function is compiled for each combination of types, and a literal has a type of its own: the caller converts (to
+  `np.int64(0)`).
 
 Only public interfaces of numba are used, with one exception that saves time: docs/decisions/0015-numba.md.
 """
@@ -23,7 +24,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -199,32 +200,24 @@ def source_hash(module: str) -> str:
     return hashlib.sha256(b"\0".join(sources[name] for name in sorted(sources))).hexdigest()
 
 
-@contextlib.contextmanager
-def _without_blas() -> Iterator[None]:
-    """Make numba believe, while it loads its array functions, that there is no BLAS to look for."""
-    linear_algebra: Any = importlib.import_module("numba.np.linalg")
-    ensure_blas = linear_algebra.ensure_blas
-
-    def raise_missing() -> None:
-        raise ImportError("no kernel here multiplies matrices")
-
-    linear_algebra.ensure_blas = raise_missing
-    try:
-        yield
-    finally:
-        linear_algebra.ensure_blas = ensure_blas
-
-
 def _skip_unused_imports() -> None:
     """Keep numba from importing, before its first kernel, SciPy's linear algebra and extensions of other libraries.
 
     gigatoken depends on awkward, which has such an extension. Together they take half a second and much memory in each
     process. These are numba's internal names: a version with other names starts as usual.
     """
+
+    def raise_missing() -> None:
+        raise ImportError("no kernel here multiplies matrices")
+
     with contextlib.suppress(ImportError, AttributeError):
         entrypoints._already_initialized = True
-        with _without_blas():
+        linear_algebra: Any = importlib.import_module("numba.np.linalg")
+        ensure_blas, linear_algebra.ensure_blas = linear_algebra.ensure_blas, raise_missing
+        try:
             importlib.import_module("numba.np.arraymath")
+        finally:
+            linear_algebra.ensure_blas = ensure_blas
 
 
 _skip_unused_imports()

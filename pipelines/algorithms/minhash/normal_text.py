@@ -5,6 +5,7 @@ A column of texts is `data, starts`, as in `ngrams.hashing`, with int64 `starts`
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import unicodedata
@@ -15,12 +16,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.algorithms.kernels.byte_scan import byte_at, put_byte
+from pipelines.algorithms.kernels.byte_scan import (
+    BLOCK,
+    blanks,
+    byte_at,
+    lowest_bit,
+    other_space_leads,
+    put_byte,
+    put_word,
+    word_at,
+)
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.ngrams.word_bits import character_at
 from pipelines.algorithms.ngrams.word_scan import list_chunks
 
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 19
+_COMBINING_LEAD = 0xCC  # the first byte of U+0300
 # A text is normalized in pieces that begin with a character that never combines with those before it: ASCII, Han, kana,
 # a consonant of Thai or Lao.
 _STARTER = re.compile(rb"[\x00-\x7f\xe4-\xe9]|\xe3[\x81\x83]|\xe0[\xb8\xba][\x81-\xb0]")
@@ -28,6 +39,7 @@ _STARTER = re.compile(rb"[\x00-\x7f\xe4-\xe9]|\xe3[\x81\x83]|\xe0[\xb8\xba][\x81
 _AFTER_CHARACTER = re.compile(rb"(?<=[!-~])|(?<=[\xe0\xe4-\xec][\x80-\xbf][\x80-\xbf])")
 _HASH_BYTES = 16
 _SPACE = ord(" ")
+_ONE, _BLOCK_END = np.uint64(1), np.uint64(1 << BLOCK)
 # What a byte begins: white space, or a character that may be white space.
 _BLANK, _WIDE_LEAD = 1, 2
 _KINDS = np.zeros(256, np.uint8)
@@ -56,9 +68,9 @@ def nfc_column(texts: pa.Array) -> Column:
     """Return an array of strings without nulls in form NFC; where it has that form already, nothing is copied."""
     column = column_of(texts)
     changed = {
-        row: b"".join(unicodedata.normalize("NFC", piece).encode() for piece in _pieces(column, row))
+        row: b"".join(unicodedata.normalize("NFC", piece.tobytes().decode()).encode() for piece in _pieces(column, row))
         for row in range(len(texts))
-        if not all(unicodedata.is_normalized("NFC", piece) for piece in _pieces(column, row))
+        if not all(map(_is_normalized, _pieces(column, row)))
     }
     if not changed:
         return column
@@ -72,12 +84,30 @@ def nfc_column(texts: pa.Array) -> Column:
     return Column(data, np.concatenate([np.zeros(1, np.int64), sizes.cumsum()]))
 
 
-def _pieces(column: Column, row: int) -> Iterator[str]:
+def _is_normalized(piece: npt.NDArray[np.uint8]) -> bool:
+    """Return whether a piece of text is in form NFC; it keeps all characters before U+0300."""
+    if piece.max() < _COMBINING_LEAD or all(map(_is_stable, {*piece[piece >= 0x80].tobytes().decode()})):
+        return True
+    return unicodedata.is_normalized("NFC", piece.tobytes().decode())
+
+
+@functools.cache
+def _is_stable(character: str) -> bool:
+    """Return whether form NFC keeps a character whatever is before it: not marks, letters of Korean syllables.
+
+    Nor those of some rare scripts: in recent versions of Unicode some of their letters combine.
+    """
+    may_combine = unicodedata.category(character)[0] == "M" or "\u1100" <= character < "\u1200"
+    is_rare = "\U00010000" <= character < "\U0001f000"
+    return not may_combine and not is_rare and unicodedata.is_normalized("NFC", character)
+
+
+def _pieces(column: Column, row: int) -> Iterator[npt.NDArray[np.uint8]]:
     data, (begin, stop) = column.data, column.starts[row : row + 2].tolist()
     while begin < stop:
         match = _STARTER.search(data.data, begin + _PIECE_BYTES, stop)
         end = match.start() if match else stop
-        yield data[begin:end].tobytes().decode()
+        yield data[begin:end]
         begin = end
 
 
@@ -122,6 +152,19 @@ def _collapse_space(data, starts, first, last, begin, end, out, ends):  # type: 
         at, stop = max(starts[number], begin), min(starts[number + 1], end)
         before, after_space = size, np.uint8(starts[number] >= begin)
         while at < stop:
+            if at + BLOCK <= stop:
+                # Words with single spaces are copied as they are, up to the first byte that needs a closer look.
+                spaces = blanks(data, at)
+                repeated = spaces & (spaces << _ONE | np.uint64(after_space))
+                run = lowest_bit(other_space_leads(data, at) | repeated | _BLOCK_END)
+                for step in range(0, BLOCK, 8):
+                    put_word(out, size + step, word_at(data, at + step))
+                if run:
+                    after_space = np.uint8(spaces >> np.uint64(run - 1) & _ONE)
+                at += run
+                size += run
+                if run == BLOCK:
+                    continue
             byte, bytes_read = byte_at(data, at), 1
             kind = _KINDS[byte]
             if kind == _WIDE_LEAD:

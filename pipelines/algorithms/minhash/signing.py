@@ -1,6 +1,7 @@
-"""MinHash signatures by a compiled kernel, bit for bit those of `datasketch.MinHash` with the scheme affine32.
+"""Shingles, MinHash signatures by a compiled kernel, and their bands.
 
-And their bands: documents that agree in all values of a band are candidates for near-duplicates.
+Shingles are the 64-bit hashes of a text's word n-grams. Signatures are bit for bit those of `datasketch.MinHash` with
+the scheme affine32. Documents that agree in all values of a band are candidates for near-duplicates.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from numba.extending import intrinsic
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.kernels.splitmix import STEP, mix
 from pipelines.algorithms.minhash.normal_text import hash_column, nfc_column
-from pipelines.algorithms.minhash.shingles import SHINGLING, Hashes, Numbers
-from pipelines.algorithms.ngrams.hashing import SEED
+from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.word_bits import reading_of
-from pipelines.algorithms.ngrams.word_scan import new_totals, read_ngrams
+from pipelines.algorithms.ngrams.word_scan import Numbers, new_totals, read_ngrams
+from pipelines.algorithms.ngrams.words import Shingling
 
+SHINGLING = Shingling()
+
+Hashes = npt.NDArray[np.uint64]
 Values = npt.NDArray[np.uint32]
 
 # The value of each permutation in the signature of a text without shingles.
@@ -51,6 +55,35 @@ class Signed(NamedTuple):
     shingles: Numbers
 
 
+def shingle_hashes_of(texts: pa.Array, ngram: int) -> tuple[Hashes, Numbers]:
+    """Return the hashes of all shingles of texts in order, repeats included, and where those of each text begin.
+
+    The texts, an array of strings without nulls, are read in form NFC. `starts` has one more entry, the end.
+    """
+    ngrams = text_ngram_hashes(*nfc_column(texts), ngram, SHINGLING)
+    return ngrams.hashes, ngrams.documents
+
+
+def sorted_sets(hashes: Hashes, starts: Numbers) -> tuple[Hashes, Numbers]:
+    """Return the distinct hashes of each text, sorted, and where those of each begin; `hashes` is overwritten."""
+    for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        hashes[start:end].sort()
+    distinct = np.zeros(len(starts), np.int64)
+    _keep_distinct(hashes, as_read_only(starts), distinct)
+    return hashes[: distinct[-1]], distinct
+
+
+@kernel
+def _keep_distinct(hashes, starts, distinct):  # type: ignore[no-untyped-def]
+    size = np.int64(0)
+    for number in range(len(starts) - 1):
+        for at in range(starts[number], starts[number + 1]):
+            if at == starts[number] or hashes[at] != hashes[size - 1]:
+                hashes[size] = hashes[at]
+                size += 1
+        distinct[number + 1] = size
+
+
 def sign(texts: pa.Array, ngram: int, num_perm: int, seed: int) -> Signed:
     """Return the hashes and signatures of texts, an array of strings without nulls.
 
@@ -60,7 +93,7 @@ def sign(texts: pa.Array, ngram: int, num_perm: int, seed: int) -> Signed:
     totals = new_totals(column.starts)
     values = new_values(len(texts), num_perm)
     shingles = 0
-    for chunk in read_ngrams(*column, ngram, reading_of(SHINGLING, SEED), totals):
+    for chunk in read_ngrams(*column, ngram, reading_of(SHINGLING), totals):
         starts = totals.ngrams[chunk.first : chunk.last + 1] - shingles
         lower_values(values[chunk.first : chunk.last], chunk.arrays.ngrams[: chunk.ngrams], starts, num_perm, seed)
         shingles += chunk.ngrams

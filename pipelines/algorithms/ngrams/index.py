@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from pipelines.algorithms.kernels.byte_scan import prefetch, word_at
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
-from pipelines.algorithms.ngrams.hashing import SEED
 from pipelines.algorithms.ngrams.word_bits import reading_of
 from pipelines.algorithms.ngrams.word_scan import SLACK, WHOLE_HASH, Numbers, new_totals, read_ngrams
 from pipelines.algorithms.ngrams.words import DEFAULT, Normalization
@@ -91,7 +90,7 @@ def build_index(
     and the index is ~3 times as large as the text (measured on 120 MB of English, where 80% of the n-grams are
     distinct). `mask` weakens the hash for tests.
     """
-    reading = reading_of(normalization, SEED)
+    reading = reading_of(normalization)
     texts: list[npt.NDArray[np.uint8]] = []
     word_starts: list[npt.NDArray[Any]] = []
     ngrams, firsts = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
@@ -146,7 +145,7 @@ def scan(index: NgramIndex, data: npt.NDArray[np.uint8], starts: npt.NDArray[Any
     totals = new_totals(starts)
     matches = [np.empty((4, 0), np.int64)]
     firsts, ids = np.empty(0, np.int64), np.empty(0, np.int64)
-    for chunk in read_ngrams(data, starts, n, reading_of(index.normalization, SEED), totals, index.mask):
+    for chunk in read_ngrams(data, starts, n, reading_of(index.normalization), totals, index.mask):
         if chunk.ngrams > len(ids):
             firsts, ids = (np.empty(len(chunk.arrays.ngrams), np.int64) for _ in range(2))
         size = _look_up(arrays, chunk.arrays, chunk.ngrams, n, firsts, ids)

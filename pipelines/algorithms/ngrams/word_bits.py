@@ -33,7 +33,7 @@ _NONE, _ONE, _TOP, _BLOCK = np.uint64(0), np.uint64(1), np.uint64(63), np.uint64
 
 
 class Reading(NamedTuple):
-    """How kernels read words: the tables of characters, what becomes of apostrophes and lines, and the hash's seed.
+    """How kernels read words: the tables of characters, and what becomes of apostrophes and lines.
 
     `is_shingling`: see `words.Shingling`.
     """
@@ -43,7 +43,6 @@ class Reading(NamedTuple):
     drop_apostrophes: bool
     stop_at_lines: bool
     is_shingling: bool
-    seed: np.uint64
 
 
 class Bits(NamedTuple):
@@ -62,11 +61,11 @@ class Bits(NamedTuple):
     last: npt.NDArray[np.uint8]
 
 
-def reading_of(normalization: Normalization, seed: int) -> Reading:
+def reading_of(normalization: Normalization) -> Reading:
     """Return the arguments of kernels for a normalization."""
     tables = character_tables(normalization)
     drop, stop = normalization.apostrophes == "drop", normalization.lines == "stop"
-    return Reading(tables.pages, tables.entries, drop, stop, normalization.is_shingling, np.uint64(seed))
+    return Reading(tables.pages, tables.entries, drop, stop, normalization.is_shingling)
 
 
 def new_bits(size: int) -> Bits:
@@ -113,7 +112,7 @@ def _put_positions(positions, size, at, bits):  # type: ignore[no-untyped-def]
 def _mark(buffer, start, stop, reading, bits):  # type: ignore[no-untyped-def]
     """Fill in the bits of the piece from `start` to `stop`; return how many blocks it has, the last never full."""
     all_words, all_rare, all_lines, all_apostrophes, all_breaks, tail = bits
-    pages, entries, drop, stop_at_lines, _, _ = reading
+    pages, entries, drop, stop_at_lines, _ = reading
     blocks = (stop - start) // LARGE_BLOCK + 1
     all_words[0] = all_rare[0] = all_breaks[0] = _NONE
     any_apostrophe = _NONE

@@ -40,8 +40,10 @@ from pipelines.algorithms.ngrams.word_bits import (
 # Bytes after the normalized text that 8-byte stores may overwrite.
 SLACK = 32
 WHOLE_HASH = (1 << 64) - 1
+SEED = 0x2545F4914F6CDD1D
 
 _SPACE = 0x20
+_SEED = np.uint64(SEED)
 _NONE, _ONE, _TWO, _HALF = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(32)
 _HIGH_BITS = np.uint64(0x8080808080808080)
 # Masks of the first and second 8 bytes of a word, by its length.
@@ -300,9 +302,9 @@ def _absorb(state, first, second):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _hash_normal(normal, start, end, seed):  # type: ignore[no-untyped-def]
+def _hash_normal(normal, start, end):  # type: ignore[no-untyped-def]
     """Return the hash of a normalized word, padded with zeros to 16 bytes; `normal` has 16 bytes after the word."""
-    state = seed
+    state = _SEED
     while end - start > 16:
         state = _absorb(state, word_at(normal, start), word_at(normal, start + 8))
         start += 16
@@ -378,7 +380,7 @@ def _find_in_text(buffer, text, part, reading, ngram_hash, arrays, state):  # ty
     """
     (begin, end), (n, mask, factor), (words, size, ngrams, run, total) = part, ngram_hash, state
     bits = arrays.bits
-    all_rare, all_lines, stop_at_lines, seed = bits.rare, bits.lines, reading.stop_at_lines, reading.seed
+    all_rare, all_lines, stop_at_lines = bits.rare, bits.lines, reading.stop_at_lines
     hashes, starts, ends, normal_starts, normal, ngram_hashes, firsts, _ = arrays
     first, safe, stop = words, len(buffer) - 16, begin
     words, any_rare = find_spans(buffer, begin, end, reading, bits, starts, ends, first)
@@ -393,18 +395,18 @@ def _find_in_text(buffer, text, part, reading, ngram_hash, arrays, state):  # ty
             stop, normal_end = _put_rare_word(buffer, start, stop, *text, reading, normal, size)
             put_word(ends, word, stop)
             put_word(normal, normal_end, _NONE)
-            value = _hash_normal(normal, size, normal_end, seed)
+            value = _hash_normal(normal, size, normal_end)
             size = normal_end
         elif length <= 16 and start <= safe:
             low = _lower(word_at(buffer, start)) & word_at(_FIRST, length)
             high = _lower(word_at(buffer, start + 8)) & word_at(_SECOND, length)
             put_word(normal, size, low)
             put_word(normal, size + 8, high)
-            value = _absorb(seed, low, high)
+            value = _absorb(_SEED, low, high)
             size += length
         else:
             normal_end = _put_long_word(buffer, start, stop, normal, size)
-            value = _hash_normal(normal, size, normal_end, seed)
+            value = _hash_normal(normal, size, normal_end)
             size = normal_end
         put_byte(normal, size, np.uint8(_SPACE))
         size += 1

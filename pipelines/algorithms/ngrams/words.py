@@ -1,4 +1,4 @@
-"""The definition of words and n-grams in the overlap audit and in dedup, and where words are in a text.
+"""The definition of words and n-grams in the overlap audit and in dedup.
 
 The paper (section 4) speaks of "lower-cased alphanumeric words with a single space as a delimiter" and leaves the rest
 open. Here a text is lower-cased as a whole (`str.lower`), and a word is a maximal run of Unicode letters or digits
@@ -9,9 +9,6 @@ other interpretations.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import re
-import sys
 import unicodedata
 from typing import ClassVar, Literal
 
@@ -54,8 +51,6 @@ def describe(normalization: Normalization) -> str:
     return f"lower-cased alphanumeric words ({letters}), one space between words{apostrophes}{lines}"
 
 
-# For strings, \w is `str.isalnum` and the underscore.
-_CHARACTERS = {"unicode": r"[^\W_]", "ascii": "[a-z0-9]"}
 # Words in the Unicode names of characters of scripts that are written without spaces: Chinese, Japanese, Thai, Lao,
 # Khmer, Burmese, Tibetan.
 _UNSPACED = frozenset(
@@ -69,33 +64,3 @@ def is_unspaced(character: str) -> bool:
     if ord(character) < _FIRST_UNSPACED or not character.isalnum():
         return False
     return not _UNSPACED.isdisjoint(unicodedata.name(character, "").replace("-", " ").split())
-
-
-def word_spans(text: str, normalization: Normalization = DEFAULT) -> list[tuple[int, int]]:
-    """Return the position of each word of a text: (start, end) in characters."""
-    lowered = text.lower()
-    spans = [match.span() for match in word_pattern(normalization).finditer(lowered)]
-    if len(lowered) == len(text):
-        return spans
-    # A few characters grow when they are lower-cased (İ becomes two), which shifts all later positions.
-    origin = [position for position, character in enumerate(text) for _ in character.lower()]
-    return [(origin[start], origin[end - 1] + 1) for start, end in spans]
-
-
-@functools.cache
-def word_pattern(normalization: Normalization) -> re.Pattern[str]:
-    """Return a pattern of the words of lower-cased text; apostrophes that are dropped are still in them."""
-    character = _CHARACTERS[normalization.letters]
-    unspaced = (
-        f"[{_unspaced_characters()}]" if normalization.is_shingling and normalization.letters == "unicode" else ""
-    )
-    run = f"(?:(?!{unspaced}){character})+" if unspaced else f"{character}+"
-    word = f"{run}(?:['\u2019]{run})*" if normalization.apostrophes == "drop" else run
-    return re.compile(f"{unspaced}|{word}" if unspaced else word)
-
-
-@functools.cache
-def _unspaced_characters() -> str:
-    """Return a regular expression's ranges of all unspaced characters."""
-    flags = "".join("01"[is_unspaced(chr(code))] for code in range(sys.maxunicode + 1))
-    return "".join(f"{chr(run.start())}-{chr(run.end() - 1)}" for run in re.finditer("1+", flags))

@@ -113,8 +113,8 @@ def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any) -> No
         count = tokens.find_tokens(text, classes, buffers.begins, buffers.ends)
         _describe_characters(text, classes, row)
         _describe_lines(text, classes, row)
-        _describe_repeats(text, classes, buffers.keys, 1, _LINES, row)
-        _describe_repeats(text, classes, buffers.keys, 2, _PARAGRAPHS, row)
+        for breaks, column in ((1, _LINES), (2, _PARAGRAPHS)):
+            _describe_repeats(text, classes, buffers.keys, breaks, column, row)
         if count:
             _describe_words(text, buffers, count, row)
             _describe_ngrams(buffers, count, row)
@@ -132,7 +132,7 @@ def _describe_characters(text: Any, classes: Any, row: Any) -> None:
         breaks += byte == 10
         hashes += byte == 35
         periods = (periods + 1) % 3 if byte == 46 else 0
-        ellipses += (byte == 46 and periods == 0) or tokens.is_mark(text, position, 0, tokens.ELLIPSIS)
+        ellipses += (byte == 46 and periods == 0) or tokens.is_mark(text, position, np.int64(0), tokens.ELLIPSIS)
         letters += kind & tokens.ALPHA != 0
         others += kind & (tokens.ALPHA | tokens.SPACE) == 0
         following = text[position + 1] if position + 1 < len(text) else 0
@@ -152,7 +152,7 @@ def _describe_characters(text: Any, classes: Any, row: Any) -> None:
 @helper
 def _describe_lines(text: Any, classes: Any, row: Any) -> None:
     """Describe the lines of `str.splitlines`."""
-    lines = bullets = ellipses = first = 0
+    lines, bullets, ellipses, first = 0, 0, 0, np.int64(0)
     while first < len(text):
         end = end_of_line(text, classes, first)
         lines += 1
@@ -209,7 +209,7 @@ def _describe_repeats(text: Any, classes: Any, table: Any, breaks: Any, column: 
 
     Only the first and the last part can be empty.
     """
-    first, stop = trimmed(classes, 0, len(text)) if breaks > 1 else (0, len(text))
+    first, stop = trimmed(classes, np.int64(0), len(text)) if breaks > 1 else (np.int64(0), len(text))
     keys = table[: _capacity(np.int64(row[_NEWLINES]) + 1)]
     keys[:] = FREE
     count = repeated = repeated_characters = 0

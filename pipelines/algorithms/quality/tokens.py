@@ -41,7 +41,7 @@ _WHOLE = (
 )
 _LONGEST_WHOLE = 7
 # Their last bytes.
-_CURLY_APOSTROPHE, BULLET, ELLIPSIS = 0x99, 0xA2, 0xA6
+_CURLY_APOSTROPHE, BULLET, ELLIPSIS = np.uint8(0x99), np.uint8(0xA2), np.uint8(0xA6)
 
 
 def hashes_of(words: str) -> npt.NDArray[np.uint64]:
@@ -111,7 +111,7 @@ def find_tokens(text: Any, classes: Any, begins: Any, ends: Any) -> Any:
 
     `begins` and `ends` have an entry per byte and one more.
     """
-    count, size, position = 0, len(text), 0
+    count, size, position = np.int64(0), len(text), np.int64(0)
     while position < size:
         if classes[position] & (
             SPACE | CONTINUATION

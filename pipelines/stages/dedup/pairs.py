@@ -15,7 +15,7 @@ import pyarrow as pa
 from pipelines import progress, storage
 from pipelines.algorithms.kernels.splitmix import STEP, mix
 from pipelines.algorithms.minhash.pairing import ALL_PAIRS, EARLIER, KEPT, LEADER, NEW, jaccard_of_pairs, near_pairs
-from pipelines.algorithms.minhash.shingles import shingle_hashes_of, sorted_sets
+from pipelines.algorithms.minhash.signing import shingle_hashes_of, sorted_sets
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
 from pipelines.records import inputs

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pipelines import progress, storage
 from pipelines.algorithms.kernels.compilation import as_read_only, kernel
 from pipelines.algorithms.kernels.splitmix import STEP, mix
-from pipelines.algorithms.minhash.shingles import SHINGLING
+from pipelines.algorithms.minhash.signing import SHINGLING
 from pipelines.algorithms.ngrams.hashing import word_hashes
 from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import FileEntry

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from pipelines import storage
 from pipelines.algorithms.minhash.normal_text import text_hashes
 from pipelines.algorithms.minhash.signing import candidate_probability, choose_bands
-from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
-from pipelines.algorithms.ngrams.words import Shingling, word_spans
+from pipelines.algorithms.ngrams.hashing import text_ngram_hashes, word_spans
+from pipelines.algorithms.ngrams.words import Shingling
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError
 from pipelines.progress import show_progress

@@ -68,6 +68,22 @@ class NgramCounts:
 
 
 @dataclasses.dataclass(frozen=True)
+class SketchContext:
+    """The options of a run, and its output folder."""
+
+    config: OverlapIndexConfig
+    output: str
+
+
+@dataclasses.dataclass(frozen=True)
+class MergeSource:
+    """The filters to be merged, and the output folder."""
+
+    paths: tuple[str, ...]
+    output: str
+
+
+@dataclasses.dataclass(frozen=True)
 class FilterSource:
     """What the parts of a filter are built from."""
 
@@ -77,9 +93,9 @@ class FilterSource:
     output: str
 
 
-def sketch_shard(shard: inputs.DocumentShard, context: tuple[OverlapIndexConfig, str]) -> TaskResult:
+def sketch_shard(shard: inputs.DocumentShard, context: SketchContext) -> TaskResult:
     """Write a sketch of the distinct n-grams of a shard as a work file, and the list of dropped documents."""
-    config, output = context
+    config, output = context.config, context.output
     registers = hyperloglog.empty_registers()
     documents = ngrams = 0
     with shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped:
@@ -141,17 +157,16 @@ def add_part(blocks: range, source: FilterSource) -> TaskResult:
     return _write_part(bits, blocks, source.output)
 
 
-def merge_part(blocks: range, context: tuple[tuple[str, ...], str]) -> TaskResult:
+def merge_part(blocks: range, source: MergeSource) -> TaskResult:
     """Write the blocks of a range, with the bits that are set in any of the filters."""
-    paths, output = context
     bits = empty_bits(len(blocks))
-    for path in paths:
+    for path in source.paths:
         first = 0
         for piece in read_pieces(path, HEADER_BYTES + blocks.start * BLOCK_BYTES, len(blocks)):
             merge(bits[first : first + len(piece)], piece)
             first += len(piece)
         progress.advance(len(blocks))
-    return _write_part(bits, blocks, output)
+    return _write_part(bits, blocks, source.output)
 
 
 def _write_part(bits: Bits, blocks: range, output: str) -> TaskResult:

@@ -35,7 +35,9 @@ from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.parts import (
     SEED,
     FilterSource,
+    MergeSource,
     NgramCounts,
+    SketchContext,
     add_part,
     join_parts,
     merge_part,
@@ -90,7 +92,7 @@ def overlap_index(
     with stage_run(STAGE, config, inputs={"documents": source.fingerprint}, output=output, options=options) as run:
         if run.finished:
             return run.finish()
-        context = (config, run.output)
+        context = SketchContext(config, run.output)
         entries = run.map(sketch_shard, source.shards, context, phase="sketch", work=True, total=source.records)
         run.once("sketched", lambda: result_files(entries))
         ngrams = merge_sketches(entries, run.output, config.ngram)
@@ -217,7 +219,7 @@ def _merge_indexes(config: OverlapIndexConfig, paths: Sequence[str], output: str
         parts = run.map(
             merge_part,
             ranges,
-            (tuple(index.file.path for index in indexes), run.output),
+            MergeSource(tuple(index.file.path for index in indexes), run.output),
             name=part_name,
             phase="merge",
             work=True,

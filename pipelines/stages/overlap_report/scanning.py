@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import progress, storage
-from pipelines.algorithms.ngrams.index import scan
+from pipelines.algorithms.ngrams.index import Hits, NgramIndex, ngram_texts, scan
 from pipelines.algorithms.ngrams.overlap_counts import Flags, Numbers
 from pipelines.benchmark_sets.benchmarks import Benchmark, read_example_batches
 from pipelines.engine.journal import WORK
@@ -25,11 +28,19 @@ from pipelines.records.schemas import DROPPED_SCHEMA, make_schema
 from pipelines.records.tally import Tally, read_tallies
 from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_report.indexing import Variant, load_index
-from pipelines.stages.overlap_report.matches import CorpusMatches
 
 IGNORED = storage.join(WORK, "ignored.npy")
 HELD_OUT_SAMPLE = storage.join(WORK, "held-out.parquet")
 HELD_OUT = "held-out"
+
+# Documents that are named per n-gram, and per passage.
+SOURCES = 3
+
+_SOURCE_TYPE = pa.struct([pa.field("id", pa.string(), nullable=False), pa.field("url", pa.string())])
+MATCH_SCHEMA = make_schema(
+    ngram_id="int64", ngram="string", count="int64", documents="int64", sources=pa.list_(_SOURCE_TYPE),
+)  # fmt: skip
+_BATCH_ROWS = 8192
 
 OVERLAPPING_SCHEMA = make_schema(id="string", url="string?", ngrams="int64", overlapping="int64")
 _BATCH_BYTES = 4 << 20
@@ -37,13 +48,116 @@ _RELEASE_BYTES = 64 << 20
 _HELD_OUT_DOCUMENTS = 1000
 
 
+class CorpusMatches:
+    """Counts of the n-grams of an index in a corpus, and their first documents, in the order of addition.
+
+    `counts` and `documents` are int64 per n-gram; they stay zero for the `answers` of a Bloom filter, which only knows
+    whether an n-gram is found. Memory: 40 bytes per n-gram, and the names of the documents.
+    """
+
+    def __init__(self, ngrams: int, answers: Flags | None = None) -> None:
+        self.answers = answers
+        self.counts = np.zeros(ngrams, np.int64)
+        self.documents = np.zeros(ngrams, np.int64)
+        # Rows of the table of documents.
+        self._source_rows = np.full((ngrams, SOURCES), -1, np.int64)
+        self._sources: list[pa.StructArray] = []
+        self._source_count = 0
+
+    @property
+    def found(self) -> Flags:
+        """Which n-grams are in the corpus."""
+        return self.counts > 0 if self.answers is None else self.answers
+
+    def add_hits(self, hits: Hits, batch: pa.RecordBatch) -> None:
+        """Add the hits in a batch of documents, which are other documents than those of other batches."""
+        if not len(hits.ids):
+            return
+        pairs, counts = np.unique(hits.ids * batch.num_rows + hits.documents, return_counts=True)
+        pair_ids, rows = np.divmod(pairs, batch.num_rows)
+        ids, firsts, documents = np.unique(pair_ids, return_index=True, return_counts=True)
+        self.counts[ids] += np.add.reduceat(counts, firsts)
+        self.documents[ids] += documents
+        urls = pa.array(urls_of(batch), pa.string())
+        table = pa.StructArray.from_arrays([batch.column("id"), urls], fields=list(_SOURCE_TYPE))
+        self._add_sources(ids, documents, rows, table)
+
+    def add_shard(self, path: str) -> None:
+        """Add the matches of a shard that `write` wrote."""
+        for batch in shards.read_batches(path, ["ngram_id", "count", "documents", "sources"]):
+            ids, sources = batch.column("ngram_id").to_numpy(), batch.column("sources")
+            self.counts[ids] += batch.column("count").to_numpy()
+            self.documents[ids] += batch.column("documents").to_numpy()
+            table = sources.flatten()
+            sizes = np.diff(sources.offsets.to_numpy())
+            self._add_sources(ids, sizes, np.arange(len(table)), table)
+
+    def _add_sources(self, ids: Numbers, sizes: Numbers, rows: Numbers, table: pa.StructArray) -> None:
+        """Add `sizes[i]` documents of the n-gram `ids[i]`, which are some `rows` of a table of documents."""
+        parents = np.repeat(np.arange(len(ids)), sizes)
+        known = (self._source_rows[ids] >= 0).sum(axis=1)
+        slots = np.arange(len(rows)) - (np.cumsum(sizes) - sizes)[parents] + known[parents]
+        kept = np.flatnonzero(slots < SOURCES)
+        used, numbers = np.unique(rows[kept], return_inverse=True)
+        self._source_rows[ids[parents[kept]], slots[kept]] = self._source_count + numbers
+        self._sources.append(table.take(pa.array(used)))
+        self._source_count += len(used)
+
+    def write(self, output: str, name: str, index: NgramIndex) -> FileEntry:
+        """Write the n-grams that are in a shard, in order of their ids."""
+        found = np.flatnonzero(self.found)
+        with shards.write_shard(output, name, MATCH_SCHEMA) as written:
+            for start in range(0, len(found), _BATCH_ROWS):
+                ids = found[start : start + _BATCH_ROWS]
+                rows = self._source_rows[ids]
+                ends = np.cumsum((rows >= 0).sum(axis=1))
+                sources = self._source_table().take(pa.array(rows[rows >= 0]))
+                columns = [
+                    pa.array(ids),
+                    ngram_texts(index, ids),
+                    pa.array(self.counts[ids]),
+                    pa.array(self.documents[ids]),
+                    pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), sources),
+                ]
+                written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=MATCH_SCHEMA))
+        return written.entry
+
+    def shared_sources(self, ids: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+        """Return the documents, at most three, that contain most of some n-grams."""
+        rows = self._source_rows[ids]
+        sources = self._source_table().take(pa.array(rows[rows >= 0])).to_pylist()
+        shared = Counter((source["id"], source["url"]) for source in sources)
+        return [{"id": id, "url": url} for (id, url), _ in shared.most_common(SOURCES)]
+
+    def first_sources(self, ids: npt.NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
+        """Return the id and the URL of the first document of each n-gram, null if unknown."""
+        firsts = self._source_rows[ids, 0]
+        rows = pa.array(firsts, pa.int64(), mask=firsts < 0)
+        table = self._source_table()
+        return pc.take(table.field("id"), rows), pc.take(table.field("url"), rows)
+
+    def _source_table(self) -> pa.StructArray:
+        if len(self._sources) != 1:
+            self._sources = [pa.concat_arrays([pa.array([], _SOURCE_TYPE), *self._sources])]
+        return self._sources[0]
+
+
 @dataclasses.dataclass(frozen=True)
 class ScanContext:
-    """The indexes to scan for, of which the first is that of the report; `held_out` documents are dropped."""
+    """The indexes to scan for, first that of the report; a share of documents, `held_out`, is dropped."""
 
     variants: tuple[Variant, ...]
     held_out: float
     output: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainScan:
+    """The train splits to scan for the n-grams of an index, and what an example is."""
+
+    trains: Sequence[Benchmark]
+    example: str
+    variant: Variant
 
 
 def matches_name(shard: int) -> str:
@@ -156,12 +270,12 @@ def clean_shard(shard: inputs.DocumentShard, variant: Variant) -> TaskResult:
     return TaskResult(counts=counts, files=(kept.entry, removed.entry))
 
 
-def scan_own_train(number: int, context: tuple[Sequence[Benchmark], str, Variant]) -> TaskResult:
+def scan_own_train(number: int, context: TrainScan) -> TaskResult:
     """Write which n-grams of the index are in a train split, as a work file."""
-    trains, example, variant = context
+    variant = context.variant
     index = load_index(variant)
     found = np.zeros(len(index.arrays.hashes), np.bool_)
-    for batch in read_example_batches(trains[number], example):
+    for batch in read_example_batches(context.trains[number], context.example):
         found[scan(index, *text_arrays(batch.texts)).ids] = True
         progress.advance(len(batch.texts))
     return TaskResult(files=(_write_found(variant.output, storage.join(WORK, f"own-train-{number:05d}.npy"), found),))
@@ -179,9 +293,8 @@ def read_found(paths: Sequence[str], variant: Variant) -> Flags:
     return found
 
 
-def sample_held_out(shard: inputs.DocumentShard, context: tuple[float, str]) -> TaskResult:
+def sample_held_out(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
     """Write the documents of a shard that `tokenize` held out with the lowest hashes, at most 1,000, as a work file."""
-    share, output = context
     tally = Tally()
     sample = tally.sample(HELD_OUT, _HELD_OUT_DOCUMENTS)
     for batch in inputs.read_documents(shard, Drops()):
@@ -189,11 +302,11 @@ def sample_held_out(shard: inputs.DocumentShard, context: tuple[float, str]) -> 
         batch = with_text(batch, Drops())
         if batch.num_rows:
             keys = split_keys(batch, document_keys(batch, shard))
-            is_held_out = held_out_mask(keys, share)
+            is_held_out = held_out_mask(keys, context.held_out)
             texts = batch.column("text").filter(pa.array(is_held_out)).to_pylist()
             for hash, text in zip(hash_keys(keys, "overlap")[is_held_out].tolist(), texts, strict=True):
                 sample.add(hash, text)
-    return TaskResult(files=(tally.write(output, storage.join(WORK, f"held-out-{shard.index:05d}.json")),))
+    return TaskResult(files=(tally.write(context.output, storage.join(WORK, f"held-out-{shard.index:05d}.json")),))
 
 
 def join_held_out(parts: Sequence[FileEntry], output: str) -> TaskResult:

@@ -32,7 +32,6 @@ from pipelines.stages.overlap_report.indexing import (
     read_example_counts,
     write_indexes,
 )
-from pipelines.stages.overlap_report.matches import CorpusMatches, read_matches
 from pipelines.stages.overlap_report.report import (
     HITS,
     SAMPLES,
@@ -46,7 +45,9 @@ from pipelines.stages.overlap_report.scanning import (
     HELD_OUT,
     HELD_OUT_SAMPLE,
     IGNORED,
+    CorpusMatches,
     ScanContext,
+    TrainScan,
     clean_shard,
     found_name,
     join_held_out,
@@ -136,7 +137,12 @@ def _report_from_documents(
     config, output, total = audit.config, run.output, source.records
     if audit.samples and config.held_out:
         parts = run.map(
-            sample_held_out, source.shards, (config.held_out, output), phase="held-out", work=True, total=total
+            sample_held_out,
+            source.shards,
+            ScanContext((), config.held_out, output),
+            phase="held-out",
+            work=True,
+            total=total,
         )
         files = [file for part in parts for file in part.files]
         run.once("held-out-sample", lambda: join_held_out(files, output), work=True)
@@ -150,7 +156,9 @@ def _report_from_documents(
     entries = run.map(scan_shard, source.shards, context, phase="scan", work=True, total=total)
     run.once("scanned", lambda: result_files(entries))
     own_train = _scan_own_train(audit, variants[0], run)
-    matches = read_matches([storage.join(output, matches_name(shard.index)) for shard in source.shards], ngrams)
+    matches = CorpusMatches(ngrams)
+    for shard in source.shards:
+        matches.add_shard(storage.join(output, matches_name(shard.index)))
     limit = config.ignore_common
     ignored = np.zeros(ngrams, np.bool_) if limit is None else matches.documents > limit
     if config.write_clean == "corpus":
@@ -179,7 +187,6 @@ def _report_from_documents(
             report["samples"] = sample_figures(audit, variants[-1], found[-1])
         return _write_report(report, files, output)
 
-    _declare_clean_benchmarks(audit, run)
     run.once("report", write, unit="examples")
 
 
@@ -209,13 +216,14 @@ def _report_from_index(audit: Audit, filter_index: FilterIndex, fingerprints: Ma
         result = _write_report(report, files, run.output)
         return dataclasses.replace(result, records_in=header.documents, records_out=header.documents)
 
-    _declare_clean_benchmarks(audit, run)
     run.once("report", write, unit="n-grams")
 
 
 def _index_benchmarks(audit: Audit, run: StageRun) -> tuple[Variant, ...]:
     """Build the indexes; return them in the order of the variants, that of the report first."""
     config = audit.config
+    if config.write_clean == "benchmark":  # so that its files belong to the stage even after a kill
+        run.declare_outputs(clean_names(audit.benchmarks))
     variants = list_variants(run.output, config, sensitivity=config.sensitivity, samples=bool(audit.samples))
     entry = run.once(
         "benchmarks",
@@ -246,7 +254,7 @@ def _scan_own_train(audit: Audit, variant: Variant, run: StageRun) -> dict[str, 
     entries = run.map(
         scan_own_train,
         range(len(labeled)),
-        ([train for _, train in labeled], audit.config.example, variant),
+        TrainScan([train for _, train in labeled], audit.config.example, variant),
         name=lambda number: f"own-train-{number:05d}",
         phase="own-train",
         work=True,
@@ -260,12 +268,6 @@ def _scan_own_train(audit: Audit, variant: Variant, run: StageRun) -> dict[str, 
 
 def _total(entries: Sequence[ShardEntry], name: str) -> int:
     return int(sum(entry.counts[name] for entry in entries))
-
-
-def _declare_clean_benchmarks(audit: Audit, run: StageRun) -> None:
-    """Declare the files in `clean/`, so that they belong to the stage even after a kill."""
-    if audit.config.write_clean == "benchmark":
-        run.declare_outputs(clean_names(audit.benchmarks))
 
 
 def _write_report(report: dict[str, Any], files: Sequence[FileEntry], output: str) -> TaskResult:

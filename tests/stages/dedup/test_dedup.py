@@ -29,8 +29,7 @@ from dedup_run import (
     write_corpus,
 )
 
-from pipelines.algorithms.minhash.shingles import shingle_hashes_of
-from pipelines.algorithms.minhash.signing import choose_bands
+from pipelines.algorithms.minhash.signing import choose_bands, shingle_hashes_of
 from pipelines.records import shards
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.documents import count_documents, record_type, work_name

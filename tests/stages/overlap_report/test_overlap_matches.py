@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.algorithms.ngrams.index import Hits, build_index
 from pipelines.records.text_columns import text_arrays
-from pipelines.stages.overlap_report.matches import SOURCES, CorpusMatches, read_matches
+from pipelines.stages.overlap_report.scanning import SOURCES, CorpusMatches
 
 _INDEX, _ = build_index([text_arrays(pa.array(["a b c d"]))], 1)
 # Shards of batches of documents, each of which has some n-grams.
@@ -42,7 +42,9 @@ def test_found_ngrams_are_counted(tmp_path: Path, shards: list[list[list[list[in
                 document += 1
         paths.append(str(tmp_path / f"{number}.parquet"))
         matches.write(str(tmp_path), f"{number}.parquet", _INDEX)
-    merged = read_matches(paths, 4)
+    merged = CorpusMatches(4)
+    for path in paths:
+        merged.add_shard(path)
     for id in range(4):
         distinct = sorted(set(holders[id]))
         assert (merged.found[id], merged.counts[id]) == (len(holders[id]) > 0, len(holders[id]))

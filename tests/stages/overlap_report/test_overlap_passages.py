@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference_ngrams import word_spans
 
 from pipelines.algorithms.ngrams.overlap_counts import longest_runs
-from pipelines.algorithms.ngrams.words import Normalization, word_spans
+from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.benchmark_sets.benchmarks import parse_benchmarks
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.indexing import IndexedBenchmark
-from pipelines.stages.overlap_report.matches import CorpusMatches
-from pipelines.stages.overlap_report.passages import longest_passages
+from pipelines.stages.overlap_report.report import longest_passages
+from pipelines.stages.overlap_report.scanning import CorpusMatches
 
 _NORMALIZATIONS = [
     Normalization(apostrophes, letters, lines)
