@@ -119,7 +119,7 @@ class CorpusMatches:
                     pa.array(self.documents[ids]),
                     pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), sources),
                 ]
-                written.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=MATCH_SCHEMA))
+                written.write_batch(pa.RecordBatch.from_arrays(columns, schema=MATCH_SCHEMA))
         return written.entry
 
     def shared_sources(self, ids: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
