@@ -73,7 +73,15 @@ def test_options_that_need_documents_are_refused_with_an_index(
     tmp_path: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     benchmark = write_jsonl(tmp_path / "b.jsonl", ["one two three"])
-    given = ["overlap-report", "--corpus", str(tmp_path), "--index", str(tmp_path), "--benchmark", f"b={benchmark}"]
+    given = [
+        "overlap-report",
+        "--corpus",
+        str(tmp_path),
+        "--index",
+        str(tmp_path / "index"),
+        "--benchmark",
+        f"b={benchmark}",
+    ]
     assert main([*given, *flags]) == 2
     assert f"{' '.join(flags[:1])}" in capsys.readouterr().err
 
@@ -133,7 +141,7 @@ def test_benchmarks_too_large_for_memory_are_refused(tmp_path: Path, monkeypatch
     documents = write_documents(tmp_path / "docs.parquet", ["one two three four"])
     benchmark = write_jsonl(tmp_path / "b.jsonl", ["one two three"])
     monkeypatch.setattr(machine, "available_memory_bytes", lambda: 10)
-    with pytest.raises(InputError, match=r"have 1 distinct n-grams.* use fewer --workers"):
+    with pytest.raises(InputError, match=r"1 distinct n-grams.* use fewer --workers"):
         run_report(tmp_path / "out", documents, [f"b={benchmark}"], ngram=3)
 
 
