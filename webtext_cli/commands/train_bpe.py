@@ -79,7 +79,7 @@ def print_tokenizer_report(report: Mapping[str, Any]) -> None:
     if report["held_out_was_trained_on"]:
         say_wrapped("note: no text was held out of training, so the held-out figures are too favorable")
     if report["run"]:
-        say_wrapped(f"run: {', '.join(f'{name} {value}' for name, value in describe_run(report['run']))}")
+        say_wrapped(f"run: {', '.join(f'{name}: {value}' for name, value in describe_run(report['run']))}")
 
 
 def _format_entries(entries: Sequence[Mapping[str, Any]], limit: int) -> str:
