@@ -51,7 +51,7 @@ def test_without_a_reference_or_held_out_text(capsys: pytest.CaptureFixture[str]
         _report(tokenizer=tokenizer, reference=None, held_out_was_trained_on=True, suspicious=[], run={})
     )
     shown = capsys.readouterr().out
-    assert "entries used, held out but trained on –" in " ".join(shown.split())
+    assert "entries used, held out, also trained on –" in " ".join(shown.split())
     assert "no text was held out of training" in shown
     assert "GPT-2" not in shown
     assert "run:" not in shown

@@ -90,7 +90,7 @@ def test_unprintable_characters_are_escaped() -> None:
 def test_held_out_text_that_was_trained_on_is_marked() -> None:
     page = Page(render_tokenizer_report(_report(held_out_was_trained_on=True)))
     assert "but this tokenizer was trained on them" in page.text
-    assert "bytes per token, held out but trained on" in page.text
+    assert "bytes per token, held out, also trained on" in page.text
 
 
 def test_a_report_without_data() -> None:
