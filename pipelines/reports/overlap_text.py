@@ -23,6 +23,20 @@ CAVEAT = (
 # A filter that contains exactly as many n-grams as it was built for may slightly exceed its target rate.
 _RATE_TOLERANCE = 1.05
 _SETTINGS = ("apostrophes", "letters", "lines")
+# By value of an option; no two options share a value.
+_MEANINGS = {
+    "split": "an apostrophe separates words",
+    "drop": "an apostrophe between two letters is removed: don’t becomes dont",
+    "unicode": "letters and digits of all scripts form words",
+    "ascii": "only a-z and 0-9 form words; all other characters separate them",
+    "cross": "n-grams cross line ends",
+    "stop": "n-grams stop at line ends",
+    "auto": "an example is a line of a .txt file, or a record of other files",
+    "line": "an example is a line",
+    "paragraph": "an example is a paragraph; blank lines separate paragraphs",
+    "document": "an example is a whole file",
+    None: "no n-gram is ignored",
+}
 _CORPUS, _OWN_TRAIN, _EXAMPLES = "In this corpus", "In its own training split", "Examples"
 
 Report = Mapping[str, Any]
@@ -138,10 +152,16 @@ def describe_corpus(report: Report) -> str:
     return f"{documents}{size}; {overlapping:,} of them{share} share an n-gram with a benchmark"
 
 
-def describe_options(report: Report) -> list[str]:
-    """Return each option of the n-grams with its value."""
+def describe_options(report: Report) -> list[tuple[str, str]]:
+    """Return each option of the n-grams with its value, and what the value means."""
     return [
-        f"{name.replace('_', '-')} = {'none' if value is None else value}" for name, value in report["options"].items()
+        (
+            f"{name.replace('_', '-')} = {'none' if value is None else value}",
+            f"n-grams in more than {plural(value, 'document')} are ignored"
+            if isinstance(value, int)
+            else _MEANINGS.get(value, ""),
+        )
+        for name, value in report["options"].items()
     ]
 
 

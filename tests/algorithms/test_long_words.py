@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from reference_ngrams import ngrams, segments, word_spans
+from reference_ngrams import ngrams, segments
 from test_ngram_hashing import NORMALIZATIONS, TEXTS, column_of
 
 from pipelines.algorithms.kernels.compilation import as_read_only
@@ -44,21 +44,15 @@ def _check_text(text: str, n: int, normalization: Normalization) -> None:
     """Index a text and find all of its n-grams in it, as the plain reference has them."""
     index, examples = build_index([column_of([text])], n, normalization)
     hits = scan(index, *column_of([text]))
-    runs, spans = _aliased(text, normalization), word_spans(text, normalization)
+    runs = _aliased(text, normalization)
     expected, firsts = [], []
     for run, first in zip(runs, np.cumsum([0, *map(len, runs)]), strict=False):
         expected += list(ngrams(run, n))
         firsts += [int(first) + step for step in range(len(run) - n + 1)]
-    assert len(spans) == sum(map(len, runs))
     assert hits.words.tolist() == firsts
     assert hits.ids.tolist() == examples.ids[examples.ids >= 0].tolist()
     # Equal n-grams have the same id, and others another.
     assert len({*zip(expected, hits.ids.tolist(), strict=True)}) == len(set(expected)) == len(index.arrays.hashes)
-    characters = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    sizes = np.ones(len(characters), np.int64) + (characters > 0x7F) + (characters > 0x7FF) + (characters > 0xFFFF)
-    offsets = np.concatenate([[0], sizes.cumsum()])
-    assert hits.starts.tolist() == [offsets[spans[first][0]] for first in firsts]
-    assert hits.ends.tolist() == [offsets[spans[first + n - 1][1]] for first in firsts]
     words = [word for run in segments(text, normalization) for word in run]
     for number in range(0, len(firsts), 1 + len(firsts) // 5):
         [ngram] = ngram_texts(index, hits.ids[number : number + 1]).to_pylist()

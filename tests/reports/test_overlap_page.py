@@ -17,7 +17,7 @@ from page_reading import Page, render_figure
 from small_overlap_report import LONG_TEXT, bare_report, benchmark, full_report, passage
 
 from pipelines.reports.overlap import examples_chart, render_overlap_report, samples_chart
-from pipelines.reports.overlap_text import COLUMNS, percent, probability
+from pipelines.reports.overlap_text import COLUMNS, describe_options, percent, probability
 from pipelines.reports.render import document_text
 
 _EVIL = "<script>alert(1)</script>"
@@ -52,6 +52,14 @@ def test_every_section_is_shown() -> None:
     assert len(page.all("h2")) == len(headings)
     for text in (*headings, "An overlap does not prove a leak", "probability of at most 9.6e-9", "8,013,769 documents"):
         assert text in page.text, text
+
+
+def test_options_are_explained() -> None:
+    report = full_report()
+    assert all(meaning for _, meaning in describe_options(report))
+    text = _page(report).text
+    assert "lines = cross n-grams cross line ends" in text
+    assert "ignore-common = 10 n-grams in more than 10 documents are ignored" in text
 
 
 def test_missing_sections_are_left_out() -> None:

@@ -41,7 +41,7 @@ def print_overlap(report: Report) -> None:
     """Print a `report.json`: the benchmarks with the paper's figures (Table 6) below them, then all other parts."""
     say_wrapped(f"corpus: {describe_corpus(report)}")
     say_wrapped(f"method: {describe_method(report)}")
-    options = ", ".join(describe_options(report))
+    options = ", ".join(option for option, _ in describe_options(report))
     say_wrapped(f"n-gram: {report['n']} consecutive words; {options}")
     _print_benchmarks(report)
     for sentence in describe_certificate(report["certificate"]) if report["certificate"] else []:

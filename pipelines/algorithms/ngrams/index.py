@@ -69,15 +69,13 @@ class Examples(NamedTuple):
 class Hits(NamedTuple):
     """The n-grams of texts that an index contains, in order, one entry per occurrence; all int64.
 
-    `documents`: the number of the text; `words`: the number of the n-gram's first word in it; `ids`: the n-gram;
-    `starts`, `ends`: its bytes in the text. `ngram_counts`: the n-grams of each text.
+    `documents`: the number of the text; `words`: the number of the n-gram's first word in it; `ids`: the n-gram.
+    `ngram_counts`: the n-grams of each text.
     """
 
     documents: Numbers
     words: Numbers
     ids: Numbers
-    starts: Numbers
-    ends: Numbers
     ngram_counts: Numbers
 
 
@@ -143,27 +141,17 @@ def scan(index: NgramIndex, data: npt.NDArray[np.uint8], starts: npt.NDArray[Any
     n = index.n
     arrays = IndexArrays(*(as_read_only(array) for array in index.arrays))
     totals = new_totals(starts)
-    matches = [np.empty((4, 0), np.int64)]
+    matches = [np.empty((2, 0), np.int64)]
     firsts, ids = np.empty(0, np.int64), np.empty(0, np.int64)
     for chunk in read_ngrams(data, starts, n, reading_of(index.normalization), totals, index.mask):
         if chunk.ngrams > len(ids):
             firsts, ids = (np.empty(len(chunk.arrays.ngrams), np.int64) for _ in range(2))
         size = _look_up(arrays, chunk.arrays, chunk.ngrams, n, firsts, ids)
         if size:
-            words = firsts[:size]
-            word_starts, word_ends = chunk.arrays.starts[words], chunk.arrays.ends[words + n - 1]
-            matches.append(np.stack([words + chunk.first_word, ids[:size], word_starts, word_ends]))
-    words, ids, word_starts, word_ends = np.concatenate(matches, axis=1)
+            matches.append(np.stack([firsts[:size] + chunk.first_word, ids[:size]]))
+    words, ids = np.concatenate(matches, axis=1)
     documents = np.searchsorted(totals.words, words, side="right") - 1
-    text_starts = starts[documents]
-    return Hits(
-        documents=documents,
-        words=words - totals.words[documents],
-        ids=ids,
-        starts=word_starts - text_starts,
-        ends=word_ends - text_starts,
-        ngram_counts=np.diff(totals.ngrams),
-    )
+    return Hits(documents, words - totals.words[documents], ids, np.diff(totals.ngrams))
 
 
 # Building

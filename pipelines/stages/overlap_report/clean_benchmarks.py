@@ -90,10 +90,8 @@ def write_clean_benchmark(
         elif path is None or example_format(path) == "parquet":
             schema, rows = _read_table(benchmark, path)
             results.append(_write_rows(rows, schema, examples=examples, output=output, name=name))
-        elif example_format(path) == "jsonl":
-            results.append(_write_json_lines(path, examples, output, name))
         else:
-            results.append(_write_plain(path, examples, example=example, output=output, name=name))
+            results.append(_write_lines(path, examples, example=example, output=output, name=name))
     return CleanBenchmark(
         tuple(entry for result in results for entry in result.files),
         sum(result.kept for result in results),
@@ -148,32 +146,24 @@ def _write_rows(
     return CleanBenchmark((shard.entry,), shard.records, row - 1 - shard.records)
 
 
-def _write_json_lines(path: str, examples: _FileExamples, output: str, name: str) -> CleanBenchmark:
-    """Write the lines whose records have no overlapping example; blank lines are kept."""
-    removed = set(examples.overlapping_numbers.tolist())
-    kept = 0
+def _write_lines(path: str, examples: _FileExamples, example: str, output: str, name: str) -> CleanBenchmark:
+    """Write the lines of JSONL or text without overlapping examples; a paragraph is removed with its blank lines."""
+    (numbers, overlapping), starts, is_json = examples, examples.overlapping_numbers, example_format(path) == "jsonl"
+    ends = starts + 1
+    if example == "paragraph" and not is_json:
+        ends = np.append(numbers[1:], np.iinfo(np.int64).max)[overlapping]
+    records = 0
     with open_decompressed(path) as stream, storage.atomic_write(storage.join(output, name)) as writer:
-        for number, line in enumerate(stream, 1):
-            if number not in removed:
-                kept += bool(line.strip())
-                writer.write(line)
-    return CleanBenchmark((FileEntry(name, writer.size_bytes, writer.checksum),), kept, len(removed))
-
-
-def _write_plain(path: str, examples: _FileExamples, example: str, output: str, name: str) -> CleanBenchmark:
-    """Write the lines of a text without overlapping examples; a paragraph is removed with its blank lines."""
-    numbers, overlapping = examples
-    ends = np.append(numbers[1:], np.iinfo(np.int64).max) if example == "paragraph" else numbers + 1
-    with open_decompressed(path) as stream, storage.atomic_write(storage.join(output, name)) as writer:
-        spans = zip(numbers[overlapping].tolist(), ends[overlapping].tolist(), strict=True)
+        spans = zip(starts.tolist(), ends.tolist(), strict=True)
         start, end = next(spans, (0, 0))
         for number, line in enumerate(stream, 1):
             if number == end:
                 start, end = next(spans, (0, 0))
             if not start <= number < end:
+                records += bool(line.strip())
                 writer.write(line)
-    removed = int(overlapping.sum())
-    return CleanBenchmark((FileEntry(name, writer.size_bytes, writer.checksum),), len(numbers) - removed, removed)
+    kept = records if is_json else len(numbers) - len(starts)
+    return CleanBenchmark((FileEntry(name, writer.size_bytes, writer.checksum),), kept, len(starts))
 
 
 def _output_names(benchmark: Benchmark, folder: str) -> list[str]:

@@ -6,6 +6,7 @@ bound and tests it with n-grams of random words, which no corpus contains. Paper
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import unicodedata
@@ -51,12 +52,11 @@ class FilterIndex:
 
     def check_options(self, config: NgramConfig) -> None:
         """Raise UsageError, naming the options to use, if the index contains n-grams of another kind."""
-        names = ("ngram", "apostrophes", "letters", "lines")
-        built = {"ngram": self.header.n, **self.header.normalisation}
-        different = [name for name in names if built[name] != getattr(config, name)]
-        if different:
-            flags = " ".join(f"--{name} {built[name]}" for name in different)
-            differences = ", ".join(f"{name} {built[name]}, not {getattr(config, name)}" for name in different)
+        options = {"ngram": self.header.n, **dataclasses.asdict(self.header.normalization)}
+        conflicts = {name: value for name, value in options.items() if value != getattr(config, name)}
+        if conflicts:
+            flags = " ".join(f"--{name} {value}" for name, value in conflicts.items())
+            differences = ", ".join(f"{name} {value}, not {getattr(config, name)}" for name, value in conflicts.items())
             raise UsageError(f"{self.folder.path}: was built with {differences}; use {flags}")
 
     def contains(self, index: NgramIndex) -> Flags:
@@ -65,12 +65,12 @@ class FilterIndex:
         True for all that it contains, and for others with the probability `error_bound` of the certificate.
         """
         hashes = index.arrays.hashes
-        found = np.zeros(len(hashes), np.bool_)
+        is_found = np.zeros(len(hashes), np.bool_)
         for first in range(0, len(hashes), _BATCH):
             batch = np.ascontiguousarray(hashes[first : first + _BATCH])
-            found[first : first + _BATCH] = self._query(batch)
+            is_found[first : first + _BATCH] = self._query(batch)
             progress.advance(len(batch))
-        return found
+        return is_found
 
     def certificate(self, probes: int | None = None) -> dict[str, Any]:
         """Return the figures of the filter, and the upper bound of its rate that `probes` random n-grams prove.
@@ -79,22 +79,22 @@ class FilterIndex:
         the bound of the filter explains.
         """
         header = self.header
-        needed = math.ceil(_PROBES_PER_INVERSE_RATE / header.error_rate)
-        probes = probes or min(_MAX_PROBES, max(_MIN_PROBES, needed))
-        found = 0
+        default = math.ceil(_PROBES_PER_INVERSE_RATE / header.error_rate)
+        probes = probes or min(_MAX_PROBES, max(_MIN_PROBES, default))
+        hits = 0
         assert len(self._bits) == header.blocks  # mapped and verified before threads query them
         batches = [range(first, min(probes, first + _BATCH)) for first in range(0, probes, _BATCH)]
         with ThreadPoolExecutor(self.threads) as pool:
             try:
-                for batch, hits in zip(batches, pool.map(self._count_random, batches), strict=True):
+                for batch, batch_hits in zip(batches, pool.map(self._count_random, batches), strict=True):
                     progress.advance(len(batch))
-                    found += hits
+                    hits += batch_hits
             finally:
                 pool.shutdown(cancel_futures=True)
         expected = probes * header.error_bound
-        if tail_probability(found, expected) < _IMPLAUSIBLE:
+        if tail_probability(hits, expected) < _IMPLAUSIBLE:
             raise InputError(
-                f"{self.folder.file.path}: finds {found:,} of {probes:,} random n-grams, which no corpus contains, "
+                f"{self.folder.file.path}: finds {hits:,} of {probes:,} random n-grams, which no corpus contains, "
                 f"but its bits explain {expected:,.1f}: it is not as described; rebuild it with `webtext overlap-index`"
             )
         bits = header.blocks * BLOCK_BITS
@@ -107,8 +107,8 @@ class FilterIndex:
             "error_rate": header.error_rate,
             "error_bound": header.error_bound,
             "probes": probes,
-            "found": found,
-            "upper_bound": min(1.0, upper_limit(found) / probes),
+            "found": hits,
+            "upper_bound": min(1.0, upper_limit(hits) / probes),
         }
 
     def _query(self, hashes: Hashes) -> Flags:
@@ -123,16 +123,16 @@ class FilterIndex:
     @functools.cached_property
     def _bits(self) -> Bits:
         self.folder.file.verify()
-        built, current = self.header.normalisation["unicode"], unicodedata.unidata_version
-        if built != current:
+        index_version, version = self.header.normalisation["unicode"], unicodedata.unidata_version
+        if index_version != version:
             progress.note(
-                f"{self.folder.path}: was built with Unicode {built}, this Python has {current}: n-grams with a "
-                "letter that only one of them knows are not found"
+                f"{self.folder.path}: was built with Unicode {index_version}, this Python has {version}: n-grams with "
+                "a letter that only one of them knows are not found"
             )
         free, size = available_memory_bytes(), self.header.blocks * BLOCK_BYTES
         if free is not None and size > free:
             progress.note(
-                f"{self.folder.path}: takes {format_bytes(size)}, but {format_bytes(free)} of memory are free: "
+                f"{self.folder.path}: takes {format_bytes(size)}, but {format_bytes(free)} of memory is free: "
                 "queries are as slow as the disk"
             )
         return map_bits(self.folder.file.path, self.header)

@@ -69,9 +69,9 @@ class IndexedBenchmark:
     ids: npt.NDArray[Any]
     words: Numbers
 
-    def counts(self, found: Flags) -> ExampleCounts:
+    def counts(self, is_found: Flags) -> ExampleCounts:
         """Count the n-grams of each example, and those that are found."""
-        return count_examples(self.ids, self.words, found)
+        return count_examples(self.ids, self.words, is_found)
 
 
 def list_variants(output: str, config: NgramConfig, *, sensitivity: bool, samples: bool) -> list[Variant]:
@@ -151,13 +151,13 @@ def load_examples(variant: Variant, texts: Sequence[Benchmark]) -> list[IndexedB
 def _slice_examples(
     benchmarks: Sequence[Benchmark], counts: Sequence[int], examples: Examples
 ) -> list[IndexedBenchmark]:
-    indexed = []
+    slices = []
     first = 0
     for benchmark, count in zip(benchmarks, counts, strict=True):
         words = np.asarray(examples.words[first : first + count + 1])
-        indexed.append(IndexedBenchmark(benchmark, examples.ids[words[0] : words[-1]], words - words[0]))
+        slices.append(IndexedBenchmark(benchmark, examples.ids[words[0] : words[-1]], words - words[0]))
         first += count
-    return indexed
+    return slices
 
 
 @functools.lru_cache(maxsize=32)

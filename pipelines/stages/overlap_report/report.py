@@ -76,8 +76,8 @@ class Audit:
 
     def check_unchanged(self, fingerprints: Mapping[str, str]) -> None:
         """Raise InputError if a file that is read again for the report was changed since it was indexed."""
-        named = [(f"benchmark {benchmark.label}", benchmark) for benchmark in self.benchmarks]
-        for name, benchmark in [*named, *((SAMPLES, benchmark) for benchmark in self.samples[:1])]:
+        sources = {f"benchmark {benchmark.label}": benchmark for benchmark in self.benchmarks}
+        for name, benchmark in [*sources.items(), *((SAMPLES, samples) for samples in self.samples[:1])]:
             if benchmark.hub is None and benchmark.fingerprint != fingerprints[name]:
                 raise InputError(
                     f"{benchmark.source}: was changed during the run; re-run the same command to read it again"
@@ -99,16 +99,16 @@ class Audit:
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """The n-grams of the report's index in the corpus, those to ignore, and those in the train splits, by label."""
+    """Which n-grams of the report's index are in the corpus, are ignored, and are in the train splits of each label."""
 
     matches: CorpusMatches
     ignored: Flags
     own_train: Mapping[str, Flags]
 
     @property
-    def counted(self) -> Flags:
-        """The n-grams that are found and not ignored."""
-        return self.matches.found & ~self.ignored
+    def is_counted(self) -> Flags:
+        """Which n-grams are in the corpus and not ignored."""
+        return self.matches.is_found & ~self.ignored
 
 
 def make_report(
@@ -118,19 +118,19 @@ def make_report(
 
     `corpus` are the fields that describe the corpus and the method by which it was searched.
     """
-    config, matches, found = audit.config, findings.matches, findings.counted
+    config, matches, is_found = audit.config, findings.matches, findings.is_counted
     benchmarks = load_examples(variant, audit.benchmarks)
-    files = [_write_hits(benchmarks, config.example, variant, matches=matches, found=found)]
+    files = [_write_hits(benchmarks, config.example, variant, matches=matches, is_found=is_found)]
     rows = []
     folders = clean_folders([benchmark.label for benchmark in audit.benchmarks])
     for indexed, folder in zip(benchmarks, folders, strict=True):
-        counts = indexed.counts(found)
+        counts = indexed.counts(is_found)
         row = {
             **_benchmark_row(indexed, counts),
             "own_train": _own_train_row(indexed, audit, findings),
             "paper": dataclasses.asdict(indexed.benchmark.paper) if indexed.benchmark.paper else None,
             "scores": score_rows(scores.get(indexed.benchmark.label, {}), counts),
-            "passages": longest_passages(indexed, config, matches, found),
+            "passages": longest_passages(indexed, config, matches, is_found),
         }
         if config.write_clean == "benchmark":
             clean = write_clean_benchmark(
@@ -155,7 +155,7 @@ def make_report(
 
 
 def _write_hits(
-    benchmarks: Sequence[IndexedBenchmark], example: str, variant: Variant, matches: CorpusMatches, found: Flags
+    benchmarks: Sequence[IndexedBenchmark], example: str, variant: Variant, matches: CorpusMatches, is_found: Flags
 ) -> FileEntry:
     """Write `hits.parquet`: a row per position of a benchmark whose n-gram is found."""
     index = load_index(variant)
@@ -163,10 +163,10 @@ def _write_hits(
         for indexed in benchmarks:
             for batch in read_example_batches(indexed.benchmark, example):
                 first, last = indexed.words[[batch.first, batch.first + len(batch.texts)]]
-                positions = first + found_positions(indexed.ids[first:last], found)
+                positions = first + found_positions(indexed.ids[first:last], is_found)
                 rows, ids = len(positions), np.asarray(indexed.ids[positions], np.int64)
                 examples = np.searchsorted(indexed.words, positions, side="right") - 1
-                is_counted = matches.answers is None
+                has_counts = matches.answers is None
                 columns = [
                     pa.repeat(pa.scalar(indexed.benchmark.name, pa.string()), rows),
                     pa.repeat(pa.scalar(indexed.benchmark.split, pa.string()), rows),
@@ -174,8 +174,8 @@ def _write_hits(
                     pa.array(batch.places, pa.string()).take(pa.array(examples - batch.first)),
                     pa.array(positions - indexed.words[examples]),
                     ngram_texts(index, ids),
-                    pa.array(matches.counts[ids]) if is_counted else pa.nulls(rows, pa.int64()),
-                    pa.array(matches.documents[ids]) if is_counted else pa.nulls(rows, pa.int64()),
+                    pa.array(matches.counts[ids]) if has_counts else pa.nulls(rows, pa.int64()),
+                    pa.array(matches.documents[ids]) if has_counts else pa.nulls(rows, pa.int64()),
                     *matches.first_sources(ids),
                 ]
                 hits.write_batch(pa.RecordBatch.from_arrays(columns, schema=HIT_SCHEMA))
@@ -184,10 +184,10 @@ def _write_hits(
 
 
 def longest_passages(
-    indexed: IndexedBenchmark, config: OverlapReportConfig, matches: CorpusMatches, found: Flags
+    indexed: IndexedBenchmark, config: OverlapReportConfig, matches: CorpusMatches, is_found: Flags
 ) -> list[dict[str, Any]]:
     """Return the longest passages of a benchmark that are in the corpus, longest first."""
-    runs = longest_runs(indexed.ids, indexed.words, found, _PASSAGES)
+    runs = longest_runs(indexed.ids, indexed.words, is_found, _PASSAGES)
     runs_by_example: dict[int, list[int]] = {}
     for run, example in enumerate(runs.examples.tolist()):
         runs_by_example.setdefault(example, []).append(run)
@@ -199,7 +199,7 @@ def longest_passages(
             row = example - batch.first
             data, (begin, end) = text_arrays(batch.texts.slice(row, 1))
             data = data[begin:end]
-            located = word_hashes(data, np.array([0, len(data)]), config.normalization)
+            example_words = word_hashes(data, np.array([0, len(data)]), config.normalization)
             for run in runs_by_example[example]:
                 position, length = int(runs.positions[run]), int(runs.lengths[run])
                 first, words = int(indexed.words[example]) + position, length + config.ngram - 1
@@ -208,7 +208,7 @@ def longest_passages(
                     "place": batch.places[row],
                     "words": words,
                     "sources": matches.shared_sources(np.asarray(indexed.ids[first : first + length], np.int64)),
-                    **_quote(data, int(located.starts[position]), int(located.ends[position + words - 1])),
+                    **_quote(data, int(example_words.starts[position]), int(example_words.ends[position + words - 1])),
                 }
     return [passages[run] for run in range(len(passages))]
 
@@ -239,17 +239,17 @@ def _drop_partial_word(text: str) -> str:
     return rest if space else text
 
 
-def sample_figures(audit: Audit, variant: Variant, found: Flags) -> dict[str, Any]:
+def sample_figures(audit: Audit, variant: Variant, is_found: Flags) -> dict[str, Any]:
     """Return the distribution of overlap over the samples and the held-out documents. Appendix, figure 5."""
     samples = load_examples(variant, audit.samples)
-    by_name = {indexed.benchmark.name: distribution(indexed.counts(found)) for indexed in samples}
+    by_name = {indexed.benchmark.name: distribution(indexed.counts(is_found)) for indexed in samples}
     return {"samples": by_name[SAMPLES], "held_out": by_name.get(HELD_OUT)}
 
 
-def sensitivity_table(audit: Audit, variants: Sequence[Variant], found: Sequence[Flags]) -> list[dict[str, Any]]:
+def sensitivity_table(audit: Audit, variants: Sequence[Variant], all_flags: Sequence[Flags]) -> list[dict[str, Any]]:
     """Return a row per way to count, by the words of an n-gram and then in the order of the options."""
     rows = []
-    for variant, flags in zip(variants, found, strict=True):
+    for variant, flags in zip(variants, all_flags, strict=True):
         if not variant.of_samples:
             examples = load_examples(variant, audit.benchmarks)
             benchmarks = [_benchmark_row(indexed, indexed.counts(flags)) for indexed in examples]

@@ -17,7 +17,7 @@ from pipelines.algorithms.ngrams.index import Hits, NgramIndex, ngram_texts, sca
 from pipelines.algorithms.ngrams.overlap_counts import Flags, Numbers
 from pipelines.benchmark_sets.benchmarks import Benchmark, read_example_batches
 from pipelines.engine.journal import WORK
-from pipelines.engine.manifest import FileEntry
+from pipelines.engine.manifest import FileEntry, ShardEntry
 from pipelines.engine.run import TaskResult
 from pipelines.errors import InputError
 from pipelines.records import inputs, shards
@@ -27,6 +27,7 @@ from pipelines.records.drops import Drops
 from pipelines.records.schemas import DROPPED_SCHEMA, make_schema
 from pipelines.records.tally import Tally, read_tallies
 from pipelines.records.text_columns import text_arrays
+from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.indexing import Variant, load_index
 
 IGNORED = storage.join(WORK, "ignored.npy")
@@ -65,7 +66,7 @@ class CorpusMatches:
         self._source_count = 0
 
     @property
-    def found(self) -> Flags:
+    def is_found(self) -> Flags:
         """Which n-grams are in the corpus."""
         return self.counts > 0 if self.answers is None else self.answers
 
@@ -95,20 +96,20 @@ class CorpusMatches:
     def _add_sources(self, ids: Numbers, sizes: Numbers, rows: Numbers, table: pa.StructArray) -> None:
         """Add `sizes[i]` documents of the n-gram `ids[i]`, which are some `rows` of a table of documents."""
         parents = np.repeat(np.arange(len(ids)), sizes)
-        known = (self._source_rows[ids] >= 0).sum(axis=1)
-        slots = np.arange(len(rows)) - (np.cumsum(sizes) - sizes)[parents] + known[parents]
+        first_slots = (self._source_rows[ids] >= 0).sum(axis=1)
+        slots = np.arange(len(rows)) - (np.cumsum(sizes) - sizes)[parents] + first_slots[parents]
         kept = np.flatnonzero(slots < SOURCES)
-        used, numbers = np.unique(rows[kept], return_inverse=True)
+        table_rows, numbers = np.unique(rows[kept], return_inverse=True)
         self._source_rows[ids[parents[kept]], slots[kept]] = self._source_count + numbers
-        self._sources.append(table.take(pa.array(used)))
-        self._source_count += len(used)
+        self._sources.append(table.take(pa.array(table_rows)))
+        self._source_count += len(table_rows)
 
     def write(self, output: str, name: str, index: NgramIndex) -> FileEntry:
         """Write the n-grams that are in a shard, in order of their ids."""
-        found = np.flatnonzero(self.found)
-        with shards.write_shard(output, name, MATCH_SCHEMA) as written:
-            for start in range(0, len(found), _BATCH_ROWS):
-                ids = found[start : start + _BATCH_ROWS]
+        with shards.write_shard(output, name, MATCH_SCHEMA) as writer:
+            all_ids = np.flatnonzero(self.is_found)
+            for start in range(0, len(all_ids), _BATCH_ROWS):
+                ids = all_ids[start : start + _BATCH_ROWS]
                 rows = self._source_rows[ids]
                 ends = np.cumsum((rows >= 0).sum(axis=1))
                 sources = self._source_table().take(pa.array(rows[rows >= 0]))
@@ -119,8 +120,8 @@ class CorpusMatches:
                     pa.array(self.documents[ids]),
                     pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), sources),
                 ]
-                written.write_batch(pa.RecordBatch.from_arrays(columns, schema=MATCH_SCHEMA))
-        return written.entry
+                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=MATCH_SCHEMA))
+        return writer.entry
 
     def shared_sources(self, ids: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
         """Return the documents, at most three, that contain most of some n-grams."""
@@ -144,20 +145,12 @@ class CorpusMatches:
 
 @dataclasses.dataclass(frozen=True)
 class ScanContext:
-    """The indexes to scan for, first that of the report; a share of documents, `held_out`, is dropped."""
+    """The options of a run, the indexes to scan for, that of the report first, and the train splits to scan."""
 
-    variants: tuple[Variant, ...]
-    held_out: float
+    config: OverlapReportConfig
     output: str
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainScan:
-    """The train splits to scan for the n-grams of an index, and what an example is."""
-
-    trains: Sequence[Benchmark]
-    example: str
-    variant: Variant
+    variants: tuple[Variant, ...] = ()
+    trains: tuple[Benchmark, ...] = ()
 
 
 def matches_name(shard: int) -> str:
@@ -165,7 +158,7 @@ def matches_name(shard: int) -> str:
     return shards.shard_name("matches", shard)
 
 
-def found_name(variant: Variant, shard: int) -> str:
+def flags_name(variant: Variant, shard: int) -> str:
     """Return the name of the work file with the n-grams of a variant that are in a shard."""
     return storage.join(WORK, f"found-{variant.number:02d}-{shard:05d}.npy")
 
@@ -173,23 +166,23 @@ def found_name(variant: Variant, shard: int) -> str:
 def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
     """Write the matches of a shard, the documents that overlap, and the dropped ones.
 
-    For the indexes after the first, only the n-grams that are in the shard are written, as work files.
+    Of the n-grams of further indexes, only those that are in the shard are listed, in work files.
     """
     output, others = context.output, context.variants[1:]
     index = load_index(context.variants[0])
     matches = CorpusMatches(len(index.arrays.hashes))
-    found = [np.zeros(len(load_index(variant).arrays.hashes), np.bool_) for variant in others]
+    other_flags = [np.zeros(len(load_index(variant).arrays.hashes), np.bool_) for variant in others]
     documents = text_bytes = ngrams = released_at = 0
     with (
         shards.write_shard(output, shards.shard_name("overlapping", shard.index), OVERLAPPING_SCHEMA) as overlapping,
         shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
     ):
         drops = Drops(dropped)
-        for batch in _read_corpus(shard, context.held_out, drops):
+        for batch in _read_corpus(shard, context.config.held_out, drops):
             data, starts = text_arrays(batch.column("text"))
             hits = scan(index, data, starts)
             matches.add_hits(hits, batch)
-            for variant, flags in zip(others, found, strict=True):
+            for variant, flags in zip(others, other_flags, strict=True):
                 flags[scan(load_index(variant), data, starts).ids] = True
             hit_counts = np.bincount(hits.documents, minlength=batch.num_rows)
             _list_overlapping(overlapping, batch, hit_counts, hits.ngram_counts)
@@ -206,15 +199,11 @@ def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
         overlapping.entry,
         dropped.entry,
         *(
-            _write_found(output, found_name(variant, shard.index), flags)
-            for variant, flags in zip(others, found, strict=True)
+            shards.write_array(output, flags_name(variant, shard.index), np.flatnonzero(flags))
+            for variant, flags in zip(others, other_flags, strict=True)
         ),
     )
-    counts = {
-        "corpus_ngrams": ngrams,
-        "text_bytes": text_bytes,
-        "overlapping_documents": overlapping.records,
-    }
+    counts = {"corpus_ngrams": ngrams, "text_bytes": text_bytes, "overlapping_documents": overlapping.records}
     return drops.task_result(documents, files, counts)
 
 
@@ -270,27 +259,23 @@ def clean_shard(shard: inputs.DocumentShard, variant: Variant) -> TaskResult:
     return TaskResult(counts=counts, files=(kept.entry, removed.entry))
 
 
-def scan_own_train(number: int, context: TrainScan) -> TaskResult:
-    """Write which n-grams of the index are in a train split, as a work file."""
-    variant = context.variant
-    index = load_index(variant)
-    found = np.zeros(len(index.arrays.hashes), np.bool_)
-    for batch in read_example_batches(context.trains[number], context.example):
-        found[scan(index, *text_arrays(batch.texts)).ids] = True
+def scan_own_train(number: int, context: ScanContext) -> TaskResult:
+    """Write which n-grams of the report's index are in a train split, as a work file."""
+    index = load_index(context.variants[0])
+    flags = np.zeros(len(index.arrays.hashes), np.bool_)
+    for batch in read_example_batches(context.trains[number], context.config.example):
+        flags[scan(index, *text_arrays(batch.texts)).ids] = True
         progress.advance(len(batch.texts))
-    return TaskResult(files=(_write_found(variant.output, storage.join(WORK, f"own-train-{number:05d}.npy"), found),))
+    name = storage.join(WORK, f"own-train-{number:05d}.npy")
+    return TaskResult(files=(shards.write_array(context.output, name, np.flatnonzero(flags)),))
 
 
-def _write_found(output: str, name: str, found: Flags) -> FileEntry:
-    return shards.write_array(output, name, np.flatnonzero(found))
-
-
-def read_found(paths: Sequence[str], variant: Variant) -> Flags:
-    """Return which n-grams of an index are in any of the work files."""
-    found = np.zeros(len(load_index(variant).arrays.hashes), np.bool_)
+def read_flags(paths: Sequence[str], variant: Variant) -> Flags:
+    """Return which n-grams of an index are listed in any of the work files."""
+    flags = np.zeros(len(load_index(variant).arrays.hashes), np.bool_)
     for path in paths:
-        found[storage.read_array(path)] = True
-    return found
+        flags[storage.read_array(path)] = True
+    return flags
 
 
 def sample_held_out(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
@@ -302,19 +287,20 @@ def sample_held_out(shard: inputs.DocumentShard, context: ScanContext) -> TaskRe
         batch = with_text(batch, Drops())
         if batch.num_rows:
             keys = split_keys(batch, document_keys(batch, shard))
-            is_held_out = held_out_mask(keys, context.held_out)
+            is_held_out = held_out_mask(keys, context.config.held_out)
             texts = batch.column("text").filter(pa.array(is_held_out)).to_pylist()
             for hash, text in zip(hash_keys(keys, "overlap")[is_held_out].tolist(), texts, strict=True):
                 sample.add(hash, text)
     return TaskResult(files=(tally.write(context.output, storage.join(WORK, f"held-out-{shard.index:05d}.json")),))
 
 
-def join_held_out(parts: Sequence[FileEntry], output: str) -> TaskResult:
+def join_held_out(parts: Sequence[ShardEntry], output: str) -> TaskResult:
     """Write the 1,000 held-out documents with the lowest hashes; raise InputError if there is none."""
-    sample = read_tallies([storage.join(output, part.name) for part in parts]).sample(HELD_OUT, _HELD_OUT_DOCUMENTS)
+    paths = [storage.join(output, file.name) for part in parts for file in part.files]
+    sample = read_tallies(paths).sample(HELD_OUT, _HELD_OUT_DOCUMENTS)
     if not len(sample):
         raise InputError("overlap-report: --held-out selects no document to compare with the samples; raise its share")
-    with shards.write_shard(output, HELD_OUT_SAMPLE, pa.schema([pa.field("text", pa.string())])) as written:
+    with shards.write_shard(output, HELD_OUT_SAMPLE, make_schema(text="string?")) as writer:
         for text in sample:
-            written.write({"text": text})
-    return TaskResult(files=(written.entry,))
+            writer.write({"text": text})
+    return TaskResult(files=(writer.entry,))

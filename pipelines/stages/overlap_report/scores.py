@@ -36,25 +36,41 @@ class ScoreFile(NamedTuple):
 
 def parse_scores(values: Sequence[str], benchmarks: Sequence[Benchmark]) -> list[ScoreFile]:
     """Return the files of strings `NAME[/SPLIT]=PATH`; raise UsageError for another form or an unknown benchmark."""
-    return [_parse(value, benchmarks) for value in values]
+    files = []
+    for value in values:
+        left, _, path = value.partition("=")
+        name, slash, split = left.replace(":", "/").partition("/")
+        if not name or not path or (slash and not split):
+            raise UsageError(f"--scores: {value!r} is not of the form NAME=PATH or NAME/SPLIT=PATH")
+        splits = [benchmark for benchmark in benchmarks if loose_name(benchmark.name) == loose_name(name)]
+        matches = [benchmark for benchmark in splits if benchmark.label == f"{name}/{split}"] or [
+            benchmark for benchmark in splits if not split or (benchmark.split or "").lower() == split.lower()
+        ]
+        if len(matches) != 1:
+            labels = ", ".join(benchmark.label for benchmark in matches or benchmarks)
+            problem = "matches several benchmarks of this report" if matches else "is not a benchmark of this report"
+            raise UsageError(
+                f"--scores: {left!r} {problem} ({labels}); write NAME/SPLIT=PATH with a name from this list"
+            )
+        files.append(ScoreFile(left, matches[0].label, path))
+    return files
 
 
 def read_scores(files: Sequence[ScoreFile], example_counts: Mapping[str, int]) -> dict[str, Metrics]:
-    """Return, by label and metric, a score per example as float64, NaN for none.
+    """Return, by label and metric, a score per example as float64, NaN for a missing one.
 
-    A file is JSONL, Parquet or CSV with a record per example, in order, or each with the number of its example, from 0,
-    in `example`. Every other field of numbers or truth values is a metric; null means not scored. `example_counts` are
+    A file is JSONL, Parquet or CSV with a record per example, in order, or with the number of its example, from 0, in
+    `example`. Every other field of numbers or truth values is a metric; null means not scored. `example_counts` are
     the examples of each label. Raises UsageError for a metric given twice, InputError, with file and record, for an
     example that is missing, repeated or unknown. Paper, section 4, on LAMBADA.
     """
     scores: dict[str, Metrics] = {}
     for file in files:
-        known = scores.setdefault(file.label, {})
-        metrics = _read_metrics(file.path, file.label, example_counts[file.label])
-        for name in metrics:
-            if name in known:
+        metrics = scores.setdefault(file.label, {})
+        for name, values in _read_metrics(file.path, file.label, example_counts[file.label]).items():
+            if name in metrics:
                 raise UsageError(f"--scores: {file.label} has {name!r} twice, the second time in {file.path}")
-        known.update(metrics)
+            metrics[name] = values
     return scores
 
 
@@ -84,30 +100,14 @@ def score_rows(metrics: Metrics, counts: ExampleCounts) -> list[dict[str, Any]]:
 
 
 def _mean(scores: npt.NDArray[np.float64]) -> dict[str, Any]:
-    known = scores[~np.isnan(scores)]
-    return {"examples": len(known), "mean": math.fsum(known) / len(known) if len(known) else None}
+    values = scores[~np.isnan(scores)]
+    return {"examples": len(values), "mean": math.fsum(values) / len(values) if len(values) else None}
 
 
 def _perplexity(logarithm: Mapping[str, Any]) -> dict[str, Any]:
     mean = logarithm["mean"]
     fits = mean is not None and mean < math.log(np.finfo(np.float64).max)
     return {**logarithm, "mean": math.exp(mean) if fits else None}
-
-
-def _parse(value: str, benchmarks: Sequence[Benchmark]) -> ScoreFile:
-    left, _, path = value.partition("=")
-    name, slash, split = left.replace(":", "/").partition("/")
-    if not name or not path or (slash and not split):
-        raise UsageError(f"--scores: {value!r} is not of the form NAME=PATH or NAME/SPLIT=PATH")
-    alike = [benchmark for benchmark in benchmarks if loose_name(benchmark.name) == loose_name(name)]
-    matches = [benchmark for benchmark in alike if benchmark.label == f"{name}/{split}"] or [
-        benchmark for benchmark in alike if not split or (benchmark.split or "").lower() == split.lower()
-    ]
-    if len(matches) != 1:
-        labels = ", ".join(benchmark.label for benchmark in matches or benchmarks)
-        problem = "matches several benchmarks of this report" if matches else "is not a benchmark of this report"
-        raise UsageError(f"--scores: {left!r} {problem} ({labels}); write NAME/SPLIT=PATH with a name from this list")
-    return ScoreFile(left, matches[0].label, path)
 
 
 def _read_metrics(path: str, label: str, examples: int) -> Metrics:

@@ -17,7 +17,7 @@ from pipelines import storage
 from pipelines.algorithms.ngrams.overlap_counts import Flags
 from pipelines.benchmark_sets.benchmarks import parse_benchmarks, separate_train_splits
 from pipelines.engine.machine import check_memory
-from pipelines.engine.manifest import FileEntry, ShardEntry
+from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
 from pipelines.errors import UsageError
 from pipelines.records import inputs, shards
@@ -47,12 +47,11 @@ from pipelines.stages.overlap_report.scanning import (
     IGNORED,
     CorpusMatches,
     ScanContext,
-    TrainScan,
     clean_shard,
-    found_name,
+    flags_name,
     join_held_out,
     matches_name,
-    read_found,
+    read_flags,
     sample_held_out,
     scan_own_train,
     scan_shard,
@@ -139,23 +138,22 @@ def _report_from_documents(
         parts = run.map(
             sample_held_out,
             source.shards,
-            ScanContext((), config.held_out, output),
+            ScanContext(config, output),
             phase="held-out",
             work=True,
             total=total,
         )
-        files = [file for part in parts for file in part.files]
-        run.once("held-out-sample", lambda: join_held_out(files, output), work=True)
+        run.once("held-out-sample", lambda: join_held_out(parts, output), work=True)
         held_out = parse_benchmarks([f"{HELD_OUT}={storage.join(output, HELD_OUT_SAMPLE)}"])
         audit = dataclasses.replace(audit, samples=(*audit.samples, *held_out))
     variants = _index_benchmarks(audit, run)
     ngrams = len(load_index(variants[0]).arrays.hashes)
     _check_memory(ngrams, run)
     scores = _read_scores(audit, output)
-    context = ScanContext(variants, config.held_out, output)
+    context = ScanContext(config, output, variants)
     entries = run.map(scan_shard, source.shards, context, phase="scan", work=True, total=total)
     run.once("scanned", lambda: result_files(entries))
-    own_train = _scan_own_train(audit, variants[0], run)
+    own_train = _scan_own_train(audit, variants, run)
     matches = CorpusMatches(ngrams)
     for shard in source.shards:
         matches.add_shard(storage.join(output, matches_name(shard.index)))
@@ -172,19 +170,21 @@ def _report_from_documents(
             "method": "exact",
             "error_bound": 0.0,
             "documents": sum(entry.records_out for entry in entries),
-            "text_bytes": _total(entries, "text_bytes"),
-            "documents_overlapping": None if limit else _total(entries, "overlapping_documents"),
+            "text_bytes": sum(int(entry.counts["text_bytes"]) for entry in entries),
+            "documents_overlapping": None
+            if limit
+            else sum(int(entry.counts["overlapping_documents"]) for entry in entries),
             "certificate": None,
         }
         report, files = make_report(audit, variants[0], Findings(matches, ignored, own_train), corpus, scores)
-        found = [
-            read_found([storage.join(output, found_name(variant, shard.index)) for shard in source.shards], variant)
+        other_flags = [
+            read_flags([storage.join(output, flags_name(variant, shard.index)) for shard in source.shards], variant)
             for variant in variants[1:]
         ]
         if config.sensitivity:
-            report["sensitivity"] = sensitivity_table(audit, variants, [matches.found, *found])
+            report["sensitivity"] = sensitivity_table(audit, variants, [matches.is_found, *other_flags])
         if audit.samples:
-            report["samples"] = sample_figures(audit, variants[-1], found[-1])
+            report["samples"] = sample_figures(audit, variants[-1], other_flags[-1])
         return _write_report(report, files, output)
 
     run.once("report", write, unit="examples")
@@ -193,12 +193,12 @@ def _report_from_documents(
 def _report_from_index(audit: Audit, filter_index: FilterIndex, fingerprints: Mapping[str, str], run: StageRun) -> None:
     variants = _index_benchmarks(audit, run)
     scores = _read_scores(audit, run.output)
-    own_train = _scan_own_train(audit, variants[0], run)
+    own_train = _scan_own_train(audit, variants, run)
     header = filter_index.header
 
     def write() -> TaskResult:
         audit.check_unchanged(fingerprints)
-        answers = filter_index.contains(load_index(variants[0]))
+        is_found = filter_index.contains(load_index(variants[0]))
         certificate = filter_index.certificate(audit.config.probes)
         corpus = {
             "corpus": header.corpus,
@@ -209,7 +209,7 @@ def _report_from_index(audit: Audit, filter_index: FilterIndex, fingerprints: Ma
             "documents_overlapping": None,
             "certificate": certificate,
         }
-        findings = Findings(CorpusMatches(len(answers), answers), np.zeros(len(answers), np.bool_), own_train)
+        findings = Findings(CorpusMatches(len(is_found), is_found), np.zeros(len(is_found), np.bool_), own_train)
         report, files = make_report(audit, variants[0], findings, corpus, scores)
         if audit.samples:
             report["samples"] = sample_figures(audit, variants[-1], filter_index.contains(load_index(variants[-1])))
@@ -236,9 +236,9 @@ def _index_benchmarks(audit: Audit, run: StageRun) -> tuple[Variant, ...]:
 
 def _check_memory(ngrams: int, run: StageRun) -> None:
     """Raise InputError, before the corpus is read, if the counts of this many n-grams do not fit in memory."""
-    needed = ngrams * (_SCAN_BYTES * run.workers + _MERGE_BYTES)
+    needed_bytes = ngrams * (_SCAN_BYTES * run.workers + _MERGE_BYTES)
     task = f"overlap-report: counting the {ngrams:,} distinct n-grams of the benchmarks with {run.workers} workers"
-    check_memory(task, needed, run.memory_bytes, "use fewer --workers, or audit the benchmarks one by one")
+    check_memory(task, needed_bytes, run.memory_bytes, "use fewer --workers, or audit the benchmarks one by one")
 
 
 def _read_scores(audit: Audit, output: str) -> dict[str, Metrics]:
@@ -248,26 +248,20 @@ def _read_scores(audit: Audit, output: str) -> dict[str, Metrics]:
     return read_scores(audit.scores, dict(zip(labels, counts, strict=False)))
 
 
-def _scan_own_train(audit: Audit, variant: Variant, run: StageRun) -> dict[str, Flags]:
+def _scan_own_train(audit: Audit, variants: tuple[Variant, ...], run: StageRun) -> dict[str, Flags]:
     """Return which n-grams are in the train splits of each benchmark that has one, by label."""
-    labeled = [(label, train) for label, splits in audit.trains.items() for train in splits]
+    trains = tuple(train for splits in audit.trains.values() for train in splits)
     entries = run.map(
         scan_own_train,
-        range(len(labeled)),
-        TrainScan([train for _, train in labeled], audit.config.example, variant),
+        range(len(trains)),
+        ScanContext(audit.config, run.output, variants, trains),
         name=lambda number: f"own-train-{number:05d}",
         phase="own-train",
         work=True,
         unit="examples",
     )
-    paths: dict[str, list[str]] = {}
-    for (label, _), entry in zip(labeled, entries, strict=True):
-        paths.setdefault(label, []).append(storage.join(run.output, entry.files[0].name))
-    return {label: read_found(files, variant) for label, files in paths.items()}
-
-
-def _total(entries: Sequence[ShardEntry], name: str) -> int:
-    return int(sum(entry.counts[name] for entry in entries))
+    paths = (storage.join(run.output, entry.files[0].name) for entry in entries)
+    return {label: read_flags([next(paths) for _ in splits], variants[0]) for label, splits in audit.trains.items()}
 
 
 def _write_report(report: dict[str, Any], files: Sequence[FileEntry], output: str) -> TaskResult:

@@ -22,7 +22,7 @@ _SHARDS = st.lists(st.lists(st.lists(st.lists(st.integers(0, 3), max_size=6), ma
 def _hits(batch: list[list[int]]) -> Hits:
     documents = np.array([row for row, ids in enumerate(batch) for _ in ids], np.int64)
     none = np.zeros(len(documents), np.int64)
-    return Hits(documents, none, np.array([id for ids in batch for id in ids], np.int64), none, none, none)
+    return Hits(documents, none, np.array([id for ids in batch for id in ids], np.int64), none)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -47,7 +47,7 @@ def test_found_ngrams_are_counted(tmp_path: Path, shards: list[list[list[list[in
         merged.add_shard(path)
     for id in range(4):
         distinct = sorted(set(holders[id]))
-        assert (merged.found[id], merged.counts[id]) == (len(holders[id]) > 0, len(holders[id]))
+        assert (merged.is_found[id], merged.counts[id]) == (len(holders[id]) > 0, len(holders[id]))
         assert merged.documents[id] == len(distinct)
         sources = [source["id"] for source in merged.shared_sources(np.array([id]))]
         assert sources == [str(document) for document in distinct[:SOURCES]]
