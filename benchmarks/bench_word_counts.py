@@ -24,9 +24,9 @@ import regex
 
 from pipelines.algorithms.bpe.split import GPT2_SPLIT
 from pipelines.algorithms.bpe.word_table import WordTable
+from pipelines.algorithms.columns import text_arrays
 from pipelines.records import inputs
 from pipelines.records.drops import Drops
-from pipelines.records.text_columns import text_arrays
 
 
 def by_table(columns: list[pa.Array]) -> WordTable:

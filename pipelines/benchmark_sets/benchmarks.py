@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pipelines import storage
+from pipelines.algorithms.columns import text_arrays
 from pipelines.benchmark_sets.examples import (
     SUFFIXES,
     Examples,
@@ -21,7 +22,7 @@ from pipelines.benchmark_sets.registry import Entry, HubSplit, PaperFigures, fin
 from pipelines.errors import UsageError
 from pipelines.format import loose_name, suggest_nearest
 from pipelines.records import inputs
-from pipelines.records.text_columns import slices_within, text_arrays
+from pipelines.records.text_columns import slices_within
 
 _BATCH_EXAMPLES = 8192
 _BATCH_BYTES = 16 << 20

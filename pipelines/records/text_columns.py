@@ -1,4 +1,4 @@
-"""Columns of text: validation of texts in Parquet files, and access to their bytes as arrays."""
+"""Columns of text: which they are, slices of them, and validation of texts in Parquet files."""
 
 from __future__ import annotations
 
@@ -17,18 +17,6 @@ def is_text(kind: pa.DataType) -> bool:
     """Return whether a column of this type contains texts, of a dictionary or not."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def text_arrays(texts: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    """Return the bytes of a column without nulls, and the offset of each text in them plus the end of the last.
-
-    Nothing is copied; the bytes may include others before the first text and after the last.
-    """
-    if not len(texts):
-        return np.empty(0, np.uint8), np.zeros(1, np.int32)
-    _, offsets, data = texts.buffers()
-    text_bytes = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return text_bytes, np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
 
 
 def slices_within(

@@ -16,7 +16,7 @@ Report = Mapping[str, Any]
 # The columns "≥15%" and "≥50%" of the table.
 _THRESHOLDS = (15, 50)
 _EXCERPT_LINES, _EXCERPT_CHARACTERS, _CONTEXT_LINES = 5, 420, 2
-# The chart of samples ends at the first of these percentages by which nearly all texts are counted.
+# The chart of samples ends at the first of these percentages that nearly all texts do not exceed.
 _AXIS_ENDS = (5, 10, 20, 50, 100)
 _NEARLY_ALL = 0.995
 
@@ -59,8 +59,8 @@ def examples_chart(histogram: Sequence[int], n: int) -> Chart:
 
 def samples_chart(samples: Mapping[str, Any]) -> Chart:
     """Draw the cumulative distribution of overlap of the model's samples and of held-out text. Paper, figure 5."""
-    named = overlap_text.distributions(samples)
-    curves = [distribution["cumulative"] for _, distribution in named if distribution["cumulative"]]
+    distributions = overlap_text.distributions(samples)
+    curves = [distribution["cumulative"] for _, distribution in distributions if distribution["cumulative"]]
     end = next((end for end in _AXIS_ENDS if all(curve[end] >= _NEARLY_ALL for curve in curves)), 100)
     series = [
         Series(
@@ -68,7 +68,9 @@ def samples_chart(samples: Mapping[str, Any]) -> Chart:
             [(step / 100, share) for step, share in enumerate(distribution["cumulative"][: end + 1])],
             style,
         )
-        for (name, distribution), style, suffix in zip(named, ("primary", "reference"), ("", " (dashed)"), strict=False)
+        for (name, distribution), style, suffix in zip(
+            distributions, ("primary", "reference"), ("", " (dashed)"), strict=False
+        )
     ]
     axis_end = "" if end == 100 else f" The axis ends at {end}%: hardly any text overlaps more."
     return line_chart(
@@ -81,7 +83,7 @@ def samples_chart(samples: Mapping[str, Any]) -> Chart:
 
 
 def excerpt(passage: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the beginning of a passage, the lines before it, and whether it is cut; None for a short passage."""
+    """Return the beginning of a passage, the lines before it, and whether it is truncated; None if it is short."""
     before, text, after = (str(passage[key]) for key in ("before", "text", "after"))
     beginning = "\n".join(text.split("\n")[:_EXCERPT_LINES])
     if len(beginning) > _EXCERPT_CHARACTERS:

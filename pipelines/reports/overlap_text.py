@@ -72,7 +72,7 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    # With a hyphen at which no line ends.
+    # With a non-breaking hyphen.
     Column("ngrams", "{n}‑grams", lambda counts: int(counts.ngrams.sum()), terminal="{n}-grams"),
     Column(
         "percent_positions",
@@ -108,7 +108,7 @@ def column_values(counts: ExampleCounts) -> dict[str, float]:
 
 
 def shown_columns(benchmarks: Sequence[Row]) -> list[Column]:
-    """Return the columns of which any of the benchmarks has a figure."""
+    """Return the columns with a figure of at least one benchmark."""
     return [column for column in COLUMNS if any(column.read(benchmark) is not None for benchmark in benchmarks)]
 
 
@@ -182,9 +182,10 @@ def mean_of_tests(benchmarks: Sequence[Row]) -> Mean | None:
     tests = [row for row in benchmarks if row["split"] is None or row["split"].lower() == "test"]
     if len(tests) < 2:
         return None
-    unnamed = sum(row["split"] is None for row in tests)
-    named = f"{len(tests) - unnamed} test, " if unnamed < len(tests) else ""
-    name = f"Mean of {len(tests)}: {named}{unnamed} not named" if unnamed else f"Mean of {len(tests)} test splits"
+    name, without_split = f"Mean of {len(tests)} test splits", sum(row["split"] is None for row in tests)
+    if without_split:
+        test_splits = f"{len(tests) - without_split} test, " if without_split < len(tests) else ""
+        name = f"Mean of {len(tests)}: {test_splits}{without_split} not named"
     percents = {}
     for column in shown_columns(tests):
         if column.is_percent and not column.is_of_paper:
@@ -194,7 +195,7 @@ def mean_of_tests(benchmarks: Sequence[Row]) -> Mean | None:
 
 
 def describe_ignored(report: Report) -> str | None:
-    """Return what `ignore_common` excluded, None if it was not set."""
+    """Return which n-grams `ignore_common` excluded, None if it was not set."""
     ignored = report["ignored"]
     if ignored is None:
         return None
@@ -207,7 +208,7 @@ def describe_ignored(report: Report) -> str | None:
 
 
 def describe_certificate(certificate: Row) -> list[str]:
-    """Return what bounds the false-positive rate of a Bloom filter: its fill, and the probe with random n-grams."""
+    """Return the bounds of a Bloom filter's false-positive rate: by its fill, and by the probe of random n-grams."""
     hits, target = certificate["found"], certificate["error_rate"]
     sentences = [
         f"The filter is {certificate['fill']:.1%} full, so an n-gram that is not in the corpus is found with a "
@@ -240,7 +241,7 @@ def ranges(sensitivity: Sequence[Row], key: str) -> list[tuple[float, float]]:
 
 
 def describe_ranges(sensitivity: Sequence[Row]) -> list[str]:
-    """Return for each benchmark between which values its share of positions is, and with which options."""
+    """Return for each benchmark the range of its share of positions, and the options at both ends."""
     sentences = []
     for index, (low, high) in enumerate(ranges(sensitivity, "percent_positions")):
         name = label(sensitivity[0]["benchmarks"][index])
@@ -260,5 +261,5 @@ def _describe_setting(setting: Row) -> str:
 
 def distributions(samples: Row) -> list[tuple[str, Row]]:
     """Return the distributions of the report with their names, the model's samples first."""
-    named = [("the model’s samples", samples["samples"]), ("held-out text", samples["held_out"])]
-    return [(name, distribution) for name, distribution in named if distribution is not None]
+    rows = [("the model’s samples", samples["samples"]), ("held-out text", samples["held_out"])]
+    return [(name, distribution) for name, distribution in rows if distribution is not None]

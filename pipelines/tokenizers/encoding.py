@@ -11,9 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from tokenizers import Tokenizer
 
+from pipelines.algorithms.columns import text_arrays
 from pipelines.engine import machine
 from pipelines.errors import InputError
-from pipelines.records.text_columns import slices_within, text_arrays
+from pipelines.records.text_columns import slices_within
 from pipelines.tokenizers.formats import END_OF_TEXT, load_document_tokenizer
 
 USE_TOKENIZERS = "; use --engine tokenizers"

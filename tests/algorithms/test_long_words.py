@@ -91,7 +91,7 @@ _SCANS = """
     import pyarrow as pa
     from pipelines.algorithms.ngrams.hashing import text_ngram_hashes, word_hashes
     from pipelines.algorithms.ngrams.index import build_index, scan
-    from pipelines.records.text_columns import text_arrays
+    from pipelines.algorithms.columns import text_arrays
 
     texts = ["7" * 140_000 + " " + "ab " * 60_000]
     texts += [" ".join(letter * size for letter in "abcdefghijklmno") for size in (10_000, 65_000, 140_000)]

@@ -17,11 +17,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from reference_ngrams import segments, text_ngrams, word_spans, words
 
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams import hashing
 from pipelines.algorithms.ngrams.hashing import Words, text_ngram_hashes, word_hashes
 from pipelines.algorithms.ngrams.word_scan import CHUNK_BYTES, SEED, SLACK, room_for
 from pipelines.algorithms.ngrams.words import Normalization, Shingling
-from pipelines.records.text_columns import text_arrays
 
 _64 = (1 << 64) - 1
 

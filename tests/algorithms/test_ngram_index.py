@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from reference_ngrams import text_ngrams, words
 from test_ngram_hashing import COLUMNS, NORMALIZATIONS, column_of
 
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams.index import (
     Examples,
     IndexArrays,
@@ -26,7 +27,6 @@ from pipelines.algorithms.ngrams.index import (
 )
 from pipelines.algorithms.ngrams.word_scan import CHUNK_BYTES, WHOLE_HASH
 from pipelines.algorithms.ngrams.words import Normalization
-from pipelines.records.text_columns import text_arrays
 
 # Few words, so that n-grams are found; some of a length at which words are compared in other ways.
 _WORDS = st.sampled_from(["a", "b", "A'b", "ΑΣ", "É", "12345678", "a234567890123456", "x" * 17, "’s", "İ", "\n"])

@@ -143,7 +143,7 @@ def test_the_table_compares_with_the_paper() -> None:
     # Unknown values are not sorted as 0.
     assert second[:7] == ["82430", "0.0012", "0.00108", "", "", "", ""]
     assert "Mean of 3: 2 test, 1 not named 14.13 12.72 0.62 0.55" in page.text
-    assert "The paper’s mean of its six 3.2 5.9" in page.text
+    assert "The paper’s mean of six test sets 3.2 5.9" in page.text
     assert "covers 1 of these 3 benchmarks" in page.text
     assert "section 4, Table 6" in page.text
 

@@ -3,7 +3,7 @@
 The bits are a uint8 array of shape (blocks, 512), in memory or mapped from a file. A hash sets all its k bits in one
 block of 4,096 bits, which is 8 adjacent cache lines; in a classic filter they are in k lines anywhere. That costs 8%
 more bits at a false-positive rate of 1e-8 (blocks of 512 bits: 64%). The bits do not depend on the order of the hashes,
-on repeated hashes or on how filters are merged.
+on repeated hashes; the bitwise OR of filters with equal blocks, k and seed is the filter of all their hashes.
 
 A hash is mixed with the seed; the high bits of the result select the block, and further mixed values have five 12-bit
 positions each. So the k bits of a hash that was not added are independent of each other and of the block, and its
@@ -108,16 +108,6 @@ def contains(bits: Bits, hashes: Hashes, k: int, seed: int = 0) -> npt.NDArray[n
     batch = _Batch._make(np.empty(_BATCH, kind) for kind in (*[np.uint64] * 4, np.int64))
     _contains(as_read_only(bits).reshape(-1), as_read_only(hashes), k, np.uint64(seed), batch, results)
     return results
-
-
-def merge(into: Bits, other: Bits) -> None:
-    """Merge another filter with the same blocks, k and seed, in place: a bitwise OR.
-
-    Slices of both filters, with the same blocks, can be merged one by one.
-    """
-    if into.dtype != np.uint8 or other.dtype != np.uint8 or into.shape != other.shape:
-        raise ValueError(f"filters of {into.shape} and {other.shape} bytes cannot be merged: give both the same size")
-    np.bitwise_or(into, other, out=into)
 
 
 def blocks_by_bits_set(bits: Bits) -> npt.NDArray[np.int64]:

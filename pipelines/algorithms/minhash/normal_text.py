@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.kernels.byte_scan import (
     BLOCK,
     blanks,
@@ -54,19 +55,10 @@ class Column(NamedTuple):
     starts: npt.NDArray[np.int64]
 
 
-def column_of(texts: pa.Array) -> Column:
-    """Return the buffers of an array of strings (or large strings) without nulls; the bytes are not copied."""
-    kind = np.int64 if pa.types.is_large_string(texts.type) else np.int32
-    _, offsets, data = texts.buffers()
-    if not len(texts) or data is None:
-        return Column(np.empty(0, np.uint8), np.zeros(len(texts) + 1, np.int64))
-    starts = np.frombuffer(offsets, kind)[texts.offset : texts.offset + len(texts) + 1]
-    return Column(np.frombuffer(data, np.uint8), starts.astype(np.int64))
-
-
 def nfc_column(texts: pa.Array) -> Column:
     """Return an array of strings without nulls in form NFC; where it has that form already, nothing is copied."""
-    column = column_of(texts)
+    data, offsets = text_arrays(texts)
+    column = Column(data, offsets.astype(np.int64))
     changed = {
         row: b"".join(unicodedata.normalize("NFC", piece.tobytes().decode()).encode() for piece in _pieces(column, row))
         for row in range(len(texts))
@@ -74,7 +66,7 @@ def nfc_column(texts: pa.Array) -> Column:
     }
     if not changed:
         return column
-    data, starts = column
+    starts = column.starts
     sizes = np.diff(starts)
     parts, end = [], int(starts[0])
     for row, text in changed.items():

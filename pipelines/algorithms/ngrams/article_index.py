@@ -67,9 +67,9 @@ def covered_words(articles: Articles, starts: Numbers, n: int) -> Numbers:
 
     `starts`: see `sample_ngrams`.
     """
-    known = np.flatnonzero(articles != NONE)
-    texts = np.searchsorted(starts, known, side="right") - 1
-    words, steps = np.full(len(known), n), np.diff(known)
+    positions = np.flatnonzero(articles != NONE)
+    texts = np.searchsorted(starts, positions, side="right") - 1
+    words, steps = np.full(len(positions), n), np.diff(positions)
     follows = (np.diff(texts) == 0) & (steps <= 2 * n)
     words[1:][follows] = steps[follows]
     return np.bincount(texts, words, minlength=len(starts) - 1).astype(np.int64)

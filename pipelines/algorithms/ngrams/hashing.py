@@ -1,7 +1,7 @@
 """64-bit hashes of words and word n-grams from the bytes of a column of text, without a Python object per word.
 
 Texts are passed as `data, starts`: the bytes of a column, and where each text begins in them and the last one ends, so
-`starts` has one more entry than there are texts (`text_columns.text_arrays`). Words are those of `ngrams.words`, which
+`starts` has one more entry than there are texts (`columns.text_arrays`). Words are those of `ngrams.words`, which
 property tests check on all of Unicode. A hash depends only on the words and their order.
 
 **Words** are hashed 16 bytes at a time by multiplications and shifts; words of up to 8 bytes never share a hash.

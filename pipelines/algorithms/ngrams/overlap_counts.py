@@ -64,17 +64,20 @@ class Runs(NamedTuple):
     lengths: Numbers
 
 
-def found_positions(ids: npt.NDArray[Any], is_found: Flags) -> Numbers:
-    """Return the positions at which an n-gram begins that is found; `ids` is -1 where none begins."""
+def match_positions(ids: npt.NDArray[Any], is_found: Flags) -> Numbers:
+    """Return the positions at which an n-gram of the corpus begins; `ids` is -1 where no n-gram begins."""
     positions = np.flatnonzero(ids >= 0)
     return np.compress(is_found[ids[positions]], positions)
 
 
 def count_examples(ids: npt.NDArray[Any], words: Numbers, is_found: Flags) -> ExampleCounts:
-    """Count the positions of examples: `ids` of their words (-1: no n-gram begins there), `words[i]` where i begins."""
+    """Count the n-grams of examples and those in the corpus.
+
+    `ids` has the n-gram that begins at each word, -1 if none does; example i begins at word `words[i]`.
+    """
     distinct = np.unique(ids[ids >= 0])
     ngrams = np.diff(np.searchsorted(np.flatnonzero(ids >= 0), words))
-    overlaps = np.diff(np.searchsorted(found_positions(ids, is_found), words))
+    overlaps = np.diff(np.searchsorted(match_positions(ids, is_found), words))
     return ExampleCounts(ngrams, overlaps, len(distinct), int(is_found[distinct].sum()))
 
 
@@ -104,21 +107,17 @@ def distribution(counts: ExampleCounts) -> dict[str, Any]:
 
 def longest_runs(ids: npt.NDArray[Any], words: Numbers, is_found: Flags, limit: int) -> Runs:
     """Return the longest distinct runs, the longest first, then by example; runs with equal n-grams count once."""
-    positions = found_positions(ids, is_found)
+    positions = match_positions(ids, is_found)
     examples = np.searchsorted(words, positions, side="right") - 1
     continues = (np.diff(positions) == 1) & (np.diff(examples) == 0)
     firsts = np.concatenate([positions[:1], positions[1:][~continues]])
     lasts = np.concatenate([positions[:-1][~continues], positions[-1:]])
     lengths = lasts - firsts + 1
-    kept: list[int] = []
-    seen: set[bytes] = set()
-    for run in np.argsort(-lengths, kind="stable"):
-        content = np.ascontiguousarray(ids[firsts[run] : lasts[run] + 1]).tobytes()
-        if content not in seen:
-            seen.add(content)
-            kept.append(int(run))
-            if len(kept) == limit:
-                break
-    chosen = np.array(kept, np.int64)
-    examples = np.searchsorted(words, firsts[chosen], side="right") - 1
-    return Runs(examples, firsts[chosen] - words[examples], lengths[chosen])
+    run_of_content: dict[bytes, int] = {}
+    for run in np.argsort(-lengths, kind="stable").tolist():
+        run_of_content.setdefault(np.ascontiguousarray(ids[firsts[run] : lasts[run] + 1]).tobytes(), run)
+        if len(run_of_content) == limit:
+            break
+    runs = np.array([*run_of_content.values()], np.int64)
+    examples = np.searchsorted(words, firsts[runs], side="right") - 1
+    return Runs(examples, firsts[runs] - words[examples], lengths[runs])

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
-from pipelines.algorithms.minhash.normal_text import column_of
 from pipelines.algorithms.quality import tokens
 from pipelines.algorithms.quality.statistics import after_line, end_of_line, ends_with_ellipsis, trimmed
 
@@ -48,9 +48,10 @@ def edit_lines(texts: pa.Array, rules: LineRules) -> tuple[pa.LargeStringArray, 
 
     The statistics have the shape (texts, statistics).
     """
-    column = column_of(texts)
-    longest = int(np.diff(column.starts).max(initial=0))
-    edited = np.empty(int(column.starts[-1] - column.starts[0]), np.uint8)
+    data, offsets = text_arrays(texts)
+    text_starts = offsets.astype(np.int64)
+    longest = int(np.diff(text_starts).max(initial=0))
+    edited = np.empty(int(text_starts[-1] - text_starts[0]), np.uint8)
     starts = np.zeros(len(texts) + 1, np.int64)
     statistics = np.zeros((len(texts), len(LINE_STATISTICS)))
     phrases = [phrase.lower().encode() for phrase in (*_FIXED, *rules.phrases)]
@@ -61,7 +62,7 @@ def edit_lines(texts: pa.Array, rules: LineRules) -> tuple[pa.LargeStringArray, 
             initials[byte] |= np.uint64(1 << number)
     limits = (int(rules.end_of_sentence), rules.min_words, rules.max_word_length)
     _edit(
-        as_read_only(column.data), as_read_only(column.starts), tokens.character_classes(),
+        as_read_only(data), as_read_only(text_starts), tokens.character_classes(),
         as_read_only(np.frombuffer(b"".join(phrases), np.uint8)), np.cumsum([0, *map(len, phrases)]),
         initials, limits,
         np.empty(longest, np.uint16), np.empty(longest, np.uint16),

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.kernels.hash_table import FREE, slot_of
-from pipelines.algorithms.minhash.normal_text import column_of
 from pipelines.algorithms.quality import tokens
 
 # Statistic -> its description, for reports.
@@ -64,9 +64,10 @@ def describe(texts: pa.Array) -> npt.NDArray[np.float64]:
     a text are read, which bounds memory. Gopher (arXiv 2112.11446, appendix A1), FineWeb (arXiv 2406.17557, section
     3.6), and two of our own.
     """
-    column = column_of(texts)
+    data, offsets = text_arrays(texts)
+    starts = offsets.astype(np.int64)
     rows = np.zeros((len(texts), len(STATISTICS)))
-    longest = min(int(np.diff(column.starts).max(initial=0)), DESCRIBED_BYTES)
+    longest = min(int(np.diff(starts).max(initial=0)), DESCRIBED_BYTES)
     buffers = Buffers(
         np.empty(longest, np.uint16),
         np.empty(longest + 1, np.int32),
@@ -77,7 +78,7 @@ def describe(texts: pa.Array) -> npt.NDArray[np.float64]:
         np.empty(4 * longest + 16, np.int32),
         np.empty(4 * longest + 16, np.int32),
     )
-    _describe(as_read_only(column.data), as_read_only(column.starts), tokens.character_classes(), buffers, rows)
+    _describe(as_read_only(data), as_read_only(starts), tokens.character_classes(), buffers, rows)
     return rows
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import progress, storage
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.kernels.compilation import as_read_only, kernel
 from pipelines.algorithms.kernels.splitmix import STEP, mix
 from pipelines.algorithms.minhash.signing import SHINGLING
@@ -24,7 +25,6 @@ from pipelines.engine.run import TaskResult
 from pipelines.records import inputs, shards
 from pipelines.records.buckets import read_bucket
 from pipelines.records.drops import Drops
-from pipelines.records.text_columns import text_arrays
 from pipelines.stages.dedup.documents import Corpus, SourceShard, buckets_of, part_of, work_name
 
 PARAGRAPHS = "paragraphs.parquet"

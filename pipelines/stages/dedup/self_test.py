@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import storage
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.minhash.normal_text import text_hashes
 from pipelines.algorithms.minhash.signing import candidate_probability, choose_bands
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes, word_spans
@@ -25,7 +26,6 @@ from pipelines.progress import show_progress
 from pipelines.records import inputs, shards
 from pipelines.records.drops import Drops
 from pipelines.records.tally import LowestHashes
-from pipelines.records.text_columns import text_arrays
 from pipelines.stages.dedup.clusters import CLUSTERS
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.records.text_columns import text_arrays
+from pipelines.algorithms.columns import text_arrays
 
 # ISO 639-1; `no` includes Bokmål.
 CODES = tuple(

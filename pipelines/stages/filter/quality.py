@@ -32,6 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import storage
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams import hashing
 from pipelines.engine.stage import RunOptions
 from pipelines.errors import InputError, UsageError
@@ -40,7 +41,7 @@ from pipelines.records import inputs
 from pipelines.records.document_split import document_keys, hash_keys
 from pipelines.records.drops import Drops
 from pipelines.records.tally import LowestHashes
-from pipelines.records.text_columns import slices_within, text_arrays
+from pipelines.records.text_columns import slices_within
 
 ALPHA = 9.0
 DOCUMENTS = 50_000

@@ -16,8 +16,8 @@ class OverlapIndexConfig(NgramConfig, DocumentConfig):
     error_rate: float = option(1e-8, "Target false-positive rate of the filter.", minimum=1e-15, maximum=0.5)
     items: int | None = option(
         None,
-        "Number of distinct n-grams to size the filter for; by default estimated from the documents. Indexes to be "
-        "merged need the same number, that of all of them together.",
+        "Number of distinct n-grams to size the filter for; by default estimated from the documents. To merge indexes "
+        "later, set it in each of them to the number in all of them together.",
         minimum=1,
         example=7_000_000_000,
     )

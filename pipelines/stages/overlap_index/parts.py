@@ -25,9 +25,9 @@ from pipelines.algorithms.bloom.blocked import (
     blocks_by_bits_set,
     empty_bits,
     measurement_of,
-    merge,
 )
 from pipelines.algorithms.bloom.sizing import FilterSize
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.words import describe
 from pipelines.engine.journal import WORK
@@ -47,7 +47,6 @@ from pipelines.records.ngram_filter import (
     write_header,
 )
 from pipelines.records.schemas import DROPPED_SCHEMA
-from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 
 SEED = 0
@@ -163,7 +162,7 @@ def merge_part(blocks: range, source: MergeSource) -> TaskResult:
     for path in source.paths:
         first = 0
         for piece in read_pieces(path, HEADER_BYTES + blocks.start * BLOCK_BYTES, len(blocks)):
-            merge(bits[first : first + len(piece)], piece)
+            bits[first : first + len(piece)] |= piece
             first += len(piece)
         progress.advance(len(blocks))
     return _write_part(bits, blocks, source.output)
@@ -182,10 +181,10 @@ def _write_work_file(output: str, name: str, pieces: Sequence[Bits]) -> FileEntr
     return FileEntry(name, stream.size_bytes, stream.checksum)
 
 
-def join_parts(unmeasured: Header, corpora: Sequence[str], parts: Sequence[ShardEntry], output: str) -> TaskResult:
+def join_parts(template: Header, corpora: Sequence[str], parts: Sequence[ShardEntry], output: str) -> TaskResult:
     """Write `index.bloom` from its parts in order, and `index.json`.
 
-    The parts are read twice: the header at the beginning contains measurements of the bits and their checksum.
+    The parts are read twice: the header, which comes first, contains measurements of the bits and their checksum.
     """
     files = [file for part in parts for file in part.files]
     digest = hashlib.sha256()
@@ -193,8 +192,8 @@ def join_parts(unmeasured: Header, corpora: Sequence[str], parts: Sequence[Shard
     for piece in _read_parts(files, output):
         digest.update(piece.data)
         bits_set += blocks_by_bits_set(piece)
-    measured = dataclasses.asdict(measurement_of(bits_set, unmeasured.k))
-    header = dataclasses.replace(unmeasured, **measured, bits_sha256=digest.hexdigest())
+    measurement = dataclasses.asdict(measurement_of(bits_set, template.k))
+    header = dataclasses.replace(template, **measurement, bits_sha256=digest.hexdigest())
     with storage.atomic_write(storage.join(output, INDEX)) as stream:
         stream.write(write_header(header))
         for piece in _read_parts(files, output):

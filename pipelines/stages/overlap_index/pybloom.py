@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipelines import progress, storage
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams.index import build_index, ngram_texts
 from pipelines.algorithms.ngrams.words import describe
 from pipelines.engine.journal import WORK
@@ -20,7 +21,6 @@ from pipelines.format import format_bytes
 from pipelines.records import inputs
 from pipelines.records.drops import Drops
 from pipelines.records.ngram_filter import INDEX, PYBLOOM_LIVE
-from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.parts import NgramCounts, write_description
 

@@ -49,11 +49,11 @@ from pipelines.stages.overlap_index.parts import (
 from pipelines.stages.overlap_index.pybloom import write_pybloom_filter
 
 STAGE = Stage(STAGE_NAME, 3, (INDEX, DESCRIPTION))
-# The error of a filter that contains just what it was sized for varies by this factor.
+# The error of a filter that contains exactly as many n-grams as it was sized for may exceed its target by this.
 _ERROR_TOLERANCE = 1.05
-# Of a worker, in addition to its part of the filter: libraries, kernels, a batch of documents.
+# Memory of a worker in addition to its part of the filter: libraries, kernels, a batch of documents.
 _PROCESS_BYTES = 250 << 20
-# The relative error of a sketch; below, a number of items is certainly too small.
+# The relative error of a sketch: --items below the estimate by more than this is certainly too small.
 _SKETCH_ERROR = 0.01
 # The fields of the header that must be equal in indexes to be merged, and the options that set them.
 _EQUAL_FIELDS = {
@@ -163,16 +163,16 @@ def _check_space(size: FilterSize, ranges: Sequence[range], phase: str, run: Sta
 
     Raises WebtextError if the disk is too small for the filter and its parts, or memory for a part per worker.
     """
-    todo = [blocks for blocks in ranges if not run.resumed_entry(phase, part_name(blocks))]
-    needed = HEADER_BYTES + size.size_bytes + sum(len(blocks) * BLOCK_BYTES for blocks in todo)
-    free = storage.free_bytes(run.output)
-    if free is not None and needed > free:
+    new_ranges = [blocks for blocks in ranges if not run.resumed_entry(phase, part_name(blocks))]
+    needed_bytes = HEADER_BYTES + size.size_bytes + sum(len(blocks) * BLOCK_BYTES for blocks in new_ranges)
+    free_bytes = storage.free_bytes(run.output)
+    if free_bytes is not None and needed_bytes > free_bytes:
         raise WebtextError(
             f"{run.output}: the filter takes {format_bytes(size.size_bytes)}, and its parts as much while it is built, "
-            f"but {format_bytes(free)} are free; free some space, choose another --output, or raise --error-rate"
+            f"but {format_bytes(free_bytes)} are free; free some space, choose another --output, or raise --error-rate"
         )
     part = max(len(blocks) for blocks in ranges) * BLOCK_BYTES
-    workers = min(run.workers, len(todo))
+    workers = min(run.workers, len(new_ranges))
     task = f"overlap-index: a part of the filter in each of {plural(workers, 'worker process', 'worker processes')}"
     advice = "use fewer --workers, or lower --memory-limit-mb, which takes more passes over the documents"
     check_memory(task, workers * part, run.memory_bytes, advice)
@@ -227,8 +227,8 @@ def _merge_indexes(config: OverlapIndexConfig, paths: Sequence[str], output: str
             unit="blocks",
             memory_bytes=task_bytes,
         )
-        joined = run.once("join", lambda: join_parts(header, corpora, parts, run.output))
-        _note_full_filter(header, joined, run)
+        entry = run.once("join", lambda: join_parts(header, corpora, parts, run.output))
+        _note_full_filter(header, entry, run)
         return run.finish()
 
 
@@ -273,12 +273,12 @@ def _verify_index(number: int, indexes: Sequence[FilterFolder]) -> TaskResult:
     return TaskResult(records_in=index.header.documents, records_out=index.header.documents)
 
 
-def _note_full_filter(header: Header, joined: ShardEntry, run: StageRun) -> None:
-    """Tell the user if the merged filter contains more n-grams than it was sized for."""
+def _note_full_filter(header: Header, entry: ShardEntry, run: StageRun) -> None:
+    """Note that the merged filter contains more n-grams than it was sized for, if it does."""
     error_bound = storage.read_json(storage.join(run.output, DESCRIPTION))["error_bound"]
     if error_bound > header.error_rate * _ERROR_TOLERANCE:
         run.note(
-            f"the merged filter contains about {joined.counts['distinct_ngrams_estimated']:,} n-grams but was sized "
+            f"the merged filter contains about {entry.counts['distinct_ngrams_estimated']:,} n-grams but was sized "
             f"for {header.sketch_items:,}: its false-positive rate is {error_bound:.1e}, not {header.error_rate:g}; "
             "build the indexes with more --items for a lower rate"
         )

@@ -54,11 +54,11 @@ def clean_folders(labels: Sequence[str]) -> list[str]:
     names = [_safe_name(label.replace("/", "-")) for label in labels]
     keys = [_disk_key(name) for name in names]
     used = set(keys)
-    for place, name in enumerate(names):
-        if keys.count(keys[place]) > 1:
+    for index, name in enumerate(names):
+        if keys.count(keys[index]) > 1:
             numbered = (f"{name}-{number}" for number in itertools.count(1))
-            names[place] = next(candidate for candidate in numbered if _disk_key(candidate) not in used)
-            used.add(_disk_key(names[place]))
+            names[index] = next(candidate for candidate in numbered if _disk_key(candidate) not in used)
+            used.add(_disk_key(names[index]))
     return names
 
 
@@ -75,9 +75,10 @@ def write_clean_benchmark(
 ) -> CleanBenchmark:
     """Write a benchmark without the examples that overlap to `clean/FOLDER/FILENAME` of an output folder.
 
-    `overlapping` has a flag per example of `read_example_batches`. A record is removed if any of its examples overlaps,
-    a line or paragraph of plain text if it does itself, a whole file if examples are documents. The rest is unchanged:
-    text and JSONL byte for byte (decompressed), Parquet with all columns; a data set of the hub is written as Parquet.
+    `overlapping` has a flag per example of `read_example_batches`. What is removed is the record with an overlapping
+    example; of plain text, the overlapping line or paragraph; or the whole file if examples are documents. The rest is
+    unchanged: text and JSONL byte for byte (decompressed), Parquet with all columns. A data set of the hub is written
+    as Parquet.
     Raises InputError if the benchmark has another number of examples.
     """
     examples_by_file = _split_by_file(benchmark, example, overlapping)

@@ -15,7 +15,7 @@ class OverlapReportConfig(NgramConfig, DocumentConfig):
 
     example: str = option(
         "auto",
-        "What an example is: a line of a .txt and a record of other files (auto), each line, each paragraph (separated "
+        "What an example is: a line of a .txt file or a record of other files (auto), a line, a paragraph (separated "
         "by blank lines), or a whole file (document).",
         choices=("auto", "line", "paragraph", "document"),
     )
@@ -41,7 +41,7 @@ class OverlapReportConfig(NgramConfig, DocumentConfig):
     probes: int | None = option(
         None,
         "With --index: number of random n-grams to query, which measures the false-positive rate; by default 3 divided "
-        "by the index's target rate, from 1 million to 1,000 million.",
+        "by the index's target rate, at least 1 million and at most 1 billion.",
         minimum=1,
         example=1_000_000,
     )

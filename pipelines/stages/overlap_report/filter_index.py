@@ -33,7 +33,7 @@ _PROBES_PER_INVERSE_RATE = 3
 _MIN_PROBES, _MAX_PROBES = 1_000_000, 1_000_000_000
 _BATCH = 1 << 20
 _SEED = 1
-# More hits than the bound explains, with this probability, mean that the filter is not as described.
+# Hits that are less likely than this, given the bound, show that the filter is not as described.
 _IMPLAUSIBLE = 1e-6
 
 
@@ -75,8 +75,8 @@ class FilterIndex:
     def certificate(self, probes: int | None = None) -> dict[str, Any]:
         """Return the figures of the filter, and the upper bound of its rate that `probes` random n-grams prove.
 
-        By default 3 / the error rate, from a million to a thousand million. Raises InputError if they find more than
-        the bound of the filter explains.
+        By default 3 / the error rate, from a million to a thousand million. Raises InputError for more hits than the
+        bound of the filter explains.
         """
         header = self.header
         default = math.ceil(_PROBES_PER_INVERSE_RATE / header.error_rate)

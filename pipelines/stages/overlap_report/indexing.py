@@ -1,4 +1,4 @@
-"""The exact indexes of the benchmarks' n-grams, one per way to count, as work files that every scanning task maps."""
+"""The exact indexes of the benchmarks' n-grams, one per combination of options, in memory-mapped work files."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines import progress, storage
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams.index import Examples, IndexArrays, NgramIndex, Texts, build_index
 from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts, Flags, Numbers, count_examples
 from pipelines.algorithms.ngrams.words import Normalization
@@ -24,7 +25,6 @@ from pipelines.engine.run import TaskResult
 from pipelines.errors import InputError
 from pipelines.records import shards
 from pipelines.records.ngram_options import NgramConfig
-from pipelines.records.text_columns import text_arrays
 
 _EXAMPLE_COUNTS = storage.join(WORK, "examples.json")
 # The sizes in use at the paper's time: GPT-2 counted 8-grams, GPT-3 13-grams.
@@ -33,10 +33,10 @@ _SENSITIVITY_NGRAMS = (8, 13)
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """An index: the words of an n-gram, the normalization, and whether it is of the samples, not of the benchmarks.
+    """An index: the length of its n-grams, its normalization, and whether it is of samples instead of benchmarks.
 
-    Number 0 is the index of the report; of the others, only the n-grams that are in the corpus are recorded. Its files
-    are in `output`; their hash distinguishes it from an earlier one in the same place.
+    Number 0 is the index of the report; for the others, only which n-grams are in the corpus is recorded. The files are
+    in `output`; their hash distinguishes the index from an earlier one in the same folder.
     """
 
     output: str
@@ -75,12 +75,12 @@ class IndexedBenchmark:
 
 
 def list_variants(output: str, config: NgramConfig, *, sensitivity: bool, samples: bool) -> list[Variant]:
-    """Return the index of the report, those of all ways to count for the sensitivity, and that of the samples."""
+    """Return the index of the report, those of all combinations of options for `sensitivity`, and that of samples."""
     settings = [(config.ngram, config.normalization)]
     if sensitivity:
         options = itertools.product(_SENSITIVITY_NGRAMS, ("split", "drop"), ("unicode", "ascii"), ("cross", "stop"))
-        every = ((n, Normalization(apostrophes, letters, lines)) for n, apostrophes, letters, lines in options)  # type: ignore[arg-type]
-        settings += [setting for setting in every if setting != settings[0]]
+        combinations = ((n, Normalization(apostrophes, letters, lines)) for n, apostrophes, letters, lines in options)  # type: ignore[arg-type]
+        settings += [setting for setting in combinations if setting != settings[0]]
     variants = [Variant(output, number, *setting) for number, setting in enumerate(settings)]
     return [*variants, Variant(output, len(settings), *settings[0], of_samples=True)] if samples else variants
 
@@ -115,7 +115,7 @@ def write_indexes(
 
 
 def _read_texts(benchmark: Benchmark, example: str, sizes: list[int]) -> Iterator[Texts]:
-    """Yield the examples of a benchmark; append their number to `sizes`."""
+    """Yield the examples of a benchmark, and append their number to `sizes`."""
     examples = 0
     for batch in read_example_batches(benchmark, example):
         yield text_arrays(batch.texts)
@@ -142,7 +142,7 @@ def read_example_counts(output: str) -> list[int]:
 
 
 def load_examples(variant: Variant, texts: Sequence[Benchmark]) -> list[IndexedBenchmark]:
-    """Return the benchmarks, or the samples, as they are in an index."""
+    """Return the benchmarks, or the samples, with their n-grams in an index."""
     counts = read_example_counts(variant.output)
     counts = counts[-len(texts) :] if variant.of_samples else counts[: len(texts)]
     return _slice_examples(texts, counts, Examples(*map(variant.load_array, Examples._fields)))

@@ -11,14 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines import progress
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams.hashing import word_hashes
 from pipelines.algorithms.ngrams.index import ngram_texts
 from pipelines.algorithms.ngrams.overlap_counts import (
     ExampleCounts,
     Flags,
     distribution,
-    found_positions,
     longest_runs,
+    match_positions,
 )
 from pipelines.algorithms.ngrams.words import describe
 from pipelines.benchmark_sets.benchmarks import Benchmark, read_example_batches
@@ -26,7 +27,6 @@ from pipelines.engine.manifest import FileEntry
 from pipelines.errors import InputError, UsageError
 from pipelines.records import inputs, shards
 from pipelines.records.schemas import make_schema
-from pipelines.records.text_columns import text_arrays
 from pipelines.reports.overlap_text import column_values
 from pipelines.stages.overlap_report.clean_benchmarks import clean_folders, write_clean_benchmark
 from pipelines.stages.overlap_report.config import OverlapReportConfig
@@ -50,9 +50,9 @@ _SHARES = ("percent_positions", "percent_distinct")
 
 @dataclasses.dataclass(frozen=True)
 class Audit:
-    """What is audited: the benchmarks, the train splits of some by label, the scores, and the samples.
+    """What is audited: benchmarks, train splits by the label of their benchmark, scores, and samples.
 
-    `samples` are those of a model, and held-out documents to compare them with.
+    `samples` are those of a model, followed by held-out documents to compare them with.
     """
 
     config: OverlapReportConfig
@@ -114,9 +114,9 @@ class Findings:
 def make_report(
     audit: Audit, variant: Variant, findings: Findings, corpus: Mapping[str, Any], scores: Mapping[str, Metrics]
 ) -> tuple[dict[str, Any], list[FileEntry]]:
-    """Return `report.json`, without what needs other indexes, and the other files that were written.
+    """Return `report.json` without the parts that need other indexes, and the entries of the other files.
 
-    `corpus` are the fields that describe the corpus and the method by which it was searched.
+    `corpus` has the fields that describe the corpus and how it was searched.
     """
     config, matches, is_found = audit.config, findings.matches, findings.is_counted
     benchmarks = load_examples(variant, audit.benchmarks)
@@ -147,7 +147,13 @@ def make_report(
         "options": {name: getattr(config, name) for name in options},
         "benchmarks": rows,
         "common_ngrams": _common_ngrams(benchmarks, variant, matches),
-        "ignored": _ignored_row(benchmarks, findings.ignored, config.ignore_common),
+        "ignored": None
+        if config.ignore_common is None
+        else {
+            "above_documents": config.ignore_common,
+            "ngrams": int(findings.ignored.sum()),
+            "positions": sum(int(indexed.counts(findings.ignored).overlaps.sum()) for indexed in benchmarks),
+        },
         "sensitivity": None,
         "samples": None,
     }
@@ -163,7 +169,7 @@ def _write_hits(
         for indexed in benchmarks:
             for batch in read_example_batches(indexed.benchmark, example):
                 first, last = indexed.words[[batch.first, batch.first + len(batch.texts)]]
-                positions = first + found_positions(indexed.ids[first:last], is_found)
+                positions = first + match_positions(indexed.ids[first:last], is_found)
                 rows, ids = len(positions), np.asarray(indexed.ids[positions], np.int64)
                 examples = np.searchsorted(indexed.words, positions, side="right") - 1
                 has_counts = matches.answers is None
@@ -215,28 +221,23 @@ def longest_passages(
 
 def _quote(data: npt.NDArray[np.uint8], start: int, end: int) -> dict[str, str]:
     """Return the passage from `start` to `end` of the bytes of an example, and the text around it."""
-    # A little more than is shown, so that it is known whether that is all.
+    # Slightly more than is shown, to detect whether the text continues.
     passage = _decode(data, start, min(end, start + _MAX_UTF8_BYTES * (_PASSAGE_CHARACTERS + 2)))
     context_bytes = _MAX_UTF8_BYTES * (_CONTEXT_CHARACTERS + 2)
     before, after = _decode(data, start - context_bytes, start), _decode(data, end, end + context_bytes)
+    # A word that is cut is dropped, unless it is all of the context.
     if len(before) > _CONTEXT_CHARACTERS:
-        before = "… " + _drop_partial_word(before[-_CONTEXT_CHARACTERS:])
+        before = "… " + before[-_CONTEXT_CHARACTERS:].split(" ", 1)[-1]
     if len(after) > _CONTEXT_CHARACTERS:
-        after = _drop_partial_word(after[:_CONTEXT_CHARACTERS][::-1])[::-1] + " …"
+        after = after[:_CONTEXT_CHARACTERS].rsplit(" ", 1)[0] + " …"
     if len(passage) > _PASSAGE_CHARACTERS:
         passage = passage[:_PASSAGE_CHARACTERS] + "…"
     return {"before": before, "text": passage, "after": after}
 
 
 def _decode(data: npt.NDArray[np.uint8], start: int, end: int) -> str:
-    """Return the characters between two positions in UTF-8, without those that are cut."""
+    """Return the characters between two positions in UTF-8, without partial ones."""
     return data[max(0, start) : end].tobytes().decode("utf-8", "ignore")
-
-
-def _drop_partial_word(text: str) -> str:
-    """Drop the rest of a word at the beginning of a text."""
-    _, space, rest = text.partition(" ")
-    return rest if space else text
 
 
 def sample_figures(audit: Audit, variant: Variant, is_found: Flags) -> dict[str, Any]:
@@ -247,7 +248,7 @@ def sample_figures(audit: Audit, variant: Variant, is_found: Flags) -> dict[str,
 
 
 def sensitivity_table(audit: Audit, variants: Sequence[Variant], all_flags: Sequence[Flags]) -> list[dict[str, Any]]:
-    """Return a row per way to count, by the words of an n-gram and then in the order of the options."""
+    """Return a row per combination of options, sorted by the length of n-grams and then by the options."""
     rows = []
     for variant, flags in zip(variants, all_flags, strict=True):
         if not variant.of_samples:
@@ -284,7 +285,7 @@ def _own_train_row(indexed: IndexedBenchmark, audit: Audit, findings: Findings) 
 def _common_ngrams(
     benchmarks: Sequence[IndexedBenchmark], variant: Variant, matches: CorpusMatches
 ) -> list[dict[str, Any]]:
-    """Return the n-grams that most documents share: usually boilerplate."""
+    """Return the n-grams that are in the most documents, which are usually boilerplate."""
     counts, documents = matches.counts, matches.documents
     shared = np.flatnonzero(documents > 1)
     # Ties are broken by text, so that the order does not depend on hashes; the first cut is by numbers alone.
@@ -300,12 +301,3 @@ def _common_ngrams(
         }
         for id in ids
     ]
-
-
-def _ignored_row(
-    benchmarks: Sequence[IndexedBenchmark], ignored: Flags, ignore_common: int | None
-) -> dict[str, int] | None:
-    if ignore_common is None:
-        return None
-    positions = sum(int(indexed.counts(ignored).overlaps.sum()) for indexed in benchmarks)
-    return {"above_documents": ignore_common, "ngrams": int(ignored.sum()), "positions": positions}

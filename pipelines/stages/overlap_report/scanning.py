@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import progress, storage
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams.index import Hits, NgramIndex, ngram_texts, scan
 from pipelines.algorithms.ngrams.overlap_counts import Flags, Numbers
 from pipelines.benchmark_sets.benchmarks import Benchmark, read_example_batches
@@ -26,7 +27,6 @@ from pipelines.records.document_split import document_keys, hash_keys, held_out_
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import DROPPED_SCHEMA, make_schema
 from pipelines.records.tally import Tally, read_tallies
-from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.indexing import Variant, load_index
 

@@ -14,14 +14,12 @@ from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts
 from pipelines.benchmark_sets.benchmarks import Benchmark
 from pipelines.errors import InputError, UsageError
 from pipelines.format import loose_name
-from pipelines.records.reader import file_format, read_records, require_records
-from pipelines.storage.compression import strip_compression
+from pipelines.records.reader import FORMATS, file_format, read_records, require_records
 
 Metrics = dict[str, npt.NDArray[np.float64]]
 
 _NUMBER = "example"
 _MISSING = ("", "na", "n/a", "nan", "null", "none")
-_SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet", ".arrow", ".csv", ".tsv")
 # The mean of a negative log-likelihood, in natural logarithms, is the logarithm of a perplexity.
 _LOG_LIKELIHOODS = ("nll", "loss")
 
@@ -140,7 +138,7 @@ def _check_complete(path: str, label: str, example_numbers: npt.NDArray[np.int64
     if len(unknown):
         raise InputError(
             f"{path}: scores example {int(unknown[0])}, but {label} has {examples:,} examples, 0 to {examples - 1}; "
-            "are these the scores of this file, and is --example as it was scored?"
+            "check that these are scores of this file, and that --example is the same as for scoring"
         )
     repetitions = np.bincount(example_numbers, minlength=examples)
     if (repetitions > 1).any():
@@ -154,9 +152,10 @@ def _check_complete(path: str, label: str, example_numbers: npt.NDArray[np.int64
 
 def _read_columns(path: str) -> Metrics:
     """Return the fields of numbers and truth values of a file in order of appearance, NaN for null."""
-    if not strip_compression(path).endswith(_SUFFIXES):
-        raise InputError(f"{path}: unknown file type; scores are {', '.join(_SUFFIXES)} (text also compressed)")
-    is_csv = file_format(path) in ("csv", "tsv")
+    if (form := file_format(path)) == "text":
+        suffixes = [suffix for suffix, form in FORMATS.items() if form != "text"]
+        raise InputError(f"{path}: unknown file type; scores are {', '.join(suffixes)} (text also compressed)")
+    is_csv = form in ("csv", "tsv")
     columns: dict[str, array[float]] = {}
     numbers: set[str] = set()
     texts: dict[str, int] = {}

@@ -220,9 +220,9 @@ def _report_from_index(audit: Audit, filter_index: FilterIndex, fingerprints: Ma
 
 
 def _index_benchmarks(audit: Audit, run: StageRun) -> tuple[Variant, ...]:
-    """Build the indexes; return them in the order of the variants, that of the report first."""
+    """Build the indexes; return them in order, that of the report first."""
     config = audit.config
-    if config.write_clean == "benchmark":  # so that its files belong to the stage even after a kill
+    if config.write_clean == "benchmark":  # the files belong to the stage even after a kill
         run.declare_outputs(clean_names(audit.benchmarks))
     variants = list_variants(run.output, config, sensitivity=config.sensitivity, samples=bool(audit.samples))
     entry = run.once(
@@ -242,7 +242,7 @@ def _check_memory(ngrams: int, run: StageRun) -> None:
 
 
 def _read_scores(audit: Audit, output: str) -> dict[str, Metrics]:
-    """Read the scores before the corpus, so that wrong ones are refused at once."""
+    """Read the scores before the corpus, so that invalid ones are refused at once."""
     counts = read_example_counts(output)
     labels = [benchmark.label for benchmark in audit.benchmarks]
     return read_scores(audit.scores, dict(zip(labels, counts, strict=False)))
@@ -276,7 +276,7 @@ def _write_report(report: dict[str, Any], files: Sequence[FileEntry], output: st
 
 
 def _finish(audit: Audit, run: StageRun) -> Summary:
-    """Finish the run; note the benchmarks of which many examples are too short to overlap."""
+    """Finish the run; note benchmarks with many examples that are too short to overlap."""
     report = storage.read_json(storage.join(run.output, REPORT))
     for benchmark, row in zip(audit.benchmarks, report["benchmarks"], strict=True):
         if row["too_short"] > row["examples"] * _NOTED_TOO_SHORT:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import progress, storage
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams import article_index
 from pipelines.algorithms.ngrams.article_index import NONE, Articles, Hashes
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
@@ -29,7 +30,6 @@ from pipelines.records import inputs, shards
 from pipelines.records.buckets import bucket_part, write_buckets
 from pipelines.records.document_filter import DropReason
 from pipelines.records.drops import Drops
-from pipelines.records.text_columns import text_arrays
 from pipelines.stages.remove_wikipedia.dumps import DumpPart, dump_parts, is_dump, read_articles
 
 NGRAM = 8

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pipelines import progress, storage
 from pipelines.algorithms.bpe.byte_level import byte_characters
 from pipelines.algorithms.bpe.word_table import bucket_of_words, count_words
+from pipelines.algorithms.columns import text_arrays
 from pipelines.engine.journal import WORK, is_unfinished
 from pipelines.engine.manifest import has_manifest
 from pipelines.engine.run import StageRun, TaskResult
@@ -26,7 +27,7 @@ from pipelines.errors import InputError
 from pipelines.records import inputs, shards
 from pipelines.records.buckets import BucketWriter, read_bucket, write_buckets
 from pipelines.records.schemas import make_schema
-from pipelines.records.text_columns import slices_within, text_arrays
+from pipelines.records.text_columns import slices_within
 from pipelines.stages.train_bpe.sample import join_samples
 
 # How often a word occurs in the documents that are kept, and in those that are held out.

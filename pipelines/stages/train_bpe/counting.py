@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from pipelines import progress, storage
 from pipelines.algorithms.bpe.word_table import WordTable
+from pipelines.algorithms.columns import text_arrays
 from pipelines.engine.journal import WORK
 from pipelines.engine.machine import check_memory
 from pipelines.engine.run import StageRun, TaskResult, result_files
@@ -29,7 +30,7 @@ from pipelines.records.document_split import document_keys, hash_keys, held_out_
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import DROPPED_SCHEMA
 from pipelines.records.tally import LowestHashes
-from pipelines.records.text_columns import slices_within, text_arrays
+from pipelines.records.text_columns import slices_within
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.count_tables import (
     COUNTS_SCHEMA,

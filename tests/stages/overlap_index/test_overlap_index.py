@@ -17,6 +17,7 @@ from whole_filter import measure
 
 from pipelines import storage
 from pipelines.algorithms.bloom.blocked import contains
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams.hashing import text_ngram_hashes
 from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.engine import machine
@@ -26,7 +27,6 @@ from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import DamagedShardError, InputError, UsageError, WebtextError
 from pipelines.progress import Silent
 from pipelines.records.ngram_filter import HEADER_BYTES, map_bits, open_filter_folder
-from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_index import parts
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.stage import overlap_index

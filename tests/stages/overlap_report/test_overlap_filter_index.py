@@ -16,11 +16,11 @@ import pytest
 from reference_ngrams import text_ngrams
 
 from pipelines import progress
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams.index import NgramIndex, build_index, ngram_texts
 from pipelines.engine.run import RunOptions
 from pipelines.errors import DamagedShardError, InputError, UsageError
 from pipelines.records.ngram_filter import HEADER_BYTES, read_header, write_header
-from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.stage import overlap_index
 from pipelines.stages.overlap_report import filter_index

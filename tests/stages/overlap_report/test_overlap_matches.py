@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams.index import Hits, build_index
-from pipelines.records.text_columns import text_arrays
 from pipelines.stages.overlap_report.scanning import SOURCES, CorpusMatches
 
 _INDEX, _ = build_index([text_arrays(pa.array(["a b c d"]))], 1)
