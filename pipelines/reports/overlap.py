@@ -8,10 +8,8 @@ from typing import Any
 
 from pipelines.reports import overlap_text
 from pipelines.reports.charts import Axis, Chart, Series, line_chart, percent_histogram
-from pipelines.reports.overlap_text import shown_columns
+from pipelines.reports.overlap_text import Report, shown_columns
 from pipelines.reports.render import render
-
-Report = Mapping[str, Any]
 
 # The columns "≥15%" and "≥50%" of the table.
 _THRESHOLDS = (15, 50)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pipelines.format import escape_unprintable, format_count, format_number, plural
 from pipelines.reports.overlap_text import (
     COLUMNS,
     PAPER_MEAN,
+    Report,
+    Row,
     describe_certificate,
     describe_corpus,
     describe_ignored,
@@ -32,9 +33,6 @@ _BENCHMARKS_PER_TABLE = 3
 _SHOWN = [column for column in COLUMNS if column.terminal is not None]
 # The columns in which the paper's figures are shown.
 _PAPER_COLUMNS = {"webtext": "percent_positions", "own_train": "own_train.percent_positions"}
-
-Report = Mapping[str, Any]
-Row = Mapping[str, Any]
 
 
 def print_overlap(report: Report) -> None:

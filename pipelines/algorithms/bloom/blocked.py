@@ -136,9 +136,9 @@ def measurement_of(histogram: npt.NDArray[np.int64], k: int) -> Measurement:
 def _estimated_items(bits_set: int, blocks: int, k: int) -> int:
     """Return the number of hashes whose expected number of set bits is `bits_set`."""
     bits = blocks * BLOCK_BITS
-    unset = max(bits - bits_set, 0.5)
+    bits_clear = max(bits - bits_set, 0.5)
     set_per_hash = -math.expm1(k * math.log1p(-1 / BLOCK_BITS)) / blocks
-    return round(math.log(unset / bits) / math.log1p(-set_per_hash))
+    return round(math.log(bits_clear / bits) / math.log1p(-set_per_hash))
 
 
 def _check(bits: Bits, hashes: Hashes, k: int) -> None:

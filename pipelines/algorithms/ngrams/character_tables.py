@@ -84,13 +84,13 @@ def _letter_entries(codes: _Codes, letters: str) -> _Codes:
 def _case_entries(codes: _Codes) -> _Codes:
     """Find the characters that make a following sigma final, by themselves or by the character before them."""
     entries = np.zeros(len(codes), np.uint32)
-    considered = np.zeros(len(codes), np.bool_)
+    is_candidate = np.zeros(len(codes), np.bool_)
     for first, end in _CASES + _MORE_CASES:
-        considered |= (codes >= first) & (codes < end)
-    either = considered.nonzero()[0]
-    either = either[_makes_final(codes[either], (0x61,))]
-    cased = _makes_final(codes[either], ())
-    entries[either] = np.where(cased, CASED, IGNORABLE)
+        is_candidate |= (codes >= first) & (codes < end)
+    rows = is_candidate.nonzero()[0]
+    rows = rows[_makes_final(codes[rows], (0x61,))]
+    is_cased = _makes_final(codes[rows], ())
+    entries[rows] = np.where(is_cased, CASED, IGNORABLE)
     return entries
 
 

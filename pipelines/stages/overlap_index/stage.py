@@ -19,7 +19,7 @@ from pipelines.engine.machine import check_memory
 from pipelines.engine.manifest import ShardEntry
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
 from pipelines.errors import InputError, UsageError, WebtextError
-from pipelines.format import format_bytes, plural
+from pipelines.format import format_bytes, format_number, plural
 from pipelines.records import inputs
 from pipelines.records.ngram_filter import (
     DESCRIPTION,
@@ -263,7 +263,7 @@ def _open_indexes(paths: Sequence[str]) -> list[FilterFolder]:
 def _format_value(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {choice}" for name, choice in sorted(value.items()))
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+    return format_number(value, 6)
 
 
 def _verify_index(number: int, indexes: Sequence[FilterFolder]) -> TaskResult:

@@ -53,12 +53,12 @@ def clean_folders(labels: Sequence[str]) -> list[str]:
     """
     names = [_safe_name(label.replace("/", "-")) for label in labels]
     keys = [_disk_key(name) for name in names]
-    used = set(keys)
+    keys_in_use = set(keys)
     for index, name in enumerate(names):
         if keys.count(keys[index]) > 1:
             numbered = (f"{name}-{number}" for number in itertools.count(1))
-            names[index] = next(candidate for candidate in numbered if _disk_key(candidate) not in used)
-            used.add(_disk_key(names[index]))
+            names[index] = next(candidate for candidate in numbered if _disk_key(candidate) not in keys_in_use)
+            keys_in_use.add(_disk_key(names[index]))
     return names
 
 

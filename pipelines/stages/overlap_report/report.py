@@ -105,11 +105,6 @@ class Findings:
     ignored: Flags
     own_train: Mapping[str, Flags]
 
-    @property
-    def is_counted(self) -> Flags:
-        """Which n-grams are in the corpus and not ignored."""
-        return self.matches.is_found & ~self.ignored
-
 
 def make_report(
     audit: Audit, variant: Variant, findings: Findings, corpus: Mapping[str, Any], scores: Mapping[str, Metrics]
@@ -118,7 +113,8 @@ def make_report(
 
     `corpus` has the fields that describe the corpus and how it was searched.
     """
-    config, matches, is_found = audit.config, findings.matches, findings.is_counted
+    config, matches = audit.config, findings.matches
+    is_found = matches.is_found & ~findings.ignored
     benchmarks = load_examples(variant, audit.benchmarks)
     files = [_write_hits(benchmarks, config.example, variant, matches=matches, is_found=is_found)]
     rows = []

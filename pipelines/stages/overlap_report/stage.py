@@ -64,7 +64,7 @@ STAGE = Stage("overlap-report", 4, (REPORT, PAGE, HITS, CLEAN))
 _BENCHMARK_PHASES = ("benchmarks", "scan", "scanned", "own-train", "ignored", "clean", "report")
 # Memory per n-gram, in each worker that scans, and where the matches of the shards are merged.
 _SCAN_BYTES, _MERGE_BYTES = 60, 100
-# Above this share of examples that are too short, the user is told.
+# A share of examples that are too short above this is noted.
 _NOTED_TOO_SHORT = 0.25
 # What is in report.json but not in the summary.
 _NOT_IN_SUMMARY = ("passages", "histogram")
@@ -135,14 +135,8 @@ def _report_from_documents(
 ) -> None:
     config, output, total = audit.config, run.output, source.records
     if audit.samples and config.held_out:
-        parts = run.map(
-            sample_held_out,
-            source.shards,
-            ScanContext(config, output),
-            phase="held-out",
-            work=True,
-            total=total,
-        )
+        context = ScanContext(config, output)
+        parts = run.map(sample_held_out, source.shards, context, phase="held-out", work=True, total=total)
         run.once("held-out-sample", lambda: join_held_out(parts, output), work=True)
         held_out = parse_benchmarks([f"{HELD_OUT}={storage.join(output, HELD_OUT_SAMPLE)}"])
         audit = dataclasses.replace(audit, samples=(*audit.samples, *held_out))
@@ -266,13 +260,9 @@ def _scan_own_train(audit: Audit, variants: tuple[Variant, ...], run: StageRun) 
 
 def _write_report(report: dict[str, Any], files: Sequence[FileEntry], output: str) -> TaskResult:
     text = json.dumps(report, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    return TaskResult(
-        files=(
-            shards.write_file(output, REPORT, text.encode()),
-            shards.write_file(output, PAGE, render_overlap_report(report).encode()),
-            *files,
-        )
-    )
+    report_file = shards.write_file(output, REPORT, text.encode())
+    page_file = shards.write_file(output, PAGE, render_overlap_report(report).encode())
+    return TaskResult(files=(report_file, page_file, *files))
 
 
 def _finish(audit: Audit, run: StageRun) -> Summary:
