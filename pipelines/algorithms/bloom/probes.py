@@ -1,7 +1,7 @@
-"""Random n-grams that no corpus contains, and what their hits prove of the false-positive rate of a filter.
+"""Random n-grams that no corpus contains, and what their hits prove about the false-positive rate of a filter.
 
-Hits of a fixed probability follow a binomial distribution. It is narrower than the Poisson distribution that is used
-here, so a limit is never too low.
+Hits of a fixed probability follow a binomial distribution. The Poisson distribution, which is used here, is wider, so
+an upper limit is never too low.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The text that exact duplicates share: form NFC, each run of white space one space, none at the ends; and its hash.
+"""The text that exact duplicates share, in form NFC with single spaces between words, and its hash.
 
 A column of texts is `data, starts`, as in `ngrams.hashing`, with int64 `starts`.
 """

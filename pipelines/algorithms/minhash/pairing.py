@@ -1,4 +1,4 @@
-"""Pairs of documents: those of a bucket that may be near-duplicates, their true similarity, and which of them stay."""
+"""Pairs of documents in a bucket: candidates for near-duplicates, their similarity, and which documents are kept."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KEPT, DROPPED, UNDECIDED, BLOCKED = range(4)
 
 @functools.cache
 def agreement_limits(places: int, threshold: float) -> tuple[int, int]:
-    """Return in how many places the sketches of a pair at the threshold agree at least, and of a pair surely above it.
+    """Return the minimum number of equal places in sketches of a pair at the threshold, and of a pair surely above it.
 
     Bytes of different MinHash values are equal with probability 1/256.
     """

@@ -81,7 +81,7 @@ def overlap_index(
     options, these are merged, and `documents` is not read.
 
     Raises InputError if no document is long enough for an n-gram, and for indexes that cannot be merged; UsageError for
-    more n-grams than `items`; WebtextError for too little disk or memory. Paper, section 4.
+    more n-grams than `items`; WebtextError if the disk or the memory is too small. Paper, section 4.
     """
     if merge:
         return _merge_indexes(config, merge, output, options)

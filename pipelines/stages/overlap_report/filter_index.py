@@ -127,7 +127,7 @@ class FilterIndex:
         if index_version != version:
             progress.note(
                 f"{self.folder.path}: was built with Unicode {index_version}, this Python has {version}: n-grams with "
-                "a letter that only one of them knows are not found"
+                "letters that only one of the versions defines are not found"
             )
         free, size = available_memory_bytes(), self.header.blocks * BLOCK_BYTES
         if free is not None and size > free:

@@ -34,7 +34,7 @@ IGNORED = storage.join(WORK, "ignored.npy")
 HELD_OUT_SAMPLE = storage.join(WORK, "held-out.parquet")
 HELD_OUT = "held-out"
 
-# Documents that are named per n-gram, and per passage.
+# Documents that are listed per n-gram, and per passage.
 SOURCES = 3
 
 _SOURCE_TYPE = pa.struct([pa.field("id", pa.string(), nullable=False), pa.field("url", pa.string())])
@@ -71,7 +71,7 @@ class CorpusMatches:
         return self.counts > 0 if self.answers is None else self.answers
 
     def add_hits(self, hits: Hits, batch: pa.RecordBatch) -> None:
-        """Add the hits in a batch of documents, which are other documents than those of other batches."""
+        """Add the hits in a batch of documents; no document is in two batches."""
         if not len(hits.ids):
             return
         pairs, counts = np.unique(hits.ids * batch.num_rows + hits.documents, return_counts=True)
@@ -94,7 +94,7 @@ class CorpusMatches:
             self._add_sources(ids, sizes, np.arange(len(table)), table)
 
     def _add_sources(self, ids: Numbers, sizes: Numbers, rows: Numbers, table: pa.StructArray) -> None:
-        """Add `sizes[i]` documents of the n-gram `ids[i]`, which are some `rows` of a table of documents."""
+        """Add `sizes[i]` documents of each n-gram `ids[i]`; `rows` are their rows in a table of documents."""
         parents = np.repeat(np.arange(len(ids)), sizes)
         first_slots = (self._source_rows[ids] >= 0).sum(axis=1)
         slots = np.arange(len(rows)) - (np.cumsum(sizes) - sizes)[parents] + first_slots[parents]
@@ -124,7 +124,7 @@ class CorpusMatches:
         return writer.entry
 
     def shared_sources(self, ids: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
-        """Return the documents, at most three, that contain most of some n-grams."""
+        """Return the documents, at most three, that contain the most of these n-grams."""
         rows = self._source_rows[ids]
         sources = self._source_table().take(pa.array(rows[rows >= 0])).to_pylist()
         shared = Counter((source["id"], source["url"]) for source in sources)
@@ -279,7 +279,7 @@ def read_flags(paths: Sequence[str], variant: Variant) -> Flags:
 
 
 def sample_held_out(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
-    """Write the documents of a shard that `tokenize` held out with the lowest hashes, at most 1,000, as a work file."""
+    """Write the held-out documents of a shard with the lowest hashes, at most 1,000, as a work file."""
     tally = Tally()
     sample = tally.sample(HELD_OUT, _HELD_OUT_DOCUMENTS)
     for batch in inputs.read_documents(shard, Drops()):
