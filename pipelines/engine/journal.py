@@ -231,7 +231,9 @@ class OutputFolder:
             return header
 
     def _entry_names(self) -> list[str]:
-        return [name for name in storage.list_folder(storage.join(self.path, JOURNAL)) if name != _HEADER]
+        """Return the names of the entries, without the temporary files of a killed run."""
+        names = storage.list_folder(storage.join(self.path, JOURNAL))
+        return [name for name in names if name != _HEADER and name.endswith(".json")]
 
     def _journal_path(self, name: str) -> str:
         return storage.join(self.path, JOURNAL, name)

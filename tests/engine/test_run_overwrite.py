@@ -114,6 +114,7 @@ def test_an_overwrite_that_fails_keeps_the_old_result_and_resumes(tmp_path: Path
         run_numbers(out, version=2, options=RunOptions(overwrite=True), stop_after=3)
     assert read_manifest(str(out)).identity.version == 1
     assert run_numbers(out)[1] == [], "the old result is complete"
+    (out / "_next" / "_journal" / "write--write.json.tmp-99-0").write_text("")  # of a killed run
     notes = Notes()
     assert run_numbers(out, version=2, options=RunOptions(overwrite=True, progress=notes))[1] == [30]
     assert "the earlier result stays until the new one is complete" in notes.notes[0]
