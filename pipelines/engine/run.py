@@ -442,7 +442,7 @@ def stage_run(
 
     if options.dry_run:
         raise DryRun(decide())
-    recorded = RecordedProgress(options.progress, output, identity, options.executor.workers)
+    recorded = RecordedProgress(options.progress, output, identity)
     options = dataclasses.replace(options, progress=recorded)
     with contextlib.ExitStack() as stack:
         lease, lock_error = None, None
@@ -460,6 +460,8 @@ def stage_run(
             stack.callback(recorded.remove)
         was_finished = run.finished
         try:
+            if not run.finished:
+                recorded.workers = run.workers
             yield run
         except BaseException as error:
             if run.lease and isinstance(error, Exception):

@@ -18,6 +18,7 @@ from numbers_run import (
 )
 
 from pipelines import progress, storage
+from pipelines.engine.executor import LocalExecutor
 from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import (
@@ -26,6 +27,7 @@ from pipelines.errors import (
     InputError,
     LockedError,
     StorageError,
+    UsageError,
     WebtextError,
 )
 from pipelines.records import shards
@@ -50,6 +52,20 @@ def test_a_second_run_does_nothing_and_says_the_same(tmp_path: Path) -> None:
     assert done == []
     assert dataclasses.replace(second, seconds=first.seconds) == first
     assert top_files(tmp_path / "out") == before
+
+
+class _Unreachable(LocalExecutor):
+    @property
+    def workers(self) -> int:
+        raise UsageError("no cluster answers there")
+
+
+def test_a_finished_run_needs_no_executor(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no cluster answers"):
+        run_numbers(tmp_path / "numbers", options=RunOptions(executor=_Unreachable(2)))
+    assert '"outcome": "failed"' in (tmp_path / "runs.jsonl").read_text()
+    run_numbers(tmp_path / "numbers")
+    assert run_numbers(tmp_path / "numbers", options=RunOptions(executor=_Unreachable(2)))[1] == []
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 3])
