@@ -130,6 +130,12 @@ class OutputFolder:
         storage.remove(self.work)
         storage.remove(storage.join(self.path, JOURNAL))
 
+    def remove_temporaries(self) -> None:
+        """Remove the temporary files of a killed run, not those of a run in another folder below this one."""
+        for name in storage.list_folder(self.path):
+            if name in (JOURNAL, WORK) or self._belongs_to_stage(name):
+                storage.remove_temporaries(storage.join(self.path, name))
+
     # Ownership of files
 
     def has_no_results(self) -> bool:

@@ -315,7 +315,7 @@ class StageRun:
         recorded = self._folder.recorded_identity()
         if recorded is None:
             self._folder.check_unclaimed()
-        storage.remove_temporaries(self.output)
+        self._folder.remove_temporaries()
         if recorded is None or decision.changed_inputs:
             self._folder.write_header(self._identity, self._shard_inputs)
         self._resume(self._intact(self._folder.entries()))
@@ -335,7 +335,7 @@ class StageRun:
 
     def _open_finished(self) -> None:
         """Verify every checksum; if a file is damaged, resume as an unfinished run without its entry."""
-        storage.remove_temporaries(self.output)
+        self._folder.remove_temporaries()
         manifest = read_manifest(self.output)
         intact = self._intact(list(manifest.shards))
         if sum(not entry.work for entry in intact) == len(manifest.final_shards):

@@ -88,6 +88,18 @@ def test_temporaries_in_folders_of_the_stage_are_removed(tmp_path: Path) -> None
     assert set(run_with_folder(tmp_path)) == {"manifest.json", "own/x/a.txt"}
 
 
+def test_temporaries_of_another_stage_inside_the_folder_stay(tmp_path: Path) -> None:
+    run_numbers(tmp_path)
+    name = "documents-00000.parquet.tmp-abcd1234-77-0"
+    own, other = tmp_path / name, tmp_path / "other" / name
+    other.parent.mkdir()
+    for path in (own, other):
+        path.write_text("half")
+    run_numbers(tmp_path)
+    assert other.exists()
+    assert not own.exists()
+
+
 def test_a_folder_named_with_a_slash_belongs_to_the_stage(tmp_path: Path) -> None:
     run_numbers(tmp_path, writes=("own/",))
     (tmp_path / "own" / "x").mkdir(parents=True)
