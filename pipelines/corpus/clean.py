@@ -76,6 +76,6 @@ def _leftovers(stage: str, folder: str) -> Iterator[Removable]:
         yield Removable(stage, folder, storage.folder_bytes(folder), "unfinished run", loss)
         return
     for name in storage.list_folder(folder):
-        if ".tmp-" in name:
+        if storage.is_temporary(name):
             path = storage.join(folder, name)
             yield Removable(stage, path, storage.size_bytes(path), "temporary file of a killed run", "nothing")

@@ -130,6 +130,12 @@ class OutputFolder:
         storage.remove(self.work)
         storage.remove(storage.join(self.path, JOURNAL))
 
+    def remove_temporaries(self) -> None:
+        """Remove the temporary files of a killed run, not those of a run in another folder below this one."""
+        for name in storage.list_folder(self.path):
+            if name in (JOURNAL, WORK) or self._belongs_to_stage(name):
+                storage.remove_temporaries(storage.join(self.path, name))
+
     # Ownership of files
 
     def has_no_results(self) -> bool:
@@ -145,7 +151,7 @@ class OutputFolder:
         if self._entry_names() or storage.list_folder(self.work):
             return False
         names = self._result_names()
-        return all(name in self._writes or _SHARD.match(name) or ".tmp-" in name for name in names)
+        return all(name in self._writes or _SHARD.match(name) or storage.is_temporary(name) for name in names)
 
     def check_unclaimed(self) -> None:
         """Raise InputError if the folder, which has neither manifest nor journal, contains files."""
@@ -205,7 +211,7 @@ class OutputFolder:
     def _belongs_to_stage(self, name: str) -> bool:
         if name in self._writes or f"{name.partition('/')[0]}/" in self._writes:
             return True
-        return name == MANIFEST_FILE or bool(_SHARD.match(name)) or ".tmp-" in name
+        return name == MANIFEST_FILE or bool(_SHARD.match(name)) or storage.is_temporary(name)
 
     def _result_names(self) -> list[str]:
         names = storage.list_folder(self.path)

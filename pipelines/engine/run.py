@@ -315,7 +315,7 @@ class StageRun:
         recorded = self._folder.recorded_identity()
         if recorded is None:
             self._folder.check_unclaimed()
-        storage.remove_temporaries(self.output)
+        self._folder.remove_temporaries()
         if recorded is None or decision.changed_inputs:
             self._folder.write_header(self._identity, self._shard_inputs)
         self._resume(self._intact(self._folder.entries()))
@@ -335,7 +335,7 @@ class StageRun:
 
     def _open_finished(self) -> None:
         """Verify every checksum; if a file is damaged, resume as an unfinished run without its entry."""
-        storage.remove_temporaries(self.output)
+        self._folder.remove_temporaries()
         manifest = read_manifest(self.output)
         intact = self._intact(list(manifest.shards))
         if sum(not entry.work for entry in intact) == len(manifest.final_shards):
@@ -442,7 +442,7 @@ def stage_run(
 
     if options.dry_run:
         raise DryRun(decide())
-    recorded = RecordedProgress(options.progress, output, identity, options.executor.workers)
+    recorded = RecordedProgress(options.progress, output, identity)
     options = dataclasses.replace(options, progress=recorded)
     with contextlib.ExitStack() as stack:
         lease, lock_error = None, None
@@ -460,6 +460,8 @@ def stage_run(
             stack.callback(recorded.remove)
         was_finished = run.finished
         try:
+            if not run.finished:
+                recorded.workers = run.workers
             yield run
         except BaseException as error:
             if run.lease and isinstance(error, Exception):

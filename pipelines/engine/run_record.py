@@ -59,7 +59,9 @@ class RecordedProgress(Progress):
     once, and does not end the run.
     """
 
-    def __init__(self, shown: Progress, folder: str, identity: Identity, workers: int = 1) -> None:
+    def __init__(self, shown: Progress, folder: str, identity: Identity) -> None:
+        # None while the run has not asked its executor, which may have to connect to a cluster.
+        self.workers: int | None = None
         self._shown = shown
         self._folder = folder
         self._path = storage.join(folder, _PROGRESS)
@@ -72,7 +74,6 @@ class RecordedProgress(Progress):
             "version": importlib.metadata.version("webtext-kit"),
             "config": identity.config,
             "inputs": identity.inputs,
-            "workers": workers,
         }
         self._run_started = time.monotonic()
         self._started = self._written = 0.0
@@ -132,7 +133,8 @@ class RecordedProgress(Progress):
 
     def _run_so_far(self) -> dict[str, Any]:
         seconds = round(time.monotonic() - self._run_started, 1)
-        return self._run | {"seconds": seconds, "peak_memory_bytes": max(peak_bytes().values(), default=0)}
+        peak = max(peak_bytes().values(), default=0)
+        return self._run | {"workers": self.workers, "seconds": seconds, "peak_memory_bytes": peak}
 
     def _append(self, line: dict[str, Any]) -> None:
         """Append a line to `runs.jsonl`, unless the folder is not named like its stage, and so is not in a corpus."""

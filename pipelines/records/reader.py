@@ -271,12 +271,12 @@ def _csv_records(
                 first, number = number, number + len(lines)
                 lines.clear()
                 size = 0
-                if len(cells) == len(header):
+                if header and len(cells) == len(header):
                     yield first, dict(zip(header, cells)), content  # noqa: B905, since `strict` costs a tenth
                 elif header and cells:
                     problem = f"{len(cells)} cells, the header has {len(header)}"
                     yield first, BadRecord("bad_csv", problem, dict(zip(header, cells, strict=False))), content
-                elif not header:
+                elif cells:
                     names = [replace_surrogates(cell.strip()) for cell in cells]
                     header = [name.lower() if name.lower() in default_header else name for name in names]
                     if len(header) != len(default_header) or not set(default_header).isdisjoint(header):
@@ -284,6 +284,8 @@ def _csv_records(
                     else:
                         header = list(default_header)
                         yield first, dict(zip(header, cells, strict=True)), content
+            if not header and number > 1:  # blank lines only
+                shards.require_columns(path, header, columns)
             return
         except csv.Error as error:
             is_long = size >= max_bytes

@@ -70,8 +70,6 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
         yield from _urls_of_lines(path, None if name.endswith(PLAIN_SUFFIX) else column, report_bytes)
         return
     with _list_errors(path):
-        if not storage.size_bytes(path):
-            raise UrlListError(path, _EMPTY)
         if name.endswith(".parquet"):
             row = 0
             for batch in table_batches(path, [column]):
@@ -83,6 +81,8 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
             if report_bytes:
                 progress.advance(storage.size_bytes(path))
             return
+        if next(_lines(path, report_bytes=False), None) is None:
+            raise UrlListError(path, _EMPTY)
         for record in read_records(path, columns=[column], max_bytes=_MAX_LINE_BYTES, report_bytes=report_bytes):
             yield _url_of_row(column, record)
 

@@ -490,12 +490,17 @@ def content_fingerprint(path: str) -> str:
     return digest.hexdigest()
 
 
+def is_temporary(path: str) -> bool:
+    """Return whether a path has the name of a temporary file that a killed writer left."""
+    return bool(_TEMPORARY.search(path))
+
+
 def remove_temporaries(folder: str) -> None:
     """Remove the temporary files of killed writers below a folder (call only under its lock)."""
     with _accessing(folder, "remove") as (file_system, plain):
         # In an object store there are none.
         for name in () if isinstance(file_system, ObjectStore) else file_system.find(plain):
-            if _TEMPORARY.search(name):
+            if is_temporary(name):
                 file_system.rm(name)
 
 

@@ -188,6 +188,7 @@ def test_clean_removes_what_killed_runs_left_and_asks_first(
 ) -> None:
     _dedup(tmp_path)
     (tmp_path / "dedup" / "documents-00001.parquet.tmp-12-3").write_bytes(b"x" * 1000)
+    (tmp_path / "dedup" / "notes.tmp-old.txt").write_text("of the user")
     (tmp_path / "dedup" / "_next").mkdir()
     (tmp_path / "extract" / "_journal").mkdir(parents=True)
     (tmp_path / "extract" / "_journal" / "run.json").write_text("{}")
@@ -197,6 +198,7 @@ def test_clean_removes_what_killed_runs_left_and_asks_first(
     shown = capsys.readouterr().out
     for text in ("tmp-12-3", "_next", "unfinished run", "can be removed"):
         assert text in shown
+    assert "notes" not in shown
     assert "fetch" not in shown.replace("what is lost", "")
     monkeypatch.setattr("click.confirm", lambda question: False)
     assert main(["clean", "--corpus", str(tmp_path)]) == 1

@@ -18,6 +18,7 @@ from numbers_run import (
 )
 
 from pipelines import progress, storage
+from pipelines.engine.executor import LocalExecutor
 from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import (
@@ -26,6 +27,7 @@ from pipelines.errors import (
     InputError,
     LockedError,
     StorageError,
+    UsageError,
     WebtextError,
 )
 from pipelines.records import shards
@@ -52,6 +54,20 @@ def test_a_second_run_does_nothing_and_says_the_same(tmp_path: Path) -> None:
     assert top_files(tmp_path / "out") == before
 
 
+class _Unreachable(LocalExecutor):
+    @property
+    def workers(self) -> int:
+        raise UsageError("no cluster answers there")
+
+
+def test_a_finished_run_needs_no_executor(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no cluster answers"):
+        run_numbers(tmp_path / "numbers", options=RunOptions(executor=_Unreachable(2)))
+    assert '"outcome": "failed"' in (tmp_path / "runs.jsonl").read_text()
+    run_numbers(tmp_path / "numbers")
+    assert run_numbers(tmp_path / "numbers", options=RunOptions(executor=_Unreachable(2)))[1] == []
+
+
 @pytest.mark.parametrize("stop_after", [0, 1, 3])
 def test_an_interrupted_run_resumes_and_ends_with_the_same_bytes(tmp_path: Path, stop_after: int) -> None:
     with pytest.raises(KeyboardInterrupt):
@@ -70,6 +86,18 @@ def test_temporaries_in_folders_of_the_stage_are_removed(tmp_path: Path) -> None
     for folder in ("own", "own/x"):
         (tmp_path / folder / "a.txt.tmp-99-0").write_text("half")
     assert set(run_with_folder(tmp_path)) == {"manifest.json", "own/x/a.txt"}
+
+
+def test_temporaries_of_another_stage_inside_the_folder_stay(tmp_path: Path) -> None:
+    run_numbers(tmp_path)
+    name = "documents-00000.parquet.tmp-abcd1234-77-0"
+    own, other = tmp_path / name, tmp_path / "other" / name
+    other.parent.mkdir()
+    for path in (own, other):
+        path.write_text("half")
+    run_numbers(tmp_path)
+    assert other.exists()
+    assert not own.exists()
 
 
 def test_a_folder_named_with_a_slash_belongs_to_the_stage(tmp_path: Path) -> None:

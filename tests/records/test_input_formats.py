@@ -85,6 +85,18 @@ def test_bad_rows_of_csv_are_counted(tmp_path: Path) -> None:
     assert drops == {"bad_csv": 3, "not_utf8": 1, "missing_text": 1}
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_blank_lines_before_the_header_are_no_records(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("\n\r\ntext\none\n")
+    assert _pairs(path) == [(f"{name}:4", "one")]
+    assert [record[:2] for record in reader.read_records(str(path))] == [(4, {"text": "one"})]
+    path.write_text("\n\n")
+    assert list(reader.read_records(str(path))) == []
+    with pytest.raises(InputError, match=f"{name}: has no column 'text'"):
+        _read(path)
+
+
 def test_csv_without_the_column_or_with_an_endless_row_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id,body\n1,one\n")

@@ -248,6 +248,11 @@ def test_a_damaged_parquet_file_is_read_up_to_the_damage(tmp_path: Path) -> None
     assert message.startswith(f"{path}: cannot be read as Parquet (")
 
 
+def test_blank_lines_before_the_header_are_skipped(tmp_path: Path) -> None:
+    assert _read(write_compressed(tmp_path, "a.csv", "\nurl,x\nhttp://a.com/,1\n")) == (["http://a.com/"], [])
+    assert _read(write_compressed(tmp_path, "header.csv", "url\n")) == ([], [])
+
+
 def test_columns_that_are_not_text_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"url": [1, 2]}), tmp_path / "c.parquet")
     with pytest.raises(InputError, match=r"c.parquet: column 'url' has the type int64, not text"):
