@@ -203,7 +203,9 @@ def _wanted_between(paths: Sequence[str], first: str, last: str) -> Iterator[pa.
     for low, high in itertools.zip_longest(bounds, bounds[1:]):
         between = (pc.field("key") >= low) & (pc.field("key") <= last if high is None else pc.field("key") < high)
         for path in paths:
-            tables.append(_read_wanted(path, between))
+            with shards.open_stream(path) as stream, shards.damage_reported(path):
+                columns = ["key", "shard", "link", "at"]
+                tables.append(pq.read_table(stream, columns=columns, filters=between, use_threads=False))
             rows += tables[-1].num_rows
             if rows >= _MAX_WANTED or path == paths[-1]:
                 yield pa.concat_tables(tables).sort_by("key").combine_chunks()
@@ -214,11 +216,6 @@ def key_range(column: Any) -> tuple[str, str]:
     """Return the first and last key of a row group; any key may occur if there are no statistics, or they are cut."""
     keys = column.statistics
     return (keys.min, keys.max) if keys is not None and keys.has_min_max else ("", LAST_KEY)
-
-
-def _read_wanted(path: str, between: pc.Expression) -> pa.Table:
-    with shards.open_stream(path) as stream, shards.damage_reported(path):
-        return pq.read_table(stream, columns=["key", "shard", "link", "at"], filters=between, use_threads=False)
 
 
 def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:
