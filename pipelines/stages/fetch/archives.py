@@ -15,7 +15,6 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -30,7 +29,7 @@ from pipelines.records import inputs, shards
 from pipelines.stages.fetch.captures import read_record
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.links import LinkShard
-from pipelines.stages.fetch.lookups import ROW_SCHEMA, Block, IndexPart, Lookup, look_up
+from pipelines.stages.fetch.lookups import LAST_KEY, ROW_SCHEMA, Block, IndexPart, Lookup, key_range, look_up
 from pipelines.stages.fetch.segments import FetchContext
 from pipelines.stages.fetch.wayback import query_wayback
 from pipelines.storage.compression import open_decompressed, strip_compression
@@ -52,7 +51,6 @@ _KEY = "url_surtkey"
 _IDX_PARTS = 64
 _IDX_LINE = re.compile(r"([^ \t]*)[^\t]*\t([^\t]*)\t(\d+)\t(\d+)(?![^\t\n])")
 _PATHS_SUFFIX = ".paths"
-_LAST_KEY = chr(0x10FFFF)
 
 
 def archives_input(config: FetchConfig) -> str | None:
@@ -137,12 +135,6 @@ def open_index(paths: Sequence[str], records: str) -> list[IndexPart]:
     return index
 
 
-def _key_range(column: Any) -> tuple[str, str]:
-    """Return the first and last key of a row group; any key may occur if there are no statistics, or they are cut."""
-    keys = column.statistics
-    return (keys.min, keys.max) if keys is not None and keys.has_min_max else ("", _LAST_KEY)
-
-
 @contextlib.contextmanager
 def _open_parquet(path: str) -> Iterator[list[Block]]:
     """Yield the row groups of a file of the columnar index."""
@@ -152,7 +144,7 @@ def _open_parquet(path: str) -> Iterator[list[Block]]:
         shards.require_columns(path, names, [_KEY, *_COLUMNS.values()])
         columns = [file.metadata.row_group(number).column(names.index(_KEY)) for number in range(file.num_row_groups)]
         read = functools.partial(_read_row_group, path, file)
-        yield [Block(*_key_range(column), functools.partial(read, number)) for number, column in enumerate(columns)]
+        yield [Block(*key_range(column), functools.partial(read, number)) for number, column in enumerate(columns)]
 
 
 def _read_row_group(path: str, file: pq.ParquetFile, number: int, keys: pa.StringArray) -> pa.Table:
@@ -182,7 +174,7 @@ def _open_idx(path: str, part: int) -> AbstractContextManager[list[Block]]:
             match = _IDX_LINE.match(line)
             if line and not match:
                 raise InputError(f"{path}: {line[:80]!r} is not a line of a cluster.idx")
-            key, name, offset, length = match.groups() if match else (_LAST_KEY, "", "0", "0")
+            key, name, offset, length = match.groups() if match else (LAST_KEY, "", "0", "0")
             members.append((key, storage.join(storage.parent(path), name), int(offset), int(length)))
             if not line:
                 break

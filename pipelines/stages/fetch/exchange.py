@@ -182,10 +182,12 @@ def perform_exchange(
     timeout_s: float,
     max_bytes: int,
     truncate: bool = False,
+    brotli: bool = False,
 ) -> Exchange:
     """Request a URL and read the body if `wants_body`; every failure is part of the result and not raised.
 
-    A body larger than `max_bytes` is cut there if `truncate`, otherwise it is a failure.
+    A body larger than `max_bytes` is cut there if `truncate`, otherwise it is a failure. So is one in Brotli, unless
+    `brotli`, which decodes it if urllib3 can.
     """
     started_at, started = dt.datetime.now(dt.UTC), time.monotonic()
     request_headers: tuple[tuple[str, str], ...] = ()
@@ -200,7 +202,7 @@ def perform_exchange(
             response = Response(answer.status_code, str(raw.reason or ""), version, tuple(raw.headers.iteritems()))
             try:
                 if wants_body(response):
-                    response = _read_body(answer, response, attempt, max_bytes, truncate)
+                    response = _read_body(answer, response, attempt, max_bytes, truncate, brotli)
                 else:
                     response = dataclasses.replace(response, truncated="unspecified")
             finally:
@@ -231,6 +233,8 @@ def classify_error(error: BaseException, attempt: Attempt) -> Failure:
         return Failure("timeout", "no complete response in time", not attempt.connected)
     if errors := [cause.errno for cause in chain if isinstance(cause, socket.gaierror)]:
         return Failure("dns", detail, errors[0] == socket.EAI_AGAIN)
+    if is_any(urllib3.exceptions.DecodeError):
+        return Failure("bad_encoding", detail)
     if is_any(_BAD_RESPONSES):
         return Failure("bad_response", detail)
     if is_any(_BAD_URLS):
@@ -247,9 +251,12 @@ def classify_error(error: BaseException, attempt: Attempt) -> Failure:
     return Failure("connection", detail, True)
 
 
-def _read_body(answer: requests.Response, head: Response, attempt: Attempt, max_bytes: int, truncate: bool) -> Response:
+def _read_body(
+    answer: requests.Response, head: Response, attempt: Attempt, max_bytes: int, truncate: bool, brotli: bool
+) -> Response:
     """Return the response with its body; raise if it is too large, too slow or truncated."""
-    coding = content_coding(head.header("content-encoding"))
+    decode = brotli and head.header("content-encoding") == "br" and "br" in answer.raw.CONTENT_DECODERS
+    coding = None if decode else content_coding(head.header("content-encoding"))
     length, chunked = _framing(head)
     if not truncate and length is not None and length > max_bytes:
         raise BodyError(Failure("too_large", f"Content-Length: {length}"))
@@ -259,7 +266,7 @@ def _read_body(answer: requests.Response, head: Response, attempt: Attempt, max_
     truncated = None
     if length is None and not chunked:
         attempt.require_close_notify()
-    for chunk in _chunks(answer.raw, attempt):
+    for chunk in _chunks(answer.raw, attempt, decode):
         chunks.append(chunk)
         received += len(chunk)
         decoder.feed(chunk, max_bytes + 1 - decoder.decoded_bytes)
@@ -291,9 +298,9 @@ def _framing(head: Response) -> tuple[int | None, bool]:
     return next(map(int, lengths), None), False
 
 
-def _chunks(raw: Any, attempt: Attempt) -> Iterator[bytes]:
+def _chunks(raw: Any, attempt: Attempt, decode: bool) -> Iterator[bytes]:
     try:
-        while chunk := raw.read(_CHUNK_BYTES, decode_content=False):
+        while chunk := raw.read(_CHUNK_BYTES, decode_content=decode):
             yield chunk
     except urllib3.exceptions.SSLError as error:
         if attempt.is_overdue or not any(isinstance(cause, ssl.SSLEOFError) for cause in exception_chain(error)):

@@ -39,6 +39,8 @@ _THREADS = 16
 _CHECKED_CAPTURES, _CHECKED_FILES = 1_000, 10
 # The links whose captures are dictionaries at a time: 750 bytes per capture.
 _LINKS = 20_000
+# The links that a join has in memory, about 200 bytes each, apart from those of one key in one shard.
+_MAX_WANTED = 2_000_000
 # This many pages are read ahead of what is stored.
 _READ_AHEAD = 64
 
@@ -60,6 +62,7 @@ ROW_SCHEMA = pa.schema(
         pa.field("mime", pa.string()),
     ]
 )
+LAST_KEY = chr(0x10FFFF)
 _REDIRECT_RANK = 1 << 40
 # Of a page that was captured thousands of times, the nearest captures are enough; pages of several URLs have one key.
 _CAPTURES_PER_URL = 8
@@ -159,7 +162,7 @@ def write_wanted(output: str, name: str, links: Sequence[tuple[str, int, int, in
 def join_index(part: IndexPart, lookup: Lookup) -> TaskResult:
     """Write the captures of wanted links in a part of an index as a work file with a bucket per shard.
 
-    Only the links between the keys of the part are in memory. Blocks between whose keys no link lies are not read.
+    Blocks between whose keys no link lies are not read.
     """
     name, window_days = lookup.captures(part), lookup.fetch.config.archive_window
     with (
@@ -168,25 +171,51 @@ def join_index(part: IndexPart, lookup: Lookup) -> TaskResult:
     ):
         first = min((block.first for block in blocks), default="")
         last = max((block.last for block in blocks), default="")
-        between = (pc.field("key") >= first) & (pc.field("key") <= last)
-        tables = [_read_wanted(path, between) for path in lookup.wanted_paths]
-        links = pa.concat_tables(tables).sort_by("key").combine_chunks()
-        keys = links["key"]
-        for block in blocks:
-            start = bisect_left(keys, block.first, key=pa.StringScalar.as_py)
-            end = bisect_right(keys, block.last, start, key=pa.StringScalar.as_py)
-            if end > start and (rows := block.read(keys[start:end].combine_chunks())).num_rows:
-                captures = rows.join(links.slice(start, end - start), "key", join_type="inner", use_threads=False)
-                for batch in _useful(captures, window_days).combine_chunks().to_batches():
-                    columns = batch.select(CAPTURE_SCHEMA.names).cast(CAPTURE_SCHEMA)
-                    written.write(columns, batch["shard"].to_numpy())
+        for links in _wanted_between(lookup.wanted_paths, first, last):
+            keys = links["key"]
+            for block in blocks:
+                start = bisect_left(keys, block.first, key=pa.StringScalar.as_py)
+                end = bisect_right(keys, block.last, start, key=pa.StringScalar.as_py)
+                if end > start and (rows := block.read(keys[start:end].combine_chunks())).num_rows:
+                    captures = rows.join(links.slice(start, end - start), "key", join_type="inner", use_threads=False)
+                    for batch in _useful(captures, window_days).combine_chunks().to_batches():
+                        columns = batch.select(CAPTURE_SCHEMA.names).cast(CAPTURE_SCHEMA)
+                        written.write(columns, batch["shard"].to_numpy())
     progress.advance(1)
     return TaskResult(files=(written.entry(name),))
 
 
-def _read_wanted(path: str, between: pc.Expression) -> pa.Table:
-    with shards.open_stream(path) as stream, shards.damage_reported(path):
-        return pq.read_table(stream, columns=["key", "shard", "link", "at"], filters=between, use_threads=False)
+def _wanted_between(paths: Sequence[str], first: str, last: str) -> Iterator[pa.Table]:
+    """Yield the wanted links between two keys, sorted by key: some keys at a time, or one key in some shards."""
+
+    def row_groups(path: str) -> list[tuple[str, int]]:
+        with shards.open_stream(path) as stream:
+            metadata = shards.open_parquet(stream, path).metadata
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        return [(key_range(group.column(0))[0], group.num_rows) for group in groups]
+
+    bounds, rows = [first], 0
+    for low, group_rows in sorted(itertools.chain.from_iterable(storage.map_files(row_groups, paths))):
+        if rows >= _MAX_WANTED // 2 and bounds[-1] < low <= last:
+            bounds, rows = [*bounds, low], 0
+        rows += group_rows if first <= low else 0
+    tables, rows = list[pa.Table](), 0
+    for low, high in itertools.zip_longest(bounds, bounds[1:]):
+        between = (pc.field("key") >= low) & (pc.field("key") <= last if high is None else pc.field("key") < high)
+        for path in paths:
+            with shards.open_stream(path) as stream, shards.damage_reported(path):
+                columns = ["key", "shard", "link", "at"]
+                tables.append(pq.read_table(stream, columns=columns, filters=between, use_threads=False))
+            rows += tables[-1].num_rows
+            if rows >= _MAX_WANTED or path == paths[-1]:
+                yield pa.concat_tables(tables).sort_by("key").combine_chunks()
+                tables, rows = [], 0
+
+
+def key_range(column: Any) -> tuple[str, str]:
+    """Return the first and last key of a row group; any key may occur if there are no statistics, or they are cut."""
+    keys = column.statistics
+    return (keys.min, keys.max) if keys is not None and keys.has_min_max else ("", LAST_KEY)
 
 
 def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:

@@ -132,10 +132,11 @@ class Wayback:
         """Send the next request no earlier than this."""
         self._next_at = time.monotonic() + seconds
 
-    def _send(self, url: str, parse: Callable[[Response], Any] = lambda response: response) -> Any:
-        """Send a request when the rate allows it and return what `parse` makes of the response.
+    def _send(self, url: str, parse: Callable[[Response], Any] | None = None) -> Any:
+        """Send a request when the rate allows it and return what `parse` makes of the response, by default a capture.
 
-        Raises RetryableError for a temporary error, or if `parse` raises ValueError.
+        Raises RetryableError for a temporary error, or if `parse` raises ValueError, CaptureError for a capture that
+        cannot be decoded.
         """
         if self._sent >= self._config.wayback_requests:
             raise _OutOfBudgetError
@@ -153,16 +154,19 @@ class Wayback:
             4 * self._config.timeout,
             max(self._config.max_bytes, _INDEX_BYTES),
             truncate=True,
+            brotli=True,
         )
         self.refusals = self.refusals + 1 if exchange.status == 429 else 0
         if exchange.failure is not None:
+            if parse is None and exchange.failure.reason in ("bad_encoding", "unsupported_encoding"):
+                raise CaptureError(exchange.failure.reason)
             raise RetryableError(exchange.failure.detail, unreachable=not exchange.reached)
         assert exchange.response is not None
         if is_retryable_status(exchange.response.status):
             refused_s = _REFUSED_S * 2 ** (self.refusals - 1) if self.refusals else 0.0
             raise RetryableError(f"status {exchange.status}", requested_wait_s=exchange.requested_wait_s or refused_s)
         try:
-            return parse(exchange.response)
+            return parse(exchange.response) if parse else exchange.response
         except ValueError as error:
             raise RetryableError(f"unexpected answer to {url}: {error}") from error
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fetch_run import fetch_links, run_fetch, sources
+from fetch_run import fetch_links, read_rows, run_fetch, sources
 from local_archives import (
     Archived,
     LocalWayback,
@@ -179,6 +179,32 @@ def test_a_capture_that_wayback_never_serves_does_not_hold_up_the_others(
     first = "2014-01-01" if is_page else "dropped.http_not_found"
     assert sources(fetched) == {"/a": first, "/b": "2014-01-01", "/c": "2014-01-01"}
     assert {row["archives"] for row in fetched.rows} == {"wayback"}
+
+
+def test_captures_of_wayback_that_cannot_be_decoded_are_refused(
+    tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.stages.fetch.wayback._POLICY", _QUICK_RETRIES)
+    brotli = b"\x8b\t\x80<p>archived text</p>\x03"  # <p>archived text</p>
+    bodies = {"br": brotli, "gzip": b"this is not gzip", "zstd": b"zstd", "other/br": b"no brotli"}
+    urls = [web.url(f"/{coding}") for coding in bodies]
+    with wayback([Archived(url, "2014-01-01") for url in urls]) as machine:
+        answer = machine.answer
+
+        def encode(path: str) -> Any:
+            status, headers, body = answer(path)
+            coding = path.rpartition("/")[2] if path.startswith("/web/") else ""
+            body = next((data for name, data in reversed(bodies.items()) if coding and path.endswith(f"/{name}")), body)
+            return status, {**headers, "Content-Encoding": coding or "identity"}, body
+
+        monkeypatch.setattr(machine, "answer", encode)
+        fetched = fetch_links(tmp_path, urls, **machine_options(machine))
+        assert len(machine.requests) == 2 * len(urls)
+    gone = "dropped.http_not_found"
+    assert sources(fetched) == {"/br": "2014-01-01", "/gzip": gone, "/zstd": gone, "/other/br": gone}
+    assert fetched.record(urls[0]).content_stream().read() == b"<p>archived text</p>"
+    details = [row["detail"].partition("; ")[2] for row in read_rows(fetched.folder, "dropped")]
+    assert details == [f"wayback: {reason} 1" for reason in ("bad_encoding", "unsupported_encoding", "bad_encoding")]
 
 
 def test_a_pause_of_more_than_an_hour_ends_the_run(tmp_path: Path, web: LocalWeb) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import gzip
+import itertools
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from extract_run import write_links
 from fetch_run import fetch_links, read_rows, run_fetch, sources
 from local_archives import Archived, crawl_options, machine_options, serve_files, wayback, write_crawl
 from local_web import Answer, LocalWeb
@@ -49,6 +51,30 @@ def test_the_capture_nearest_to_the_submission_is_taken(tmp_path: Path, web: Loc
     assert fetched.summary.extra["pages_commoncrawl"] == 1
     [dropped] = read_rows(fetched.folder, "dropped")
     assert dropped["detail"] == "status 404; commoncrawl: no capture"
+
+
+def test_a_join_has_few_links_in_memory(tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, counts = archives._read_row_group, list[int]()
+
+    def read_row_group(*arguments: Any) -> Any:
+        counts.append(len(arguments[-1]))
+        return read(*arguments)
+
+    monkeypatch.setattr(archives, "_read_row_group", read_row_group)
+    monkeypatch.setattr(lookups, "_WANTED_ROWS", 2)
+    monkeypatch.setattr(lookups, "_MAX_WANTED", 8, raising=False)
+    pages = [web.url(f"/{number}") for number in range(24)]
+    same_key = [web.url("/" + "".join(letters)) for letters in itertools.product("pP", "aA", "gG")]
+    urls = [*pages, *same_key, *(f"{url}/" for url in same_key)]
+    write_links(tmp_path / "links", [urls[shard::4] for shard in range(4)])
+    write_crawl(tmp_path / "crawl", [Archived(url, "2014-05-20") for url in urls], files=1, row_group=100)
+    fetched = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"))
+    assert set(sources(fetched).values()) == {"2014-05-20"}
+    assert (sum(counts), len(fetched.rows)) == (len(urls), len(urls))
+    # A limit, and the links of one key in a shard.
+    assert max(counts) <= 8 + 4
+    # The index is read few times, too.
+    assert len(counts) <= 12
 
 
 def test_captures_outside_the_window_and_of_other_pages_are_not_taken(tmp_path: Path, web: LocalWeb) -> None:
