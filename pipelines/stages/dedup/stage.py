@@ -65,6 +65,9 @@ def dedup(
 def _run_phases(
     corpus: Corpus, own: list[SourceShard], earlier: list[SourceShard], records: int | None, run: StageRun
 ) -> None:
+    # A resumed run keeps the number of buckets of the tasks that are complete.
+    run.once("plan", lambda: TaskResult(files=(corpus.write_array("plan", 0, np.array([corpus.buckets])),)), work=True)
+    corpus = dataclasses.replace(corpus, buckets=int(corpus.read_array("plan", 0)[0]))
     config, sources, buckets = corpus.config, own + earlier, corpus.buckets
 
     def map_parts(phase: str, function: Callable[..., TaskResult], parts: int) -> list[ShardEntry]:
