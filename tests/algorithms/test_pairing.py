@@ -19,6 +19,7 @@ from pipelines.algorithms.minhash.pairing import (
     NEW,
     UNDECIDED,
     agreement_limits,
+    decide_in_order,
     decide_round,
     estimated_jaccard,
     jaccard_of_pairs,
@@ -134,3 +135,8 @@ def test_a_document_is_dropped_exactly_if_a_better_one_near_it_is_kept(case):
         rounds[rounds == UNDECIDED] = KEPT
         rounds[rounds == BLOCKED] = UNDECIDED
     assert rounds.tolist() == expected.tolist()
+    at_once = np.zeros(documents, np.uint8)
+    at_once[worse] = UNDECIDED
+    order = np.argsort(worse, kind="stable")
+    decide_in_order(better[order], worse[order], at_once)
+    assert at_once.tolist() == expected.tolist()

@@ -169,3 +169,16 @@ def _decide(better: Any, worse: Any, outcomes: Any) -> None:
                 outcomes[worse[number]] = DROPPED
             elif outcome >= UNDECIDED:
                 outcomes[worse[number]] = BLOCKED
+
+
+def decide_in_order(better: Numbers, worse: Numbers, outcomes: npt.NDArray[np.uint8]) -> None:
+    """Decide all undecided documents, in place, by their near pairs in the order of the rank of the worse document."""
+    outcomes[outcomes == UNDECIDED] = KEPT
+    _drop_in_order(as_read_only(better), as_read_only(worse), outcomes)
+
+
+@kernel
+def _drop_in_order(better: Any, worse: Any, outcomes: Any) -> None:
+    for number in range(len(better)):
+        if outcomes[better[number]] == KEPT:
+            outcomes[worse[number]] = DROPPED

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import progress, storage
-from pipelines.algorithms.minhash.pairing import BLOCKED, KEPT, UNDECIDED, decide_round
+from pipelines.algorithms.minhash.pairing import BLOCKED, KEPT, UNDECIDED, decide_in_order, decide_round
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
 from pipelines.records import shards
@@ -29,8 +29,8 @@ KINDS = ("exact", "near", "kept")
 _DROP_FIELDS = [pa.field("document", pa.int64()), pa.field("kept", pa.int64()), pa.field("kind", pa.int8())]
 _DROP_SCHEMA = pa.schema([*_DROP_FIELDS, pa.field("jaccard", pa.float64())])
 MEMBER_SCHEMA = pa.schema([*_DROP_SCHEMA, pa.field("documents", pa.int64())])
-# Near pairs of undecided documents in memory at once, at 16 bytes per pair.
-_PAIRS_IN_MEMORY = 1 << 24
+# Near pairs of undecided documents that are sorted at once, at about 100 bytes per pair.
+_PAIRS_IN_MEMORY = 1 << 21
 # Files that are read at once for the list of clusters.
 _FILES_READ = 64
 
@@ -39,7 +39,7 @@ def decide(corpus: Corpus) -> TaskResult:
     """Write one byte per document: whether it is kept, or dropped because a near document is.
 
     Each round over the near pairs keeps the documents without a better undecided neighbour, and drops those near a kept
-    one. The pairs are read from their files until the pairs of undecided documents fit into memory.
+    one. When the pairs of undecided documents fit into memory, they are applied in the order of the worse document.
     """
 
     def read_edges() -> Iterator[tuple[Numbers, Numbers]]:
@@ -50,15 +50,19 @@ def decide(corpus: Corpus) -> TaskResult:
     outcomes = np.zeros(corpus.documents, np.uint8)
     for _, worse in read_edges():
         outcomes[worse] = UNDECIDED
-    in_memory: list[tuple[Numbers, Numbers]] | None = None
-    while np.any(outcomes == UNDECIDED):
-        for better, worse in read_edges() if in_memory is None else in_memory:
+    blocked_pairs = _PAIRS_IN_MEMORY + 1
+    while blocked_pairs > _PAIRS_IN_MEMORY:
+        for better, worse in read_edges():
             decide_round(better, worse, outcomes)
         is_blocked = outcomes == BLOCKED
         outcomes[outcomes == UNDECIDED] = KEPT
         outcomes[is_blocked] = UNDECIDED
-        if in_memory is None and sum(int(is_blocked[worse].sum()) for _, worse in read_edges()) <= _PAIRS_IN_MEMORY:
-            in_memory = [(better[is_blocked[worse]], worse[is_blocked[worse]]) for better, worse in read_edges()]
+        blocked_pairs = sum(int(np.count_nonzero(is_blocked[worse])) for _, worse in read_edges())
+    pairs = [(better[is_blocked[worse]], worse[is_blocked[worse]]) for better, worse in read_edges()]
+    better, worse = map(np.concatenate, zip(*pairs, strict=True))
+    # A chain of documents would take as many rounds as it has documents.
+    order = np.argsort(Records(corpus).ranks(worse), kind="stable")
+    decide_in_order(better[order], worse[order], outcomes)
     return TaskResult(files=(corpus.write_array("outcomes", corpus.round, outcomes),))
 
 

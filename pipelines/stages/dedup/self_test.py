@@ -53,7 +53,13 @@ def self_test(
     """
     originals = _choose_documents(config, documents, options, sample)
     tested = dataclasses.replace(
-        config, text_field="text", id_field=None, paragraphs=None, against=(), write_signatures=False
+        config,
+        text_field="text",
+        id_field=None,
+        paragraphs=None,
+        min_paragraph_words=DedupConfig.min_paragraph_words,
+        against=(),
+        write_signatures=False,
     )
     with storage.temporary_folder() as folder:
         with shards.write_shard(folder, "planted.parquet", _SCHEMA) as written:

@@ -20,7 +20,7 @@ from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.documents import Corpus, Records, SourceShard, count_documents, open_earlier
 from pipelines.stages.dedup.signatures import sign_shard, write_signatures
 
-STAGE = Stage("dedup", 2, (clusters.CLUSTERS, paragraphs.PARAGRAPHS, report.PAGE, DATA_CARD))
+STAGE = Stage("dedup", 3, (clusters.CLUSTERS, paragraphs.PARAGRAPHS, report.PAGE, DATA_CARD))
 
 # Compressed input per bucket: at 200 bytes per document it has about two million keys, which take 100 MB to sort.
 _BUCKET_BYTES = 16 << 20
@@ -65,6 +65,9 @@ def dedup(
 def _run_phases(
     corpus: Corpus, own: list[SourceShard], earlier: list[SourceShard], records: int | None, run: StageRun
 ) -> None:
+    # A resumed run keeps the number of buckets of the tasks that are complete.
+    run.once("plan", lambda: TaskResult(files=(corpus.write_array("plan", 0, np.array([corpus.buckets])),)), work=True)
+    corpus = dataclasses.replace(corpus, buckets=int(corpus.read_array("plan", 0)[0]))
     config, sources, buckets = corpus.config, own + earlier, corpus.buckets
 
     def map_parts(phase: str, function: Callable[..., TaskResult], parts: int) -> list[ShardEntry]:

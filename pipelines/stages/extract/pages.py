@@ -108,10 +108,12 @@ def _read_links_by_url(source: FetchedShard) -> dict[str, Row]:
 def contain_documents(folder: str, sources: Sequence[Source]) -> bool:
     """Return whether the pages contain those of all documents of an earlier result, unchanged and in its shards."""
     files = open_stage(folder, ["extract"]).files("documents-", ".parquet")
-    return len(files) == len(sources) and all(
-        isinstance(source, FetchedShard) and _requests(file.path) <= _requests(source.pages.path)
-        for file, source in zip(files, sources, strict=True)
-    )
+    with contextlib.suppress(InputError):  # a file is missing or damaged
+        return len(files) == len(sources) and all(
+            isinstance(source, FetchedShard) and _requests(file.path) <= _requests(source.pages.path)
+            for file, source in zip(files, sources, strict=True)
+        )
+    return False
 
 
 def known_documents(folder: str, index: int, source: Source) -> Iterator[Row]:

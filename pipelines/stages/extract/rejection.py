@@ -68,7 +68,7 @@ def find_rejection(
     # Most pages return here, at no cost.
     if len(text) > _LONG_CHARACTERS:
         return None
-    size = count_words(text)
+    size = estimate_words(text)
     rules = _rules()
     if size > max(rule.limits[1] for rule in rules):
         return None
@@ -78,7 +78,7 @@ def find_rejection(
     shown_title = _normalize(unescape(html_title[1]) if html_title else title or "")[:_TITLE_CHARACTERS]
     title_parts = [shown_title, *_TITLE_SEPARATOR.split(shown_title)]
     whole = functools.cache(lambda: _normalize(_visible_text(html))[:_PAGE_CHARACTERS])
-    text = whole() if size < _NEARLY_EMPTY and count_words(whole()) <= _SHORT_PAGE else _normalize(text)
+    text = whole() if size < _NEARLY_EMPTY and estimate_words(whole()) <= _SHORT_PAGE else _normalize(text)
     redirect = url if url and requested_url and url != requested_url else ""
     for rule in rules:
         clear = next(filter(None, map(rule.clear_title.fullmatch, title_parts)), None)
@@ -99,7 +99,7 @@ def find_rejection(
     return Rejection("nearly_empty", f"{size} words") if 0 < size < _NEARLY_EMPTY else None
 
 
-def count_words(text: str) -> int:
+def estimate_words(text: str) -> int:
     """Return the number of words of a text; two characters of scripts without spaces count as a word."""
     characters = len(_WITHOUT_SPACES.findall(text))
     return len((_WITHOUT_SPACES.sub(" ", text) if characters else text).split()) + characters // 2

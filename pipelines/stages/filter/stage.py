@@ -167,7 +167,8 @@ def explain(document_filter: DocumentFilter, source: inputs.DocumentInput, query
                 continue
             decided, [reason], results = document_filter.decide(batch.filter(matches)[:1], shard)
             [row] = decided.drop_columns(["text"]).to_pylist()
-            measured = ["removed_lines", "language", "language_score", *(["quality"] if "quality" in row else [])]
+            quality = ["quality"] if document_filter.quality_model else []
+            measured = ["removed_lines", "language", "language_score", *quality]
             return {
                 "id": row["id"],
                 "url": urls_of(decided)[0],

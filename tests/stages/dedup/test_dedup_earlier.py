@@ -134,6 +134,15 @@ def test_in_a_large_bucket_documents_near_an_earlier_one_are_dropped(texts, tmp_
     assert {best for _, _, best in dropped} <= {"old0", "old1", *kept}
 
 
+def test_a_resumed_run_keeps_its_number_of_buckets(months, tmp_path):
+    earlier, later = months
+    run(later, tmp_path / "whole", against=(str(earlier),))
+    with pytest.raises(StoppedError):
+        run(later, tmp_path / "out", executor=StoppingExecutor(7), buckets=5, against=(str(earlier),))
+    run(later, tmp_path / "out", buckets=2, against=(str(earlier),))
+    assert outcome(tmp_path / "out") == outcome(tmp_path / "whole")
+
+
 def test_a_run_resumes_without_the_texts_of_a_signed_corpus(months, tmp_path):
     earlier, later = months
     signed = tmp_path / "signed"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from dedup_run import StoppedError, StoppingExecutor, random_corpus, result_files, run, write_corpus
 
 from pipelines.errors import ChangedRunError
+from pipelines.stages.dedup import stage
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +27,16 @@ def test_a_stopped_run_resumes_to_the_same_bytes(finished, tmp_path, tasks):
     assert not (tmp_path / "stopped" / "manifest.json").exists()
     run(documents, tmp_path / "stopped", buckets=2)
     assert result_files(tmp_path / "stopped") == whole
+
+
+def test_a_run_that_was_begun_with_other_work_files_is_not_resumed(finished, tmp_path, monkeypatch):
+    documents, _ = finished
+    monkeypatch.setattr(stage, "STAGE", dataclasses.replace(stage.STAGE, version=2))
+    with pytest.raises(StoppedError):
+        run(documents, tmp_path / "out", executor=StoppingExecutor(3))
+    monkeypatch.undo()
+    with pytest.raises(ChangedRunError, match="by version 2 of the stage"):
+        run(documents, tmp_path / "out")
 
 
 def test_a_lost_file_of_a_finished_run_is_rebuilt(tmp_path):

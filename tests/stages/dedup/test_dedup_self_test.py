@@ -41,6 +41,11 @@ def measured(documents: Path) -> dict[str, Any]:
     return self_test(DedupConfig(threshold=0.7), documents=str(documents), options=RunOptions(), sample=100)
 
 
+def test_paragraphs_are_not_removed(documents: Path, measured: dict[str, Any]) -> None:
+    config = DedupConfig(threshold=0.7, paragraphs=3, min_paragraph_words=5)
+    assert self_test(config, documents=str(documents), options=RunOptions(), sample=100) == measured
+
+
 def test_recall_and_precision_by_similarity(measured):
     # Two of the 42 are near each other, and one is there twice.
     assert measured["documents"] == 41

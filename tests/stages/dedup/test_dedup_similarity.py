@@ -131,6 +131,20 @@ def test_at_a_low_threshold_the_rounds_of_large_buckets_end_soon(tmp_path, thres
 def test_rounds_over_files_decide_as_those_in_memory_do(tmp_path, monkeypatch):
     documents = write_corpus(tmp_path / "in", random_corpus(17))
     run(documents, tmp_path / "memory")
-    monkeypatch.setattr(clusters, "_PAIRS_IN_MEMORY", -1)
+    monkeypatch.setattr(clusters, "_PAIRS_IN_MEMORY", 0)
     run(documents, tmp_path / "rounds")
     assert result_files(tmp_path / "rounds") == result_files(tmp_path / "memory")
+
+
+def test_a_chain_of_documents_takes_few_rounds(tmp_path, monkeypatch):
+    """Each document is near the one before, so that one is dropped of every two or three."""
+    rounds = []
+    decide = clusters.decide_round
+    monkeypatch.setattr(clusters, "decide_round", lambda *edges: (rounds.append(1), decide(*edges)))
+    words = text_of(random.Random(19), 300).split()
+    texts = [" ".join(words[start : start + 80]) for start in range(0, 200, 8)]
+    rows = [{"id": f"{n:03d}", "text": text, "score": 200 - n, "created_utc": 1} for n, text in enumerate(texts)]
+    run(write_corpus(tmp_path / "in", rows), tmp_path / "out")
+    kept, _ = outcome(tmp_path / "out")
+    assert [int(id) for id in kept] == [*range(0, 25, 2)]
+    assert len(rounds) == 1

@@ -99,6 +99,20 @@ def test_what_a_damaged_result_has_is_extracted_again(tmp_path: Path) -> None:
     assert _bytes(tmp_path / "out") == _bytes(tmp_path / "at once")
 
 
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_pages_are_not_added_to_a_result_without_its_documents(tmp_path: Path, is_damaged: bool) -> None:
+    few, all_pages = _write(tmp_path / "few", range(1, 20, 3)), _write(tmp_path / "all", range(20))
+    run(few[0], tmp_path / "out")
+    path = tmp_path / "out" / "documents-00001.parquet"
+    if is_damaged:
+        path.write_bytes(path.read_bytes()[:-9])
+    else:
+        path.unlink()
+    with pytest.raises(ChangedRunError, match="Use --overwrite"):
+        run(all_pages[0], tmp_path / "out")
+    assert not (tmp_path / "out" / "_next").exists()
+
+
 def _with_equal_links(folder: Path) -> Path:
     """Write links that depend on their URL alone, except that of one page, which has got another submission."""
     files = []

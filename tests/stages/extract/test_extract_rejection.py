@@ -9,7 +9,7 @@ from extract_run import HTML_HEADERS, page_row, rows, run, warc_bytes, write_sta
 
 from pipelines.records import shards
 from pipelines.records.schemas import PAGE_SCHEMA
-from pipelines.stages.extract.rejection import count_words, find_rejection
+from pipelines.stages.extract.rejection import estimate_words, find_rejection
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -65,7 +65,7 @@ def test_a_short_document_about_such_pages_is_kept(title, text):
 
 
 def test_an_article_that_ends_with_an_offer_is_kept():
-    assert count_words(ARTICLE) > 500
+    assert estimate_words(ARTICLE) > 500
     assert reason_of("On bread", f"{ARTICLE}\n\nSubscribe to continue reading.") is None
 
 
@@ -111,7 +111,7 @@ def test_the_title_of_the_html_counts_not_a_heading_of_the_page():
 
 
 def test_chinese_and_japanese_words_are_counted_by_characters():
-    assert count_words("今日はねこが窓で寝ていた") == 6
+    assert estimate_words("今日はねこが窓で寝ていた") == 6
     assert reason_of("日記", "今日はねこが窓で寝ていた。") is None
 
 

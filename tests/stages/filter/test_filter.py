@@ -146,6 +146,14 @@ def test_a_column_url_may_have_another_type(tmp_path: Path) -> None:
     assert (explanation["id"], explanation["url"], explanation["measured"]["language"]) == ("b", "2", "de")
 
 
+def test_without_a_model_no_quality_is_explained(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ["a"], "text": [PROSE], "quality": [0.5]}), tmp_path / "docs.parquet")
+    config = FilterConfig()
+    source = open_configured(str(tmp_path / "docs.parquet"), config, options())
+    measured = explain(DocumentFilter.open(config, None, None), source, "a")["measured"]
+    assert [*measured] == ["removed_lines", "language", "language_score"]
+
+
 def test_documents_are_counted_and_dropped_by_what_is_left_of_their_text(tmp_path: Path) -> None:
     texts = [f"{PROSE}\nHome | About us", PROSE, "Home\nAbout us"]
     pq.write_table(pa.table({"id": ["a", "b", "c"], "text": texts, "words": [71, 68, 3]}), tmp_path / "docs.parquet")
