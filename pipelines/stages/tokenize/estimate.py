@@ -73,19 +73,23 @@ class Needs:
             advice = f"use --shard-tokens {fitting} or less"
         check_memory("tokenize: one worker", self.memory_bytes, available_bytes, advice)
 
-    def check_output(self, output: str) -> None:
-        """Raise InputError for too many shards, or if the disk lacks space for what the folder does not have yet."""
+    def check_output(self, output: str, tolerance: int = 1) -> None:
+        """Raise InputError for too many shards, or if the disk lacks space for what the folder does not have yet.
+
+        `tolerance` is the factor by which a rough estimate may be too high.
+        """
         files = self.tokens // self.shard_tokens
-        if files > _MAX_SHARDS:
+        if files > tolerance * _MAX_SHARDS:
             raise InputError(
                 f"tokenize: shards of {self.shard_tokens:,} tokens would be {files:,} files, each with a table; use "
                 f"--shard-tokens {self.tokens // _MAX_SHARDS + 1} or more"
             )
         free_bytes = storage.free_bytes(output)
-        missing_bytes = self.disk_bytes - storage.folder_bytes(output)
-        if free_bytes is not None and missing_bytes > free_bytes:
+        present_bytes = storage.folder_bytes(output)
+        if free_bytes is not None and self.disk_bytes // tolerance - present_bytes > free_bytes:
+            missing = format_bytes(self.disk_bytes - present_bytes)
             raise InputError(
-                f"{output}: needs about {format_bytes(missing_bytes)} more, {format_bytes(free_bytes)} are free; free "
+                f"{output}: needs about {missing} more, {format_bytes(free_bytes)} are free; free "
                 "some space and re-run the same command to resume"
             )
 

@@ -39,6 +39,8 @@ from pipelines.tokenizers.formats import TOKENIZER, end_of_text_id, read_tokeniz
 
 # Fewer tokens are merged into shards sooner than a worker starts.
 _MIN_TOKENS_FOR_WORKERS = 100_000_000
+# Documents with many fields besides the text have fewer tokens than their files' size suggests.
+_ESTIMATE_TOLERANCE = 4
 
 _NANOGPT_FILES = ("train.bin", "train-documents.parquet", "val.bin", "val-documents.parquet", META)
 
@@ -127,7 +129,7 @@ def _prepare(
 ) -> tuple[str, Needs]:
     """Choose the engine, estimate what the run needs, and write the tokenizer; return the first two.
 
-    Raises InputError if a worker lacks memory.
+    Raises InputError if a worker lacks memory, or if the output is clearly too large.
     """
     engine, note = choose_engine(tokenizer, config.engine)
     lossy = find_lossy_text(load_library(tokenizer))
@@ -141,6 +143,7 @@ def _prepare(
     needs = estimate_needs(source, token_bytes, config.shard_tokens, is_local=storage.is_local(run.output))
     run.note(needs.describe(run.workers, run.memory_bytes))
     needs.check_memory(run.memory_bytes)
+    needs.check_output(run.output, tolerance=_ESTIMATE_TOLERANCE)
     run.once("tokenizer", lambda: TaskResult(files=(shards.write_file(run.output, TOKENIZER, tokenizer.data),)))
     return engine, needs
 

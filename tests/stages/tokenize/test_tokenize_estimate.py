@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -63,6 +64,20 @@ def test_too_little_memory_is_refused_before_the_work(
     write_parquet(tmp_path / "docs.parquet", [{"id": "a", "text": "text"}])
     with pytest.raises(InputError, match="one worker needs about"):
         run(tmp_path / "docs.parquet", small, tmp_path / "out", held_out=0.0)
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "shard_tokens", "message"),
+    [(5000, 1000, "MB more, 5 kB are free"), (10**12, 1, r"use --shard-tokens \d+ or more")],
+)
+def test_too_large_an_output_is_refused_before_the_work(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int, shard_tokens: int, message: str
+) -> None:
+    (tmp_path / "docs.jsonl").write_text(json.dumps({"id": "a", "text": "text " * 400_000}))
+    monkeypatch.setattr(storage, "free_bytes", lambda path: free_bytes)
+    monkeypatch.setattr("pipelines.stages.tokenize.stage.encode_shard", None)
+    with pytest.raises(InputError, match=message):
+        run(tmp_path / "docs.jsonl", small, tmp_path / "out", held_out=0.0, shard_tokens=shard_tokens)
 
 
 def test_too_little_disk_space_is_refused_and_the_run_resumes(
