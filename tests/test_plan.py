@@ -131,7 +131,7 @@ def test_a_corpus_of_own_texts_is_a_sample(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("toml", "has_result", "filtered", "unplanned"),
     [
-        ("", False, 1, {"filter"}),
+        ("[fetch]\nper_host_delay = 3.0\n", False, 1, {"filter"}),
         ("", True, 40 / 60, set()),
         ('[build]\nstages = ["extract", "filter"]\n', False, 1, set()),
         ('[build]\nskip = ["filter", "remove-wikipedia"]\n', True, 1, {"filter", "remove-wikipedia"}),
@@ -164,6 +164,7 @@ def test_a_corpus_is_a_sample(
     work, stages = result["workload"], {stage["stage"]: stage for stage in result["stages"]}
     assert (work["submissions"], work["pages"], work["documents"]) == (10_000, 800, 600)
     assert (work["page_bytes"], work["shards"]) == (100, 2)
+    assert work["per_host_delay_s"] == (3 if "per_host_delay" in toml else 1)
     assert (work["filtered"], work["unique"]) == pytest.approx((filtered, filtered * 45 / 60))
     assert {*_STAGES} - {*stages} == unplanned
     assert stages["dedup"]["amount"] == pytest.approx(work["text_bytes"] * filtered)

@@ -163,7 +163,7 @@ def benchmark_parts(benchmark: Benchmark, example: str) -> Iterator[tuple[str, I
     for path in benchmark.files:
         yield path, file_examples(path, field, example)
     if hub is not None:
-        batches = hub.batches(field.columns_in(hub.schema) or None)
+        batches = hub.batches(field.columns_in(hub.schema, hub.name))
         yield hub.name, table_examples(hub.name, batches, field, example)
 
 

@@ -84,11 +84,11 @@ class TextField:
                 f"{place}: has no text {self.name!r}; {others}; choose one with --benchmark {self.label}:FIELD=PATH"
             ) from error
 
-    def columns_in(self, schema: pa.Schema) -> list[str]:
-        """Return the columns of a table that contain the text; an empty list if one is missing or not text."""
-        known = [field.name for field in schema if is_text(field.type) or pa.types.is_nested(field.type)]
-        columns = [name if name in known else name.partition(".")[0] for name in self._parts(known)]
-        return list(dict.fromkeys(columns)) if set(columns) <= set(known) else []
+    def columns_in(self, schema: pa.Schema, place: str) -> list[str]:
+        """Return the columns of a table that contain the text; raise InputError if one is missing or not text."""
+        self.text_of({field.name: _value_of_type(field.type) for field in schema}, place)
+        names = self._parts(schema.names)
+        return list(dict.fromkeys(name if name in schema.names else name.partition(".")[0] for name in names))
 
     def _parts(self, known: Iterable[str]) -> list[str]:
         return [self.name] if self.name in known else self.name.split("+")
@@ -102,7 +102,7 @@ def file_examples(path: str, field: TextField, example: str) -> Iterator[Example
     """
     form = example_format(path)
     if form == "parquet":
-        batches = table_batches(path, field.columns_in(table_schema(path)) or None)
+        batches = table_batches(path, field.columns_in(table_schema(path), path))
         return table_examples(path, batches, field, example)
     if form == "jsonl":
         records = require_records(path, read_records(path, form))
@@ -233,6 +233,15 @@ def _join_texts(value: Any) -> str:
     if isinstance(value, list):
         return "\n".join(map(_join_texts, value))
     raise LookupError
+
+
+def _value_of_type(kind: pa.DataType) -> Any:
+    """Return a value of a column that has all texts of its type."""
+    if is_text(kind):
+        return ""
+    if pa.types.is_struct(kind):
+        return {field.name: _value_of_type(field.type) for field in kind}
+    return [_value_of_type(kind.value_type)] if hasattr(kind, "value_type") else 0
 
 
 def _named_texts(prefix: str, value: Any) -> Iterator[str]:

@@ -155,9 +155,12 @@ def check_effects(config: Any, sources: Mapping[str, str]) -> None:
         value = getattr(config, other)
         chosen = value if isinstance(value, tuple) else (value,)
         if not (any(item in choices.split("|") for item in chosen) if choices else value):
-            wanted = " ".join(filter(None, (flag_of(other), choices.replace("|", " or "))))
             source = sources.get(field.name, type(config).__name__)
-            raise UsageError(f"{source}: {flag_of(field.name)} has no effect without {wanted}; omit it")
+            name, sign = field.name, " = "
+            if source == "command line":
+                name, other, sign = flag_of(name), flag_of(other), " "
+            wanted = sign.join(filter(None, (other, choices.replace("|", " or "))))
+            raise UsageError(f"{source}: {name} has no effect without {wanted}; set {other} or omit {name}")
 
 
 def flag_of(name: str) -> str:

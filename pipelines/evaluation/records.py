@@ -30,6 +30,7 @@ from pipelines.records.drops import Drops
 from pipelines.records.reader import BadRecord, file_format, parse_json, parse_line, require_records
 from pipelines.records.tally import LowestHashes
 from pipelines.stages.tokenize.config import TokenizeConfig
+from pipelines.storage.bounded import BYTE_ORDER_MARK
 from pipelines.storage.compression import open_decompressed
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".txt", ".tokens", ".raw", "")
@@ -113,11 +114,16 @@ def read_lines(path: str, tail_bytes: int = 0) -> Iterator[tuple[int, str]]:
 
     A tail begins with its first whole character.
     """
+    _check_is_text(path)
     lines = _tail_lines(path, tail_bytes) if tail_bytes else reader.read_records(path, "text", keep_blank=True)
-    for record in lines:
-        if record[0] == 1 and _FOREIGN.match(record[2]):
-            raise InputError(f"{path}: is a web page or binary data, not text (begins with {record[2][:20]!r})")
-        yield from require_records(path, [record])
+    yield from require_records(path, lines)
+
+
+def _check_is_text(path: str) -> None:
+    with open_decompressed(path) as stream:
+        start = stream.peek().removeprefix(BYTE_ORDER_MARK)  # type: ignore[attr-defined]
+    if _FOREIGN.match(start):
+        raise InputError(f"{path}: is a web page or binary data, not text (begins with {start[:20]!r})")
 
 
 def _tail_lines(path: str, size: int) -> Iterator[reader.Record]:
@@ -130,6 +136,8 @@ def _tail_lines(path: str, size: int) -> Iterator[reader.Record]:
 
 
 def _values(path: str, columns: Sequence[str]) -> Iterator[tuple[int, Any]]:
+    if file_format(path) not in reader.TABLES:
+        _check_is_text(path)
     if file_format(path) == "json":
         with open_decompressed(path) as stream:
             value = parse_json(stream.read())

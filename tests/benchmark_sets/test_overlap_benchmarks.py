@@ -240,9 +240,22 @@ def test_every_type_of_text_in_parquet(tmp_path: Path, kind: pa.DataType) -> Non
 def test_a_missing_field_is_reported_with_the_existing_ones(tmp_path: Path, field: str, message: str) -> None:
     _jsonl(tmp_path / "b.jsonl", *RECORDS)
     pq.write_table(pa.Table.from_pylist(RECORDS), tmp_path / "b.parquet")
-    for name, place in (("b.jsonl", "b.jsonl:1: "), ("b.parquet", "b.parquet:1: ")):
+    for name, place in (("b.jsonl", "b.jsonl:1: "), ("b.parquet", "b.parquet: ")):
         with pytest.raises(InputError, match=re.escape(place) + message):
             _texts(f"b:{field}={tmp_path / name}")
+
+
+def test_a_column_without_rows_or_texts_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "b.parquet"
+    pq.write_table(pa.table({"other": pa.array([], pa.string())}), path)
+    with pytest.raises(InputError, match=r"b\.parquet: has no text 'text'; its texts are: other"):
+        _texts(f"b={path}")
+    assert _texts(f"b:other={path}") == []
+    pq.write_table(pa.table({"text": pa.nulls(2)}), path)
+    with pytest.raises(InputError, match=r"b\.parquet: has no text 'text'; it contains no text at all"):
+        _texts(f"b={path}")
+    pq.write_table(pa.table({"text": pa.array([["one"], ["two", None]], pa.list_(pa.string()))}), path)
+    assert _texts(f"b={path}") == ["one", "two\n"]
 
 
 def test_unreadable_examples_are_reported_with_their_place(tmp_path: Path) -> None:

@@ -232,6 +232,22 @@ def test_every_protocol_gives_a_reason_for_every_choice(capsys: pytest.CaptureFi
     assert "117M figure only" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("shown", "ignored"),
+    [
+        (["--list-tasks"], ["--task", "x=y"]),
+        (["--list-tasks"], ["--show-task", "lambada"]),
+        (["--show-task", "lambada"], ["--limit", "5"]),
+        (["--show-task", "lambada"], ["--output", "x"]),
+    ],
+)
+def test_showing_tasks_refuses_other_options(
+    shown: list[str], ignored: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", *shown, *ignored]) == 2
+    assert f"{ignored[0]} has no effect with {shown[0]}; omit" in capsys.readouterr().err
+
+
 def test_the_overlap_report_takes_the_examples_as_scores(
     tmp_path: Path, model: str, passages: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

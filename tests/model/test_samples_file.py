@@ -41,8 +41,14 @@ def test_prompts_are_a_field_of_each_record(tmp_path: Path) -> None:
         ("p.txt", b"\n \n", r"p.txt: has no prompts; write one per line"),
         ("p.txt", b"one\ncaf\xe9\n", r"p.txt:2: is not UTF-8"),
         ("p.jsonl", b'{"text": "a"}\n{"text"\n', r"p.jsonl:2: is not valid JSON"),
-        ("p.jsonl", b'{"text": "a"}\n\n{"words": "a"}\n', r"p.jsonl:3: has no prompt; .*a string prompt or text"),
+        (
+            "p.jsonl",
+            b'{"text": "a"}\n\n{"words": "a"}\n',
+            r"p.jsonl:3: has no prompt; .*a string prompt or text; for one prompt",
+        ),
         ("p.ndjson", b'["a"]\n', r"p.ndjson:1: has no prompt"),
+        ("p.json", b"The cat\n", r"p.json:1: is not valid JSON .*; for one prompt per line, name the file \.txt"),
+        ("p.csv", b"The cat, and\n", r"p.csv: has no prompts; for one prompt per line, name the file \.txt"),
     ],
 )
 def test_a_file_without_prompts_is_refused_with_its_line(tmp_path: Path, name: str, data: bytes, message: str) -> None:

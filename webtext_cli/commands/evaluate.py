@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from pipelines.engine.config import flag_of
 from pipelines.engine.run import RunOptions
-from pipelines.errors import InputError
+from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.config import EvaluateConfig, TaskOptions
 from pipelines.progress import Silent
 from pipelines.storage import join
@@ -66,6 +67,11 @@ def command(
     from webtext_cli.tables.evaluate import print_comparison, print_protocol, print_results, print_steps, print_tasks
 
     config, chosen = config_of_flags(EvaluateConfig, flags), config_of_flags(TaskOptions, flags)
+    if chosen.list_tasks or chosen.show_task:
+        shown = "list_tasks" if chosen.list_tasks else "show_task"
+        for name, value in {"model": model, "output": output, "overwrite": overwrite, **flags}.items():
+            if name != shown and value not in (None, (), False):
+                raise UsageError(f"{flag_of(name)} has no effect with {flag_of(shown)}; omit it")
     if chosen.list_tasks:
         print_result([read_task(name) for name in task_names()], as_json, print_tasks)
         return

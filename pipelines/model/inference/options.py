@@ -6,7 +6,7 @@ import dataclasses
 
 from pipelines.engine.config import option
 from pipelines.errors import InputError
-from pipelines.records.reader import read_records, require_records
+from pipelines.records.reader import file_format, read_records, require_records
 
 _PROMPT_FIELDS = ("prompt", "text")
 
@@ -37,7 +37,12 @@ def read_prompts(path: str) -> list[str]:
     a record without prompt, and for a file without prompts.
     """
     prompts = []
-    for number, value in require_records(path, read_records(path)):
+    advice = "" if file_format(path) == "text" else "; for one prompt per line, name the file .txt"
+    for record in read_records(path):
+        try:
+            [(number, value)] = require_records(path, [record])
+        except InputError as error:
+            raise InputError(f"{error}{advice}") from error
         # Only \n ends a line: form feeds and U+2028 may be part of a prompt.
         texts = [value.removesuffix("\n").removesuffix("\r")] if isinstance(value, str) else []
         if isinstance(value, dict):
@@ -45,8 +50,9 @@ def read_prompts(path: str) -> list[str]:
         if not texts:
             raise InputError(
                 f"{path}:{number}: has no prompt; expected an object with a string {' or '.join(_PROMPT_FIELDS)}"
+                + advice
             )
         prompts.append(texts[0])
     if not prompts:
-        raise InputError(f"{path}: has no prompts; write one per line")
+        raise InputError(f"{path}: has no prompts{advice or '; write one per line'}")
     return prompts
