@@ -79,6 +79,7 @@ def write_pybloom_filter(
             "normalisation": describe(config.normalization),
             **dataclasses.asdict(config.normalization),
             "error_rate": config.error_rate,
+            "fill": bloom.bitarray.count() / bloom.num_bits,
             "capacity": bloom.capacity,
             "items": bloom.count,
             "hashes": bloom.num_slices,

@@ -80,6 +80,7 @@ def test_index_json_describes_the_filter(tmp_path: Path) -> None:
     # By the sketch: not as many as there are with repeats.
     assert held <= described["capacity"] == bloom.capacity <= held + 10
     assert described["items"] == len(bloom) == pytest.approx(held, rel=0.1)
+    assert described["fill"] == sum(bloom.bitarray) / bloom.num_bits
     assert (described["hashes"], described["bits"]) == (bloom.num_slices, bloom.num_bits)
     assert (described["apostrophes"], described["letters"], described["lines"]) == ("drop", "unicode", "cross")
     with pytest.raises(InputError, match="format 'pybloom-live', which is for other programs"):
