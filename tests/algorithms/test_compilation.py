@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock, Timeout
 from numba.extending import overload
 
+from pipelines.algorithms.bpe.word_table import count_words
 from pipelines.algorithms.kernels import compilation
 from pipelines.algorithms.kernels.compilation import kernel, source_hash
 
@@ -93,6 +95,33 @@ print(count_words([b"a a"]))
         command = [sys.executable, "-c", script, argument]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert (done.stdout, done.returncode) == ("[(b'a', 1), (b' a', 1)]\n", 0), done.stderr
+
+
+def test_a_kernel_is_locked_only_while_it_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process must not wait for the lock while the kernel runs, and takes none if it is in the cache."""
+    monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
+    states = []
+
+    class Dispatcher:
+        def compile(self, _types: Any) -> None:
+            states.append(("compiles", is_locked()))
+
+        def __call__(self) -> None:
+            states.append(("runs", is_locked()))
+
+    def is_locked() -> bool:
+        try:
+            with FileLock(tmp_path / f"{name}.lock", timeout=0):
+                return False
+        except Timeout:
+            return True
+
+    name = f"word_table.{count_words.__name__}"
+    compilation._Kernel(count_words, Dispatcher())()
+    assert states == [("compiles", True), ("runs", False)]
+    (tmp_path / f"{name}-0.nbi").write_text(source_hash(count_words.__module__))
+    compilation._Kernel(count_words, Dispatcher())()
+    assert states[2:] == [("compiles", False), ("runs", False)]
 
 
 def test_only_changes_of_what_a_module_imports_make_its_kernels_compile_again(

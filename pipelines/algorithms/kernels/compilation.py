@@ -77,6 +77,7 @@ class _Kernel:
     """A compiled function, which one process compiles while others that call it wait, to load it from the cache."""
 
     def __init__(self, function: Callable[..., Any], dispatcher: Any) -> None:
+        self._module = function.__module__
         self._name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
         self._dispatcher = dispatcher
         self._call = self._call_first
@@ -86,18 +87,23 @@ class _Kernel:
         return self._call(*arguments)
 
     def _call_first(self, *arguments: Any) -> Any:
+        types = tuple(map(numba.typeof, arguments))
         lock = FileLock(cache_folder() / f"{self._name}.lock")
+        indexes = list(cache_folder().glob(f"{self._name}-*.nbi"))
         with contextlib.suppress(Timeout, OSError):
-            lock.acquire(timeout=_LOCK_TIMEOUT_S)
+            # An index contains the hash of its source.
+            if not any(source_hash(self._module).encode() in index.read_bytes() for index in indexes):
+                lock.acquire(timeout=_LOCK_TIMEOUT_S)
         try:
-            return self._dispatcher(*arguments)
+            self._dispatcher.compile(types)
         except (AttributeError, ImportError):  # the index names a type that this version of webtext does not have
-            for index in cache_folder().glob(f"{self._name}-*.nbi"):
+            for index in indexes:
                 index.unlink(missing_ok=True)
-            return self._dispatcher(*arguments)
+            self._dispatcher.compile(types)
         finally:
             lock.release()
-            self._call = self._dispatcher
+        self._call = self._dispatcher
+        return self._dispatcher(*arguments)
 
 
 class _CompilationListener(event.Listener):

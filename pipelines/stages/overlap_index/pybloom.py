@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from typing import TYPE_CHECKING
 
@@ -68,8 +67,10 @@ def write_pybloom_filter(
     )
 
     def join() -> TaskResult:
-        parts = (_read_filter(storage.join(run.output, file.name)) for entry in entries for file in entry.files)
-        bloom = functools.reduce(lambda union, part: union | part, parts)
+        first, *others = [storage.join(run.output, file.name) for entry in entries for file in entry.files]
+        bloom = _read_filter(first)
+        for path in others:
+            bloom.bitarray |= _read_filter(path).bitarray  # the library's union copies both filters
         # The library counts repeated n-grams, too.
         bloom.count = min(capacity, ngrams.distinct)
         description = {
@@ -78,6 +79,7 @@ def write_pybloom_filter(
             "normalisation": describe(config.normalization),
             **dataclasses.asdict(config.normalization),
             "error_rate": config.error_rate,
+            "fill": bloom.bitarray.count() / bloom.num_bits,
             "capacity": bloom.capacity,
             "items": bloom.count,
             "hashes": bloom.num_slices,

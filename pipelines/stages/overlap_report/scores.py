@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.csv as pacsv
 
 from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts
 from pipelines.benchmark_sets.benchmarks import Benchmark
@@ -19,7 +20,7 @@ from pipelines.records.reader import FORMATS, file_format, read_records, require
 Metrics = dict[str, npt.NDArray[np.float64]]
 
 _NUMBER = "example"
-_MISSING = ("", "na", "n/a", "nan", "null", "none")
+_MISSING = {value.lower() for value in pacsv.ConvertOptions().null_values} | {"none"}
 # The mean of a negative log-likelihood, in natural logarithms, is the logarithm of a perplexity.
 _LOG_LIKELIHOODS = ("nll", "loss")
 
@@ -188,7 +189,7 @@ def _parse_cell(cell: str) -> float | str | None:
     if cell.lower() in ("true", "false"):
         return float(cell.lower() == "true")
     try:
-        return float(cell)
+        return cell if "_" in cell else float(cell)  # Python reads 1_000 as a number
     except ValueError:
         return cell
 

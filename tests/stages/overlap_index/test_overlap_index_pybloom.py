@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ def test_index_json_describes_the_filter(tmp_path: Path) -> None:
     # By the sketch: not as many as there are with repeats.
     assert held <= described["capacity"] == bloom.capacity <= held + 10
     assert described["items"] == len(bloom) == pytest.approx(held, rel=0.1)
+    assert described["fill"] == sum(bloom.bitarray) / bloom.num_bits
     assert (described["hashes"], described["bits"]) == (bloom.num_slices, bloom.num_bits)
     assert (described["apostrophes"], described["letters"], described["lines"]) == ("drop", "unicode", "cross")
     with pytest.raises(InputError, match="format 'pybloom-live', which is for other programs"):
@@ -111,6 +113,19 @@ def test_three_workers_write_the_same_as_one_and_parts_as_one_pass(tmp_path: Pat
     for ngram in _ngrams(45, 3):
         bloom.add(ngram)
     assert written.bitarray.tobytes() == bloom.bitarray.tobytes()
+
+
+def test_few_filters_are_in_memory_while_parts_are_joined(tmp_path: Path) -> None:
+    documents = _write_parts(tmp_path / "docs", 3)
+    tracemalloc.start()
+    try:
+        _index(documents, tmp_path / "index", ngram=4, items=4_000_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    bloom = _read(tmp_path / "index")
+    assert all(ngram in bloom for ngram in _ngrams(15, 4))
+    assert peak < 3 * bloom.num_bits / 8
 
 
 def test_memory_is_reported_and_limited(tmp_path: Path) -> None:

@@ -70,6 +70,12 @@ def test_every_file_format_in_order_or_numbered(tmp_path: Path, benchmarks: list
             _check(_read([f"b={tmp_path / f'{stem}.{suffix}'}"], benchmarks)["b"])
 
 
+def test_cells_of_csv_are_missing_as_other_programs_write_it(tmp_path: Path, benchmarks: list[Benchmark]) -> None:
+    cells = ["1,1", "#N/A,1_000", "-nan,1", "0,1"]
+    (tmp_path / "s.csv").write_text("\n".join(["acc,text", *cells]) + "\n")
+    _check(_read([f"b={tmp_path / 's.csv'}"], benchmarks)["b"], {"acc": [1, math.nan, math.nan, 0]})
+
+
 def test_scores_are_joined_by_benchmark_and_split(tmp_path: Path, benchmarks: list[Benchmark]) -> None:
     test = _jsonl(tmp_path / "test.jsonl", *({"acc": number} for number in range(3)))
     valid = _jsonl(tmp_path / "valid.jsonl", {"acc": 1, "late": None}, {"acc": 0, "late": 3})
