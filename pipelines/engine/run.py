@@ -307,7 +307,7 @@ class StageRun:
             self._begin_replacement(OutputFolder(output, self._stage.writes))
         if decision.discards:
             if not self._folder.has_no_results():
-                self.note(f"{self.output}: discards the unfinished run that is there ({decision.reason})")
+                self.note(f"{self.output}: discards the unfinished run that is there ({decision.discards})")
             self._folder.empty()
         elif decision.changed_inputs:
             self.note(f"resuming with changed inputs: {decision.changed_inputs}")

@@ -20,15 +20,16 @@ class RunDecision:
     The actions are `run` (nothing is there), `resume`, `keep` (verify the checksums only), `add` (to the finished
     result), `rebuild` (the stage, as a whole) and `refuse` (without `--overwrite`).
 
-    The run writes `folder`: the output folder, or one inside it while the finished result stays in use. If `discards`,
-    it first removes what was begun there; otherwise it resumes that, although its inputs differ by `changed_inputs`.
-    `refusal` is the message of `refuse`; of `add`, the one if the inputs turn out to lack what the result contains.
+    The run writes `folder`: the output folder, or one inside it while the finished result stays in use. If `discards`
+    says how what was begun there differs, the run first removes that; otherwise it resumes it, although its inputs
+    differ by `changed_inputs`. `refusal` is the message of `refuse`; of `add`, the one if the inputs turn out to lack
+    what the result contains.
     """
 
     action: str
     reason: str
     folder: OutputFolder
-    discards: bool = False
+    discards: str = ""
     changed_inputs: str = ""
     refusal: str = ""
 
@@ -89,10 +90,10 @@ def _decide_unfinished(
     differences = "; ".join(recorded.differences(requested))
     names = {*shard_inputs, *folder.shard_inputs()}
     if recorded.without_inputs(names) == requested.without_inputs(names):
-        reason = f"{differences or 'unfinished'}; {_tasks(folder)}"
+        reason = "; ".join(filter(None, (differences or "unfinished", _tasks(folder))))
         return RunDecision("resume", reason, folder, changed_inputs=differences)
     if folder.has_no_results():
-        return RunDecision("run", differences, folder, discards=True)
+        return RunDecision("run", differences, folder, discards=differences)
     if stage.is_irreplaceable and storage.basename(folder.path) == NEXT:
         effect = (
             f"{folder.path}: contains an unfinished addition that differs: {differences}. Complete it with the options "
@@ -106,7 +107,7 @@ def _decide_unfinished(
         refusal = _refusal(stage, recorded, requested, options, content, effect)
     if refusal:
         return RunDecision("refuse", differences, folder, refusal=refusal)
-    return RunDecision("rebuild", differences, folder, discards=True)
+    return RunDecision("rebuild", differences, folder, discards=differences)
 
 
 def _refusal(
@@ -142,4 +143,4 @@ def _is_addition(
 
 
 def _tasks(folder: OutputFolder) -> str:
-    return f"{plural(len(folder.entries()), 'task')} already complete"
+    return f"{plural(count, 'task')} already complete" if (count := len(folder.entries())) else ""

@@ -140,6 +140,21 @@ def test_an_unfinished_replacement_is_noted_by_a_run_of_the_old_result(tmp_path:
     assert OutputFolder(str(out)).describe_replacement() is None
 
 
+def test_a_discarded_replacement_is_compared_with_this_run(tmp_path: Path) -> None:
+    def reasons(least: int, stop_after: int) -> list[str]:
+        notes = Notes()
+        options = RunOptions(overwrite=True, progress=notes)
+        with pytest.raises(KeyboardInterrupt):
+            run_numbers(tmp_path, Config(least=least), options=options, stop_after=stop_after)
+        return [note.partition("(")[2] for note in notes.notes if note.endswith(")")]
+
+    run_numbers(tmp_path)
+    assert reasons(1, 1) == ["least was 0, is now 1)"]
+    assert reasons(2, 0) == ["least was 0, is now 2)", "least was 1, is now 2)"]
+    assert reasons(2, 1) == ["least was 0, is now 2)"]  # without a number of tasks, since none is complete
+    assert reasons(2, 0) == ["least was 0, is now 2; 1 task already complete)"]
+
+
 def test_a_replacement_without_a_complete_task_is_removed_by_a_run_of_the_old_result(tmp_path: Path) -> None:
     out = tmp_path / "out"
     run_numbers(out)
