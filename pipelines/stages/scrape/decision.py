@@ -22,6 +22,7 @@ from msgspec import Meta
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import canonical_url, host_of, registered_domain
+from pipelines.engine.config import check_effects
 from pipelines.errors import InputError, UsageError
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.submission import Submission
@@ -116,8 +117,10 @@ class SubmissionFilter:
 def resolve_config(config: ScrapeConfig) -> ScrapeConfig:
     """Return a config with the profile's score and karma where no option sets them.
 
-    Lists of URLs have no scores, times and subreddits, so that no option about them applies.
+    Lists of URLs have no scores, times and subreddits, so that no option about them applies. Raises UsageError for one
+    that is set.
     """
+    check_effects(config, {})
     if config.source == "urls":
         return dataclasses.replace(config, min_score=None, karma=None, after=None, before=None, subreddit=())
     profile = load_profile(config.profile)

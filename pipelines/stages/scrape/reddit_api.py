@@ -36,11 +36,11 @@ _POLICY = RetryPolicy(attempts=5, longest_wait_s=3600.0)
 
 
 def check_options(config: ScrapeConfig) -> None:
-    """Raise UsageError without a subreddit, and for options that exclude each other."""
+    """Raise UsageError without a subreddit, and for a search without a query."""
     if not config.subreddit:
         raise UsageError("--source praw needs at least one --subreddit")
-    if (config.listing == "search") != bool(config.query):
-        raise UsageError("--listing search needs --query, which no other listing takes")
+    if config.listing == "search" and not config.query:
+        raise UsageError("--listing search needs --query")
 
 
 def fetch_listings(run: StageRun, config: ScrapeConfig) -> Iterator[ShardEntry]:
