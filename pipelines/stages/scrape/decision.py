@@ -7,6 +7,7 @@ scores of its submissions are combined.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import functools
@@ -161,10 +162,11 @@ def subreddit_names(config: ScrapeConfig) -> list[str]:
 def _parse_day(text: str | None, flag: str) -> int | None:
     if text is None:
         return None
-    try:
-        return midnight_utc(dt.datetime.strptime(text, "%Y-%m-%d").date())
-    except ValueError:
-        raise UsageError(f"{flag} {text} is not a day written YYYY-MM-DD") from None
+    # Only this form, since the text is part of the run's identity.
+    with contextlib.suppress(ValueError):
+        if (day := dt.date.fromisoformat(text)).isoformat() == text:
+            return midnight_utc(day)
+    raise UsageError(f"{flag} {text} is not a day written YYYY-MM-DD")
 
 
 Names = Annotated[frozenset[Annotated[str, Meta(pattern=r"^[^A-Z\s]+$")]], Meta(min_length=1)]
