@@ -84,7 +84,7 @@ def make_executor(workers: int | None = None, engine: str = "local", ray_address
     """Return the executor for a number of worker processes, by default one per core of this machine or of the cluster.
 
     `engine` is `local`, or `ray` for the cluster at `ray_address`, without one a Ray on this machine. Raises UsageError
-    for another one and for an address without Ray, WebtextError if Ray is not installed.
+    for another one, for an address without Ray, and if Ray is not installed.
     """
     if engine not in ENGINES:
         raise UsageError(f"executor {engine!r}: expected {' or '.join(ENGINES)}")
