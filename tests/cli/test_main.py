@@ -392,6 +392,12 @@ def test_a_refused_input_does_not_block_another(tmp_path: Path, capsys: pytest.C
     assert "file: cannot write: File exists; it is not a folder" in capsys.readouterr().err
 
 
+def test_the_corpus_must_be_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "links.txt").write_text("http://example.com/\n")
+    assert main(["status", "--corpus", str(tmp_path / "links.txt")]) == 1
+    assert "is a file; --corpus takes a folder" in capsys.readouterr().err
+
+
 def test_a_file_is_not_taken_for_the_folder_of_a_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "docs.jsonl"
     path.write_text("{}\n")
