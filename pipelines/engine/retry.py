@@ -139,10 +139,10 @@ class Retries:
     def check_wait(self, requested_s: float | None) -> None:
         """Raise InputError if the server asks for a longer pause than the policy allows."""
         if requested_s is not None and requested_s > self._policy.longest_wait_s:
-            raise InputError(
-                f"{self._server}: allows no request within the next {requested_s / 60:.0f} minutes; re-run the same "
-                "command after that to resume"
-            )
+            answer = "asks to stay away"
+            if math.isfinite(requested_s):
+                answer = f"allows no request within the next {requested_s / 60:.0f} minutes"
+            raise InputError(f"{self._server}: {answer}; re-run the same command later to resume")
 
     def note(self, message: str) -> None:
         """Note something about the server, unless there was a note in the last 30 seconds."""

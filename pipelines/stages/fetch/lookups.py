@@ -47,6 +47,7 @@ _READ_AHEAD = 64
 # A link to look up in an archive, sorted by `key`; `at` is when it was posted (seconds since 1970). If an archived
 # page redirected to a `target`, the key is that of the target.
 WANTED_SCHEMA = make_schema(key="string", shard="int32", link="int32", at="int64?", target="string?")
+_JOINED = ["key", "shard", "link", "at"]
 # Small, so that few rows outside the keys of some blocks are read.
 _WANTED_ROWS = 4096
 # The captures of a link: pages before redirects, by the seconds between them and the link, which are their `rank`.
@@ -204,8 +205,7 @@ def _wanted_between(paths: Sequence[str], first: str, last: str) -> Iterator[pa.
         between = (pc.field("key") >= low) & (pc.field("key") <= last if high is None else pc.field("key") < high)
         for path in paths:
             with shards.open_stream(path) as stream, shards.damage_reported(path):
-                columns = ["key", "shard", "link", "at"]
-                tables.append(pq.read_table(stream, columns=columns, filters=between, use_threads=False))
+                tables.append(pq.read_table(stream, columns=_JOINED, filters=between, use_threads=False))
             rows += tables[-1].num_rows
             if rows >= _MAX_WANTED or path == paths[-1]:
                 yield pa.concat_tables(tables).sort_by("key").combine_chunks()

@@ -29,7 +29,8 @@ from pipelines.records import inputs, shards
 from pipelines.records.archives import has_members, read_archive
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.documents import parse_instant
-from pipelines.records.reader import read_records
+from pipelines.records.reader import file_format, read_records, table_schema
+from pipelines.records.text_columns import is_text
 from pipelines.records.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES
 from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
@@ -181,10 +182,15 @@ def _index_table(run: StageRun, index: _SourceIndex, names: Sequence[str]) -> Ta
     """Write the URL of each file in the folder; say which rows of the table have no file, and which files no row."""
     table, folder = index.files[0], index.fetch.config.pages[0]
     unnamed, columns, missing = dict.fromkeys(names), set[str](), list[str]()
-    known = frozenset(unnamed)
+    known, required, form = frozenset(unnamed), ["url", "file"], file_format(table)
+    types = {field.name: field.type for field in table_schema(table)} if form == "parquet" else {}
+    for name in required:
+        if name in types and not is_text(types[name]):
+            raise InputError(f"{table}: column {name!r} has the type {types[name]}, not text")
+    required += types.keys() & {"fetched_at"}
 
     def rows() -> Iterator[tuple[Any, ...]]:
-        for number, (_, value, _) in enumerate(read_records(table), 1):
+        for number, (_, value, _) in enumerate(read_records(table, columns=required), 1):
             fields = value if isinstance(value, dict) else getattr(value, "fields", None) or {}
             columns.update(fields)
             url, file, date = (fields.get(column) for column in ("url", "file", "fetched_at"))
@@ -193,12 +199,14 @@ def _index_table(run: StageRun, index: _SourceIndex, names: Sequence[str]) -> Ta
                 missing.append(f"{name or 'row'} ({number:,})")
                 continue
             unnamed.pop(name, None)
-            at = parse_instant(date) if isinstance(date, str) else None
+            at = parse_instant(str(date)) if isinstance(date, str | dt.date) else None
             if at is None and date not in (None, ""):
                 raise InputError(f"{table}: fetched_at of row {number:,} is not an ISO 8601 date ({str(date)[:60]!r})")
             url, at = url.strip(), at or storage.modified_at(storage.join(folder, name))
             yield _key(url), url, at, 200, name, 0, 0, "text/html"
-        shards.require_columns(table, sorted(columns), ["url", "file"])
+        with open_decompressed(table) as stream:
+            if form.startswith("json") or not stream.read(1):  # read_records checks only a header
+                shards.require_columns(table, sorted(columns), required)
 
     entry = index.write(0, rows())
     below, rows_missing, files_missing = f"below {folder}", len(missing), len(unnamed)

@@ -135,8 +135,7 @@ class Wayback:
     def _send(self, url: str, parse: Callable[[Response], Any] | None = None) -> Any:
         """Send a request when the rate allows it and return what `parse` makes of the response, by default a capture.
 
-        Raises RetryableError for a temporary error, or if `parse` raises ValueError, CaptureError for a capture that
-        cannot be decoded.
+        Raises RetryableError for a temporary error or a ValueError of `parse`, CaptureError for what cannot be decoded.
         """
         if self._sent >= self._config.wayback_requests:
             raise _OutOfBudgetError

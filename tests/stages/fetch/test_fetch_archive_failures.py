@@ -209,7 +209,7 @@ def test_captures_of_wayback_that_cannot_be_decoded_are_refused(
 
 def test_a_pause_of_more_than_an_hour_ends_the_run(tmp_path: Path, web: LocalWeb) -> None:
     with wayback([Archived(web.url("/a"), "2014-01-01")], [(429, {"Retry-After": "inf"})]) as machine:
-        with pytest.raises(WebtextError, match="allows no request within the next inf minutes; re-run"):
+        with pytest.raises(WebtextError, match="asks to stay away; re-run"):
             fetch_links(tmp_path, [web.url("/a")], **machine_options(machine))
         assert sources(fetch_links(tmp_path, [web.url("/a")], **machine_options(machine))) == {"/a": "2014-01-01"}
 

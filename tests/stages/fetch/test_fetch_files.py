@@ -6,7 +6,7 @@ import datetime as dt
 import gzip
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from fetch_run import MISS, outcomes_by_path, refuse_requests, take_pages
 
-from pipelines.errors import InputError, StorageError
+from pipelines.errors import InputError, StorageError, WebtextError
 from pipelines.progress import Silent
 
 
@@ -42,9 +42,13 @@ def _jsonl(path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def _parquet(path: Path) -> None:
-    rows = [{"url": url, "file": f"./{file}", "fetched_at": "2014-05-14"} for url, file in _TABLE]
+def _parquet(path: Path, dates: Sequence[object] = ("2014-05-14", "2014-05-14", "2014-05-14")) -> None:
+    cells = zip(_TABLE, dates, strict=True)
+    rows = [{"url": url, "file": f"./{file}", "fetched_at": date} for (url, file), date in cells]
     pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+_NAIVE = dt.datetime.fromisoformat("2014-05-14T23:59:59.5")
 
 
 @pytest.fixture
@@ -64,6 +68,8 @@ def saved(tmp_path: Path) -> Path:
         ("urls.tsv", lambda path: _csv(path, "\t")),
         ("urls.jsonl", _jsonl),
         ("urls.parquet", _parquet),
+        ("urls.parquet", lambda path: _parquet(path, [dt.date(2014, 5, 14)] * 3)),
+        ("urls.parquet", lambda path: _parquet(path, [dt.datetime(2014, 5, 14, 23, tzinfo=dt.UTC), _NAIVE, None])),
     ],
 )
 def test_files_are_the_pages_of_a_table(tmp_path: Path, saved: Path, name: str, write: Callable[[Path], None]) -> None:
@@ -114,6 +120,24 @@ def test_tables_without_files_or_with_wrong_dates_are_refused(
     (tmp_path / name).write_text(table)
     with pytest.raises(InputError, match=rf"{name}: .*{problem}"):
         take_pages(tmp_path, ["http://example.org/a"], saved, source="files", urls=str(tmp_path / name))
+
+
+@pytest.mark.parametrize("column", ["url", "file"])
+def test_a_column_that_is_not_text_is_refused(tmp_path: Path, saved: Path, column: str) -> None:
+    row = {"url": "http://example.org/a", "file": "a.html"}
+    pq.write_table(pa.Table.from_pylist([row | {column: row[column].encode()}]), tmp_path / "urls.parquet")
+    with pytest.raises(InputError, match=rf"urls\.parquet: column '{column}' has the type binary, not text"):
+        take_pages(tmp_path, [row["url"]], saved, source="files", urls=str(tmp_path / "urls.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [("url,file\n", "not_in_source 1"), ("url\n", "has no column 'file'"), ("", "has no column 'url'")],
+)
+def test_a_table_has_a_header_and_may_have_no_rows(tmp_path: Path, saved: Path, table: str, problem: str) -> None:
+    (tmp_path / "urls.csv.gz").write_bytes(gzip.compress(table.encode()))
+    with pytest.raises(WebtextError, match=problem):
+        take_pages(tmp_path, ["http://x.org/"], saved, source="files", urls=str(tmp_path / "urls.csv.gz"))
 
 
 def test_files_that_cannot_be_read_now_end_the_run_and_are_read_by_the_next(
