@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from pipelines.algorithms.bpe import merges as trainer
 from pipelines.algorithms.bpe.byte_level import byte_characters
 from pipelines.algorithms.bpe.merges import Merges, learn_merges
 
@@ -144,3 +146,23 @@ def test_progress_counts_every_merge() -> None:
     )
     assert sum(told) == len(merges.left) == 20_000
     assert _listed(merges) == _listed(_learn(words, 20_000))
+
+
+def test_the_words_are_in_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    symbols = np.tile(np.arange(10, dtype=np.uint8), 20_000)
+    starts, counts = np.arange(0, len(symbols) + 1, 10), np.ones(20_000, np.int64)
+    sizes: list[int] = []
+    count_pairs = trainer._count_pairs
+
+    def counting(words: trainer._Words) -> trainer._PairCounts:
+        sizes.append(tracemalloc.get_traced_memory()[0] - sum(column.nbytes for column in words))
+        return count_pairs(words)
+
+    monkeypatch.setattr(trainer, "_count_pairs", counting)
+    tracemalloc.start()
+    try:
+        learn_merges(symbols, starts, counts, first_id=256, most=3, min_count=1)
+    finally:
+        tracemalloc.stop()
+    # The lengths of all words, and the lists of occurrences, which are not written yet.
+    assert sizes[0] < 4 * len(counts) + 2 * 4 * len(symbols) + 100_000

@@ -153,3 +153,8 @@ def test_top_p_matches_its_definition_on_a_large_vocabulary() -> None:
             shares /= shares.sum()
             whole = np.flatnonzero(shares.cumsum() >= top_p)[0] + 1
             assert tokens.tolist() == order[:whole].tolist()
+
+
+def test_samples_need_no_log_probabilities(model: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "log_softmax", None)
+    assert len(sample_tokens(model, [1], SamplingOptions(max_tokens=2), [3], end_of_text=NO_END)[0]) == 2

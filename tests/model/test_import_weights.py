@@ -179,6 +179,10 @@ def test_older_folders_have_vocabulary_and_merges_only(folder: Path, tokenizer: 
     rebuilt = Tokenizer.from_str(imported.tokenizer_json.decode())
     assert rebuilt.encode("the cat, größer").ids == tokenizer.encode("the cat, größer").ids
     check_compatible(imported, ARCHITECTURE, tokenizer.to_str().encode())
+    (folder / "vocab.json").write_text(json.dumps(tokenizer.get_vocab() | {"added": 5000}))
+    imported = import_weights(str(folder))
+    assert imported.tokenizer_json is None
+    assert "the token ids of the weights are assumed to be those of the corpus" in imported.notes[0]
 
 
 def test_pretrain_and_export_folders_are_read(trained: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from small_training import SMALL, train_small
 from training_run import StopsAtStep, contents, metrics
 
 from pipelines.engine.run import RunOptions
-from pipelines.errors import ChangedRunError, UsageError, WebtextError
+from pipelines.errors import ChangedRunError, InputError, UsageError, WebtextError
 from pipelines.model.diagnostics import spikes
 from pipelines.model.diagnostics.spikes import SpikeDetector
 from pipelines.model.training import trainer
@@ -93,6 +94,14 @@ def test_a_replay_with_another_recipe_or_step_is_refused(tokens: str, trained: P
         ask(7)
     with pytest.raises(ChangedRunError, match=r"trained with different options \(dropout was 0.1, is now 0.2\)"):
         ask(3, "dropout=0.2")
+
+
+def test_a_replay_names_the_file_that_a_copied_folder_lacks(tokens: str, trained: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(trained, tmp_path / "copied")
+    (copied / "manifest.json").unlink()
+    config = PretrainConfig(preset="tiny", set=SMALL, device="cpu", threads=1)
+    with pytest.raises(InputError, match=r"copied: no training to replay, as manifest.json is missing"):
+        replay(config, tokens=tokens, output=str(copied), step=3, note=[].append)
 
 
 def test_a_nan_loss_stops_with_a_report(tokens: str, tmp_path: Path) -> None:

@@ -117,11 +117,8 @@ def learn_merges(
     if len(counts) > _MAX_WORDS:
         raise ValueError(f"{len(counts):,} words are more than the limit of {_MAX_WORDS:,}")
     most = min(most, len(symbols))  # each merge shortens the words by at least one symbol
-    kind = np.uint16 if first_id + most <= np.iinfo(np.uint16).max + 1 else np.int32
-    # Copies, which are overwritten.
-    words = _Words(
-        symbols.astype(kind), starts[:-1].astype(np.int64), np.diff(starts).astype(np.int32), counts.astype(np.int64)
-    )
+    # Views, so that nothing but the compacted words is kept in memory.
+    words = _Words(symbols, starts[:-1], np.diff(starts).astype(np.int32), counts)
     merges = Merges(np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int64))
     done = np.zeros(2, np.int64)
     with ThreadPoolExecutor(1) as thread:
@@ -142,6 +139,7 @@ def learn_merges(
 def _learn(words: _Words, merges: Merges, first_id: int, min_count: int, done: Integers) -> None:
     """Fill `merges`; `done` contains the number of merges so far, and whether to stop."""
     slots = 2 * (first_id + len(merges.left))
+    kind = np.uint16 if slots // 2 <= np.iinfo(np.uint16).max + 1 else np.int32
     # Upper bounds of the sizes; the system allocates the pages when they are first written.
     symbols = len(words.ids)
     neighbors = _Neighbors(
@@ -149,7 +147,7 @@ def _learn(words: _Words, merges: Merges, first_id: int, min_count: int, done: I
         np.empty(symbols, np.int32), np.empty(symbols, np.int32),
     )  # fmt: skip
     while done[_MERGES_DONE] < len(merges.left) and not done[_STOP]:
-        words = _compact_words(words)
+        words = _compact_words(words, kind)
         keys, counts, positions = _count_pairs(words)
         greatest = int(counts.max(initial=0))
         if greatest < min_count:
@@ -167,15 +165,19 @@ def _learn(words: _Words, merges: Merges, first_id: int, min_count: int, done: I
         del pairs, pool  # before the words are copied
 
 
-def _compact_words(words: _Words) -> _Words:
-    """Return the words that still have a pair, without the gaps that merges left."""
+def _compact_words(words: _Words, kind: npt.DTypeLike) -> _Words:
+    """Return a copy of the words that still have a pair, without the gaps that merges left."""
     kept = words.lengths > 1
     starts, lengths = words.starts[kept], words.lengths[kept]
-    borders = np.zeros(len(words.ids) + 1, np.int8)
-    borders[starts] = 1
-    borders[starts + lengths] -= 1
-    is_kept = np.cumsum(borders[:-1], dtype=np.int8).view(np.bool_)
-    return _Words(words.ids[is_kept], np.cumsum(lengths, dtype=np.int64) - lengths, lengths, words.counts[kept])
+    is_kept = np.zeros(len(words.ids) + 1, np.int8)
+    is_kept[starts] = 1
+    is_kept[starts + lengths] -= 1
+    np.cumsum(is_kept, dtype=np.int8, out=is_kept)
+    ids = words.ids[is_kept[:-1].view(np.bool_)].astype(kind, copy=False)
+    del is_kept  # as large as all symbols
+    np.cumsum(lengths, out=starts)
+    starts -= lengths
+    return _Words(ids, starts, lengths, words.counts[kept])
 
 
 def _tracked(keys: Keys, counts: Integers, positions: Integers) -> _Pairs:

@@ -45,22 +45,27 @@ def continue_texts(
     choose: Choose,
     is_complete: Callable[[list[int]], bool],
     advance: Callable[[int], None] = progress.advance,
+    *,
+    scored: bool = True,
 ) -> list[Continuation]:
     """Continue each text until `is_complete` returns true for its new tokens, or up to its limit.
 
     `logits` are those after the texts. `append` appends a token to texts, by index, and returns the logits after them
-    in the same order. `advance` is called with the number of new tokens. Raises InputError for logits that are not
-    finite.
+    in the same order. `advance` is called with the number of new tokens. There are no log-probabilities unless
+    `scored`. Raises InputError for logits that are not finite.
     """
     results = [Continuation([], [], False) for _ in limits]
     active = list(range(len(limits)))
     while active:
         check_finite(logits)
-        log_probs = torch.log_softmax(logits, 1)
+        log_probs = torch.log_softmax(logits, 1) if scored else None
         tokens = dict(zip(active, choose(logits.cpu(), active), strict=True))
-        for row, (index, token) in enumerate(tokens.items()):
+        if log_probs is not None:
+            chosen = torch.tensor([*tokens.values()], device=logits.device)
+            for index, log_prob in zip(active, log_probs.gather(1, chosen[:, None])[:, 0].tolist(), strict=True):
+                results[index].log_probs.append(log_prob)
+        for index, token in tokens.items():
             results[index].tokens.append(token)
-            results[index].log_probs.append(float(log_probs[row, token]))
             results[index] = results[index]._replace(ended=is_complete(results[index].tokens))
         advance(len(active))
         active = [index for index in active if not results[index].ended and len(results[index].tokens) < limits[index]]

@@ -149,6 +149,7 @@ def sample_tokens(
             choose_by(options, seeds),
             lambda tokens: tokens[-1] == end_of_text,
             advance,
+            scored=False,
         )
     return [text.tokens for text in texts]
 

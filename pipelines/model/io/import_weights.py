@@ -143,6 +143,7 @@ def _import_hugging_face(path: str, config: dict[str, Any]) -> ImportedModel:
             file.verify()
     architecture, _ = read_config(config, storage.join(path, CONFIG_FILE))
     files = _weight_files(path)
+    tokenizer_json, notes = _read_tokenizer(path)
     tensors: dict[str, Tensor] = {}
     for name in files:
         tensors |= _copy_to_float32(_unpickle(name) if name.endswith(".bin") else read_tensors(name), name)
@@ -151,8 +152,9 @@ def _import_hugging_face(path: str, config: dict[str, Any]) -> ImportedModel:
         architecture=architecture,
         tensors=from_hugging_face(tensors, path),
         source="hugging-face",
-        tokenizer_json=_read_tokenizer(path),
+        tokenizer_json=tokenizer_json,
         sha256=_sha256_of_files(files),
+        notes=notes,
     )
 
 
@@ -248,12 +250,17 @@ def _without_padding(imported: ImportedModel, vocab_size: int) -> ImportedModel:
     )
 
 
-def _read_tokenizer(path: str) -> bytes | None:
-    """Return the tokenizer of a folder of transformers; older folders have only vocabulary and merges."""
-    for name, other in ((TOKENIZER_FILE, TOKENIZER_FILE), ("vocab.json", "merges.txt")):
-        if storage.exists(storage.join(path, name)) and storage.exists(storage.join(path, other)):
-            return read_tokenizer(storage.join(path, name))
-    return None
+def _read_tokenizer(path: str) -> tuple[bytes | None, tuple[str, ...]]:
+    """Return the tokenizer of a folder of transformers, and notes; older folders have only vocabulary and merges."""
+    vocabulary, merges = (storage.join(path, name) for name in ("vocab.json", "merges.txt"))
+    if storage.exists(file := storage.join(path, TOKENIZER_FILE)):
+        return read_tokenizer(file), ()
+    if not storage.exists(vocabulary) or not storage.exists(merges):
+        return None, ()
+    try:
+        return read_tokenizer(vocabulary), ()
+    except InputError as error:  # added tokens, for example
+        return None, (f"{error}; the token ids of the weights are assumed to be those of the corpus",)
 
 
 def _tokenizer_difference(imported: bytes, corpus: bytes) -> str | None:

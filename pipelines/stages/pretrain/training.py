@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pipelines import storage
 from pipelines.engine.config import identity_of
 from pipelines.engine.journal import OutputFolder
-from pipelines.engine.manifest import NEXT
+from pipelines.engine.manifest import MANIFEST_FILE, NEXT
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.model.device import DeviceConfig, device_config, select_device
@@ -136,7 +136,10 @@ def replay(
     initial = _import_initial(init_from, setup.recipe, tokens, note)
     recorded = OutputFolder(output).recorded_identity(setup.recipe)
     if recorded is None:
-        raise InputError(f"{output}: no training to replay; name another --output")
+        raise InputError(
+            f"{output}: no training to replay, as {MANIFEST_FILE} is missing; copy the whole folder, or name another "
+            "--output"
+        )
     recipe = dataclasses.replace(setup.recipe, extended_from=tuple(recorded.config.get("extended_from", ())))
     requested = dataclasses.replace(recorded, config=identity_of(recipe), inputs=_fingerprints(tokens, initial))
     if differences := recorded.differences(requested):
