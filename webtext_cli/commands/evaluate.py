@@ -67,8 +67,7 @@ def command(
     from webtext_cli.tables.evaluate import print_comparison, print_protocol, print_results, print_steps, print_tasks
 
     config, chosen = config_of_flags(EvaluateConfig, flags), config_of_flags(TaskOptions, flags)
-    if chosen.list_tasks or chosen.show_task:
-        shown = "list_tasks" if chosen.list_tasks else "show_task"
+    if shown := "list_tasks" if chosen.list_tasks else "show_task" if chosen.show_task else "":
         for name, value in {"model": model, "output": output, "overwrite": overwrite, **flags}.items():
             if name != shown and value not in (None, (), False):
                 raise UsageError(f"{flag_of(name)} has no effect with {flag_of(shown)}; omit it")

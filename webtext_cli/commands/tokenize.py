@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     "--trace",
     "location",
     metavar="FILE:POSITION",
-    help="Print the document of the token at a position of a finished shard, and write nothing. The path is taken as "
-    "given, relative to the current folder and not to --corpus.",
+    help="Print the document of the token at a position of a finished shard, and write nothing. FILE is taken as "
+    "given, not relative to --corpus.",
 )
 @stage_options("tokenize", DOCUMENTS_HELP)
 def command(call: StageCall, tokenizer: str | None, location: str | None) -> None:

@@ -8,8 +8,6 @@ from pipelines.engine.config import option
 from pipelines.errors import InputError
 from pipelines.records.reader import file_format, read_records, require_records
 
-_PROMPT_FIELDS = ("prompt", "text")
-
 
 @dataclasses.dataclass(frozen=True)
 class SamplingOptions:
@@ -46,12 +44,9 @@ def read_prompts(path: str) -> list[str]:
         # Only \n ends a line: form feeds and U+2028 may be part of a prompt.
         texts = [value.removesuffix("\n").removesuffix("\r")] if isinstance(value, str) else []
         if isinstance(value, dict):
-            texts = [value[name] for name in _PROMPT_FIELDS if isinstance(value.get(name), str)]
+            texts = [value[name] for name in ("prompt", "text") if isinstance(value.get(name), str)]
         if not texts:
-            raise InputError(
-                f"{path}:{number}: has no prompt; expected an object with a string {' or '.join(_PROMPT_FIELDS)}"
-                + advice
-            )
+            raise InputError(f"{path}:{number}: has no prompt; expected an object with a string prompt or text{advice}")
         prompts.append(texts[0])
     if not prompts:
         raise InputError(f"{path}: has no prompts{advice or '; write one per line'}")
