@@ -300,7 +300,7 @@ def test_refusals_of_reddit(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.
     [
         ({"subreddit": ()}, "needs at least one --subreddit"),
         ({"listing": "search"}, "--listing search needs --query"),
-        ({"listing": "top", "query": "a"}, "--query has no effect without --listing search"),
+        ({"listing": "top", "query": "a"}, "query has no effect without listing = search"),
     ],
 )
 def test_conflicting_listing_options(tmp_path: Path, options: dict[str, Any], message: str) -> None:
