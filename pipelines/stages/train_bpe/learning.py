@@ -33,7 +33,7 @@ _UNKNOWN_COUNT = -1
 # Memory of the command while it merges, measured on 2 to 6 million random words of 12 to 48 million bytes, and on
 # real text (benchmarks/bpe.md): Python with the libraries, then per symbol (more if ids exceed 65,535) and per word.
 _PROCESS_BYTES = 480_000_000
-_BYTES_PER_SYMBOL, _BYTES_PER_WIDE_SYMBOL, _BYTES_PER_WORD = 6, 8, 80
+_BYTES_PER_SYMBOL, _BYTES_PER_WIDE_SYMBOL, _BYTES_PER_WORD = 6, 8, 64
 _MAX_NARROW_VOCABULARY = 65_536
 # The trainer of `tokenizers`: 0.39 GB for 0.29 million words, 3.98 GB for 3.58 million.
 _BYTES_PER_LIBRARY_WORD = 1_100

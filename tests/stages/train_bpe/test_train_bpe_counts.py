@@ -322,17 +322,17 @@ _MANY = CountedWords((), 120_000_000, 1_100_000_000, 50_000_000, 400_000_000, ()
 @pytest.mark.parametrize(
     ("available_gb", "config", "advice"),
     [
-        (16.7, {}, None),
+        (14.8, {}, None),
         (
-            16.6,
+            14.7,
             {},
-            r"on a machine with more memory \(--counts .*\), or use --min-word-count 2, which needs about 6\.88",
+            r"on a machine with more memory \(--counts .*\), or use --min-word-count 2, which needs about 6\.08",
         ),
         (5.0, {}, r"on a machine with more memory .* or count fewer documents with --max-bytes$"),
-        (16.7, {"vocab_size": 100_000}, r".*, or use --min-word-count 2, which needs about 7\.68 GB"),  # ids of 32 bits
-        (6.9, {"min_word_count": 2}, None),
-        (6.8, {"min_word_count": 2}, r"on a machine with more memory .* or count fewer documents with --max-bytes$"),
-        (100.0, {"engine": "tokenizers"}, r"with --engine webtext \(--counts .*\), which needs about 16\.7 GB"),
+        (14.8, {"vocab_size": 100_000}, r".*, or use --min-word-count 2, which needs about 6\.88 GB"),  # ids of 32 bits
+        (6.1, {"min_word_count": 2}, None),
+        (6.0, {"min_word_count": 2}, r"on a machine with more memory .* or count fewer documents with --max-bytes$"),
+        (100.0, {"engine": "tokenizers"}, r"with --engine webtext \(--counts .*\), which needs about 14\.8 GB"),
     ],
 )
 def test_the_counted_words_must_fit_into_memory(
