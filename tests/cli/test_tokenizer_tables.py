@@ -40,7 +40,7 @@ def test_a_report_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "␣rarest" in shown
     assert "controls 12 (\\u{200B})" in shown
     assert "longest: - ×80" in shown
-    assert "peak memory 5 MB, count 1.5 s, cores 2" in shown
+    assert "peak memory: 5 MB, count: 1.5 s, cores: 2" in shown
     assert shown.replace("\n", "").isprintable()
 
 

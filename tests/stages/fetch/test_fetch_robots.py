@@ -131,14 +131,14 @@ def test_robots_txt_is_requested_once_per_host_and_stored(tmp_path: Path) -> Non
 
 def test_crawl_delay_is_limited_by_max_wait(tmp_path: Path) -> None:
     def gaps(folder: str, **config: object) -> list[float]:
-        rules = Answer(b"User-agent: *\nCrawl-delay: 0.5\n", 200, _PLAIN)
+        rules = Answer(b"User-agent: *\nCrawl-delay: 1.5\n", 200, _PLAIN)
         with LocalWeb({"/1": _TEXT, "/2": _TEXT, "/robots.txt": rules}) as web:
             (tmp_path / folder).mkdir()
             run_fetch(tmp_path / folder, [web.url("/1"), web.url("/2")], **config)
             return [after.started - before.ended for before, after in itertools.pairwise(web.requests)]
 
-    assert all(0.5 <= gap < 0.9 for gap in gaps("obeyed"))
-    assert all(0.2 <= gap < 0.45 for gap in gaps("capped", max_wait=0.2))
+    assert all(gap >= 1.5 for gap in gaps("obeyed"))
+    assert all(0.2 <= gap < 1.5 for gap in gaps("capped", max_wait=0.2))
 
 
 @pytest.mark.parametrize(

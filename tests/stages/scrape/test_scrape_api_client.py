@@ -96,7 +96,7 @@ def test_a_used_up_rate_limit_delays_the_next_request(api: ArcticShift, clock: _
 
 def test_waits_longer_than_an_hour_are_refused(api: ArcticShift, clock: _Clock) -> None:
     api.faults = [Fault(429, {"Retry-After": "7200"}, b"{}")]
-    with pytest.raises(InputError, match=r"no request within the next 120 minutes; re-run the same command after"):
+    with pytest.raises(InputError, match=r"no request within the next 120 minutes; re-run the same command later"):
         _ask(_client(api, clock))
 
 
