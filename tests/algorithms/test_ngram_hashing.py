@@ -106,11 +106,11 @@ def _expected_words(texts: Sequence[str], normalization: Normalization) -> dict[
 @example([], NORMALIZATIONS[0])
 @example(["", "", "a", ""], NORMALIZATIONS[0])
 def test_words_match_the_plain_reference(texts: list[str], normalization: Normalization) -> None:
-    found = word_hashes(*column_of(texts), normalization)
+    actual = word_hashes(*column_of(texts), normalization)
     expected = _expected_words(texts, normalization)
     if not texts:
         expected["starts"] = expected["ends"] = []
-    assert {field: array.tolist() for field, array in found._asdict().items()} == expected
+    assert {field: array.tolist() for field, array in actual._asdict().items()} == expected
 
 
 @settings(deadline=None, max_examples=100)
@@ -141,11 +141,11 @@ def test_every_character_is_decoded_as_in_python(normalization: Normalization, e
     # Between letters, so that it is seen whether it belongs to a word and what it becomes.
     lines = [f"a{chr(code)}b\n" for code in range(end) if not 0xD800 <= code < 0xE000]
     texts = ["".join(lines[start : start + 4096]) for start in range(0, len(lines), 4096)]
-    found = word_hashes(*text_arrays(pa.array(texts)), normalization)
+    actual = word_hashes(*text_arrays(pa.array(texts)), normalization)
     expected = [words(text, normalization) for text in texts]
-    assert np.diff(found.documents).tolist() == [len(each) for each in expected]
-    distinct = {word: word_hash(word) for each in expected for word in each}
-    assert found.hashes.tolist() == [distinct[word] for each in expected for word in each]
+    assert np.diff(actual.documents).tolist() == [len(text_words) for text_words in expected]
+    distinct = {word: word_hash(word) for text_words in expected for word in text_words}
+    assert actual.hashes.tolist() == [distinct[word] for text_words in expected for word in text_words]
 
 
 def test_sigma_is_lower_cased_as_in_python_next_to_any_character() -> None:
@@ -172,14 +172,14 @@ def test_sigma_is_lower_cased_as_in_python_next_to_any_character() -> None:
 def test_cutting_long_texts_does_not_change_the_hashes(text: str, normalization: Normalization) -> None:
     assert len(text.encode()) > 2 * CHUNK_BYTES
     column = text_arrays(pa.array(["a b c", text, "c d e"]))
-    found = word_hashes(*column, normalization)
+    actual = word_hashes(*column, normalization)
     runs = [run for each in ("a b c", text, "c d e") for run in segments(each, normalization)]
     distinct = {word: word_hash(word) for run in runs for word in run}
-    assert found.hashes.tolist() == [distinct[word] for run in runs for word in run]
+    assert actual.hashes.tolist() == [distinct[word] for run in runs for word in run]
     ngrams = text_ngram_hashes(*column, 3, normalization)
     expected = [_trigram_hashes([distinct[word] for word in run]) for run in runs if len(run) >= 3]
     np.testing.assert_array_equal(ngrams.hashes, np.concatenate([np.empty(0, np.uint64), *expected]))
-    np.testing.assert_array_equal(found.documents, ngrams.words)
+    np.testing.assert_array_equal(actual.documents, ngrams.words)
 
 
 @pytest.mark.parametrize("unit", ["Ⱥ漢", "ȺȺ漢", "1漢", "漢", "a ", "Ⱥ "])
@@ -230,10 +230,10 @@ def test_real_texts_match_the_plain_reference(shared_data: Path) -> None:
         lines = zstandard.ZstdDecompressor().stream_reader(file).read(2_000_000).decode(errors="ignore").split("\n")
     texts = [json.loads(line)["text"] for line in lines[:-1]]
     for normalization in (NORMALIZATIONS[0], NORMALIZATIONS[-1]):
-        found = word_hashes(*text_arrays(pa.array(texts)), normalization)
+        actual = word_hashes(*text_arrays(pa.array(texts)), normalization)
         expected = [words(text, normalization) for text in texts]
-        distinct = {word: word_hash(word) for each in expected for word in each}
-        assert found.hashes.tolist() == [distinct[word] for each in expected for word in each]
+        distinct = {word: word_hash(word) for text_words in expected for word in text_words}
+        assert actual.hashes.tolist() == [distinct[word] for text_words in expected for word in text_words]
         # As many hashes as words: none collide.
         assert len(set(distinct.values())) == len(distinct)
         hashes = text_ngram_hashes(*text_arrays(pa.array(texts)), 8, normalization).hashes

@@ -11,6 +11,7 @@ import pytest
 from pipelines.benchmark_sets.benchmarks import parse_benchmarks, read_example_batches
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, DamagedFileError, InputError
+from pipelines.format import to_json
 from pipelines.model.inference.options import SamplingOptions, read_prompts
 from pipelines.model.inference.sampling import Batch, Sample, Sampler, generate, write_samples
 from webtext_cli.main import main
@@ -80,7 +81,7 @@ class StoppingSampler(Sampler):
 def test_all_samples_are_written_in_order_and_the_parts_removed(trained: Path, tmp_path: Path) -> None:
     path = tmp_path / "out" / "samples.jsonl"
     summary = write_samples(StoppingSampler(trained), 11, str(path), RunOptions())
-    expected = [json.loads(sample.to_json()) for sample in generate(str(trained), PROMPTS, 11, OPTIONS, "cpu")]
+    expected = [json.loads(to_json(sample)) for sample in generate(str(trained), PROMPTS, 11, OPTIONS, "cpu")]
     assert [json.loads(line) for line in path.read_text().splitlines()] == expected
     assert [file.name for file in path.parent.iterdir()] == ["samples.jsonl"]
     assert (summary.stage, summary.output, summary.records_out) == ("generate", str(path), 33)

@@ -8,6 +8,7 @@ import click
 
 from pipelines import storage
 from pipelines.engine.run import RunOptions
+from pipelines.format import to_json
 from pipelines.model.inference.options import SamplingOptions, read_prompts
 from webtext_cli.console import make_progress, print_summary
 from webtext_cli.options import config_of_flags, config_options, corpus_option, log_file_option, quiet_option
@@ -79,4 +80,4 @@ def command(
     for batch in sampler.batches(samples):
         for sample in sampler.draw(batch):
             heading = f"--- sample {sample.number + 1}" + (f" of {sample.prompt!r}" if sample.prompt else "")
-            click.echo(sample.to_json() if as_json else f"{heading}\n{sample.prompt}{sample.text}\n")
+            click.echo(to_json(sample) if as_json else f"{heading}\n{sample.prompt}{sample.text}\n")

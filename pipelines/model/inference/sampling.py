@@ -19,6 +19,7 @@ from pipelines import progress, storage
 from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import InputError, UsageError
+from pipelines.format import to_json
 from pipelines.model.device import derived_seed, device_config, reproducible, select_device, translate_memory_errors
 from pipelines.model.inference.decoding import BatchDecoder, batch_rows, choose_by, continue_texts
 from pipelines.model.inference.options import SamplesConfig, SamplingOptions
@@ -41,10 +42,6 @@ class Sample:
     text: str
     tokens: int
     ended: bool
-
-    def to_json(self) -> str:
-        """Return the sample as one line of JSON, without the newline."""
-        return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +182,7 @@ def write_samples(
 
         def write_part(part: tuple[int, Sequence[Batch]]) -> TaskResult:
             drawn = [sample for batch in part[1] for sample in sampler.draw(batch)]
-            text = "".join(sample.to_json() + "\n" for sample in drawn)
+            text = "".join(to_json(sample) + "\n" for sample in drawn)
             file = shards.write_file(run.output, f"samples-{part[0]:05d}.jsonl", text.encode())
             counts = {"tokens": sum(sample.tokens for sample in drawn), "ended": sum(sample.ended for sample in drawn)}
             return TaskResult(len(drawn), len(drawn), counts=counts, files=(file,))
