@@ -182,7 +182,7 @@ def pipe_seconds(pages: list[AnnotatedPage]) -> float:
     raw_pages = [RawPage(page.html, None, page.url) for page in pages] * PIPE_COPIES
     extract_text(nothing, raw_pages[0])  # imports the parsers
     with contextlib.closing(
-        PageReader(nothing, Limits(timeout_s=120, memory_mb=4096, pages_per_child=1 << 30))
+        PageReader(nothing, Limits(timeout_s=120, memory_limit_mib=4096, pages_per_child=1 << 30))
     ) as reader:
 
         def extract(pages: list[RawPage]) -> None:
@@ -196,7 +196,7 @@ def pipe_seconds(pages: list[AnnotatedPage]) -> float:
 
 
 def in_child(name: str, pages: list[RawPage]) -> None:
-    with contextlib.closing(PageReader(EXTRACTORS[name], Limits(timeout_s=120, memory_mb=4096))) as reader:
+    with contextlib.closing(PageReader(EXTRACTORS[name], Limits(timeout_s=120, memory_limit_mib=4096))) as reader:
         for _ in reader.extract((None, page) for page in pages):
             pass
 

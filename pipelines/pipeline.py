@@ -85,7 +85,7 @@ PIPELINE = (
         {"documents": "remove-wikipedia"},
         files="benchmarks",
         file_table="benchmark",
-        paths=("index", "samples"),
+        paths=("index", "generated"),
     ),
 )
 

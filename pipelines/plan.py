@@ -74,7 +74,7 @@ class Workload:
     def scaled(self, links: float) -> Workload:
         """Return the workload of another number of links."""
         if not self.links:
-            raise InputError(f"--links: {self.basis} contain no links; name a corpus with --corpus instead")
+            raise InputError(f"--target-links: {self.basis} contain no links; name a corpus with --corpus instead")
         amounts = ("submissions", "links", "pages", "documents", "text_bytes")
         scaled: dict[str, Any] = {name: getattr(self, name) * links / self.links for name in amounts}
         return dataclasses.replace(self, **scaled, basis=f"{self.basis}, scaled to {links:,.0f} links")

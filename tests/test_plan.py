@@ -160,7 +160,7 @@ def test_a_corpus_is_a_sample(
             share = (0, 0) if number else (records_in, records_out)
             entries.append(ShardEntry("shards", name, *share, files=files or (output.entry,)))
         write_manifest(folder, Manifest(Identity(stage, 1, {}, {}), tuple(entries)))
-    result = _plan(capsys, "--corpus", str(tmp_path), "--links", "1000")
+    result = _plan(capsys, "--corpus", str(tmp_path), "--target-links", "1000")
     work, stages = result["workload"], {stage["stage"]: stage for stage in result["stages"]}
     assert (work["submissions"], work["pages"], work["documents"]) == (10_000, 800, 600)
     assert (work["page_bytes"], work["shards"]) == (100, 2)
@@ -173,7 +173,7 @@ def test_a_corpus_is_a_sample(
 
 
 def test_the_table_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "--nodes", "2", "--cores", "4", "--memory", "16"]) == 0
+    assert main(["plan", "--nodes", "2", "--cores", "4", "--memory-gb", "16"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 85
     assert [line.split()[0] for line in lines[3:13]] == list(_STAGES)
@@ -187,9 +187,9 @@ def test_the_table_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
         (["-i", "{0}/none"], "none: no such file"),
         (["--corpus", "{0}"], "scrape, fetch and extract are not finished"),
         (["--corpus", "a", "-i", "b"], "are two samples; name one"),
-        (["-i", "{0}/docs.txt", "--links", "5"], "contain no links"),
-        (["--links", "nan"], "nan is not a number"),
-        (["--links", "1e30"], "1e+30 is not in the range"),
+        (["-i", "{0}/docs.txt", "--target-links", "5"], "contain no links"),
+        (["--target-links", "nan"], "nan is not a number"),
+        (["--target-links", "1e30"], "1e+30 is not in the range"),
     ],
 )
 def test_wrong_use_is_one_line(

@@ -176,9 +176,7 @@ def _explain_usage(error: click.ClickException, argv: Sequence[str]) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return error.exit_code
-    takes_input = context is not None and any("--input" in option.opts for option in context.command.params)
-    hint = "; name files with --input" if takes_input and "unexpected extra arg" in error.format_message() else ""
-    click.echo(f"error: {error.format_message()}{hint}", err=True)
+    click.echo(f"error: {error.format_message()}", err=True)
     click.echo(f"see `{command} --help`", err=True)
     return error.exit_code
 

@@ -37,13 +37,13 @@ class StageCall:
     stage: str
     flags: Mapping[str, Any]
     corpus: str
-    workers: int | None
     overwrite: bool
     as_json: bool
     quiet: bool
     input: tuple[str, ...] = ()
     output: str | None = None
     discard_pages: bool = False
+    workers: int | None = None
     executor: str | None = None
     ray_address: str | None = None
 
@@ -71,11 +71,11 @@ class StageCall:
         return output
 
     def input_files(self) -> list[str]:
-        """Return `--input`, or what the stage reads in the corpus; raise InputError if there is neither."""
+        """Return the files that were named, or what the stage reads in the corpus; raise InputError without either."""
         source = None if self.input else self.settings.sources(self.stage)[BY_NAME[self.stage].main_input or ""]
         if isinstance(source, str) and not is_folder(source):
             raise InputError(
-                f"{source}: no such folder; run `webtext {basename(source)}` first, or name another input with --input"
+                f"{source}: no such folder; run `webtext {basename(source)}` first, or name your files as arguments"
             )
         return with_standard_input(self.input, self.quiet) or _as_list(source)
 
@@ -132,6 +132,15 @@ def _parts(path: str) -> list[str]:
     return (path if "://" in path else os.path.abspath(path)).rstrip("/").split("/")
 
 
+def _add_options(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    def decorate(command: Any) -> Any:
+        for add in reversed(options):
+            command = add(command)
+        return command
+
+    return decorate
+
+
 def corpus_option(command: Command, default: str = ".") -> Command:
     """Add `--corpus`."""
     return click.option(
@@ -146,12 +155,21 @@ def corpus_option(command: Command, default: str = ".") -> Command:
     )(command)
 
 
-def input_option(reads: str) -> Callable[[Any], Any]:
-    """Return the decorator that adds `--input`."""
-    return click.option("--input", "-i", metavar="PATH", multiple=True, help=f"{reads} (repeatable; also a glob).")
+def input_option(reads: str, is_argument: bool = True) -> Callable[[Any], Any]:
+    """Return the decorator that adds `--input`, and unless the command has other arguments, files as arguments."""
+    option = click.option(
+        "--input",
+        "-i",
+        metavar="PATH",
+        multiple=True,
+        callback=lambda context, _, paths: (*context.params.pop("files", ()), *paths),
+        help=f"{reads} (repeatable; also a glob{', or as arguments' if is_argument else ''}).",
+    )
+    # The argument is eager so that it is there when the option is processed, which has both.
+    files = click.argument("files", nargs=-1, metavar="[PATH]...", is_eager=True)
+    return lambda command: option(files(command) if is_argument else command)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 # Goes above `stage_options`, which passes it on in `call`.
 discard_pages_option = click.option(
     "--discard-pages",
@@ -170,17 +188,33 @@ def _set_scratch(_context: click.Context, _option: click.Parameter, path: str | 
         os.environ[local_cache.VARIABLE] = local_path(path)  # worker processes inherit it
 
 
-quiet_option = click.option("--quiet", "-q", is_flag=True, help="Hide progress.")
-log_file_option = click.option(
-    "--log-file",
-    metavar="FILE",
-    expose_value=False,
-    callback=_open_log,
-    help="Append everything that is shown to a file, with times; progress also with --quiet.",
+overwrite_option = click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Replace a result of other options or inputs, once the new one is complete.",
 )
 
 
-_RUN_OPTIONS: list[Callable[[Any], Any]] = [
+def output_options(
+    json: str = "Print the result as one JSON object.", has_progress: bool = True
+) -> Callable[[Any], Any]:
+    """Add `--json`, `--quiet` and `--log-file`; `quiet` is not passed to a command without progress."""
+    return _add_options(
+        [
+            click.option("--json", "as_json", is_flag=True, help=json),
+            click.option("--quiet", "-q", is_flag=True, expose_value=has_progress, help="Hide progress."),
+            click.option(
+                "--log-file",
+                metavar="FILE",
+                expose_value=False,
+                callback=_open_log,
+                help="Append everything that is shown to a file, with times; progress also with --quiet.",
+            ),
+        ]
+    )
+
+
+_TASK_OPTIONS: list[Callable[[Any], Any]] = [
     click.option(
         "--workers",
         type=click.IntRange(1),
@@ -199,6 +233,8 @@ _RUN_OPTIONS: list[Callable[[Any], Any]] = [
         metavar="ADDRESS",
         help="Ray cluster, such as auto or HOST:6379; by default that of RAY_ADDRESS, else Ray is started here.",
     ),
+]
+_RUN_OPTIONS: list[Callable[[Any], Any]] = [
     click.option(
         "--scratch",
         metavar="DIR",
@@ -208,23 +244,18 @@ _RUN_OPTIONS: list[Callable[[Any], Any]] = [
         help="Local folder for copies of remote files that must be mapped into memory; by default one in TMPDIR. "
         f"[env: {local_cache.VARIABLE}]",
     ),
-    click.option(
-        "--overwrite",
-        is_flag=True,
-        help="Replace a result that was built with other options or inputs, once the new one is complete. A result "
-        "that is up to date is kept.",
-    ),
-    json_option,
-    quiet_option,
-    log_file_option,
+    overwrite_option,
+    output_options(),
 ]
 
 
-def stage_options(stage: str = "", reads: str | None = None, *, corpus: str = ".") -> Callable[[Command], Any]:
+def stage_options(
+    stage: str = "", reads: str | None = None, *, corpus: str = ".", has_tasks: bool = True
+) -> Callable[[Command], Any]:
     """Add the options of a stage's config and those that all stages have, and pass them to the command as `call`.
 
     Without a stage, the command has no `--input` and `--output`. `reads` is the help of `--input` (None: the command
-    has none); `corpus` is the default of `--corpus`.
+    has none); `corpus` is the default of `--corpus`. Without tasks, the command has no options of worker processes.
     """
     config_type = BY_NAME[stage].config_type() if stage else None
     flag_names = [field.name for field in dataclasses.fields(config_type)] if config_type else []
@@ -244,7 +275,7 @@ def stage_options(stage: str = "", reads: str | None = None, *, corpus: str = ".
             call = StageCall(stage, flags, **{name: values.pop(name) for name in names})
             return command(call=call, **values)
 
-        return _add_options([*added, *_RUN_OPTIONS])(wrapper)
+        return _add_options([*added, *(_TASK_OPTIONS if has_tasks else []), *_RUN_OPTIONS])(wrapper)
 
     return decorate
 
@@ -254,15 +285,6 @@ def config_options(config_type: type[Any]) -> Callable[[Any], Any]:
     kinds = field_types(config_type)
     fields = option_fields(config_type)
     return _add_options([_config_option(field, kinds[field.name], spec_of(field)) for field in fields])
-
-
-def _add_options(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    def decorate(command: Any) -> Any:
-        for add in reversed(options):
-            command = add(command)
-        return command
-
-    return decorate
 
 
 def config_of_flags(config_type: type[Config], flags: Mapping[str, Any]) -> Config:
@@ -288,7 +310,7 @@ def _config_option(field: dataclasses.Field[Any], kind: Any, spec: OptionSpec) -
     else:
         shown = None if default in (None, "") else f"{default:g}" if isinstance(default, float) else str(default)
     return click.option(
-        flag,
+        *([flag, "-n"] if field.name == "limit" else [flag]),
         field.name,
         type=click.Choice(spec.choices) if spec.choices else _click_type(kind, spec),
         multiple=multiple,

@@ -24,7 +24,7 @@ class DocumentConfig:
         is_shown_last=True,
     )
     # A Parquet or Arrow file already bounds its documents.
-    max_document_mb: int | None = option(
+    max_document_mib: int | None = option(
         None,
         "Longest record (line of JSONL, row of CSV) and largest text file in MiB; larger ones are dropped as "
         "too_large. By default 64 for a record; for a file 1024, or 16 times its size on disk if less.",
@@ -37,4 +37,4 @@ class DocumentConfig:
     @property
     def max_bytes(self) -> int | None:
         """The largest document in bytes; None for the default, see `bounded`."""
-        return self.max_document_mb << 20 if self.max_document_mb else None
+        return self.max_document_mib << 20 if self.max_document_mib else None

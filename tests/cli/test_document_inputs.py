@@ -54,6 +54,17 @@ def test_standard_input_without_documents_is_refused(tmp_path: Path, data: bytes
     assert message in str(result.exception or result.output)
 
 
+def test_files_may_be_arguments(tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt")]
+    for name in names:
+        Path(name).write_text(f"the text of {name}")
+    result = _dedup(tmp_path / "out", names[0], "-i", names[2], names[1])
+    assert result.exit_code == 0, result.output
+    assert [id for id, _ in _documents(tmp_path / "out")] == ["a.txt", "b.txt", "c.txt"]
+    exported = CliRunner().invoke(export_text, [names[0], names[1], "-n", "1"])
+    assert json.loads(exported.stdout)["id"] == "a.txt"
+
+
 def test_files_that_are_not_read_are_noted(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     for name in ("a.txt", "b.docx", "c.pdf", "d.pdf"):

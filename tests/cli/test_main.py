@@ -111,7 +111,7 @@ def test_the_generated_docs_are_current() -> None:
         (["status", "--corpus", "links.txt"], 1, "error: links.txt: is a file; --corpus takes a folder"),
         (["build", "--from", "dedupe"], 2, "error: --from, --to: unknown stage 'dedupe'; did you mean dedup?"),
         (["build", "--from", "dedup"], 2, "error: dedup reads extract, which is neither finished nor among the stages"),
-        (["dedup", "docs.parquet"], 2, "(docs.parquet); name files with --input"),
+        (["dedup", "docs.parquet"], 1, "error: docs.parquet: no such file or folder"),
         (["init"], 2, "error: Missing argument 'DIR'."),
         (
             ["dedup", "-i", "dedup", "--overwrite"],
@@ -126,7 +126,7 @@ def test_the_generated_docs_are_current() -> None:
         (
             ["remove-wikipedia"],
             1,
-            "error: ./dedup: no such folder; run `webtext dedup` first, or name another input with --input",
+            "error: ./dedup: no such folder; run `webtext dedup` first, or name your files as arguments",
         ),
         (["remove-wikipedia", "-i", "nothing.jsonl", "-o", "out"], 1, "error: nothing.jsonl: no such file or folder"),
     ],

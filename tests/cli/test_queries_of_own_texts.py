@@ -127,7 +127,7 @@ def test_a_stage_that_the_build_skips_is_out_of_use(tmp_path: Path, capsys: pyte
     rows = [{"id": f"d{number}", "url": f"http://{number}.org/", "text": f"text {number}"} for number in range(3)]
     _dedup(tmp_path, rows)
     remove_wikipedia(
-        RemoveWikipediaConfig(domain=("2.org",)),
+        RemoveWikipediaConfig(extra_domain=("2.org",)),
         documents=str(tmp_path / "dedup"),
         output=str(tmp_path / "remove-wikipedia"),
         options=RunOptions(),

@@ -99,7 +99,7 @@ def test_every_run_in_a_corpus_is_logged(tmp_path: Path) -> None:
     _dedup(corpus, output=tmp_path / "unique")  # not in a corpus
     with pytest.raises(WebtextError, match="all 2 records were dropped"):
         remove_wikipedia(
-            RemoveWikipediaConfig(domain=("a.org",)),
+            RemoveWikipediaConfig(extra_domain=("a.org",)),
             documents=str(corpus / "dedup"),
             output=str(corpus / "remove-wikipedia"),
             options=RunOptions(),
@@ -200,6 +200,10 @@ def test_clean_removes_what_killed_runs_left_and_asks_first(
         assert text in shown
     assert "notes" not in shown
     assert "fetch" not in shown.replace("what is lost", "")
+    assert main(["clean", "--corpus", str(tmp_path), "--json"]) == 2
+    assert "add --yes or --dry-run" in capsys.readouterr().err
+    assert main(["clean", "--corpus", str(tmp_path), "--json", "--dry-run"]) == 0
+    assert any(item["path"].endswith("_next") for item in json.loads(capsys.readouterr().out)["removable"])
     monkeypatch.setattr("click.confirm", lambda question: False)
     assert main(["clean", "--corpus", str(tmp_path)]) == 1
     assert (tmp_path / "extract").exists()

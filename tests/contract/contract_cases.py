@@ -34,7 +34,7 @@ class Case:
 
 CASES = {
     "scrape": Case({"shards": 3}, {"min_score": 5}),
-    "fetch": Case({"per_host_delay": 0.0, "concurrency": 4}, {"max_bytes": 500_000}),
+    "fetch": Case({"per_host_delay": 0.0, "concurrency": 4}, {"max_page_bytes": 500_000}),
     "extract": Case({}, {"extractor": "trafilatura"}),
     "filter": Case({}, {"set": ["too_short=150"]}),
     "dedup": Case({}, {"threshold": 0.5}),

@@ -129,7 +129,7 @@ def _page_reader() -> Any:
     from pipelines.stages.extract.extractors import EXTRACTORS
 
     # A page that exceeds these limits is dropped, which is an outcome like another.
-    return PageReader(EXTRACTORS["trafilatura"], Limits(timeout_s=5.0, memory_mb=1024))
+    return PageReader(EXTRACTORS["trafilatura"], Limits(timeout_s=5.0, memory_limit_mib=1024))
 
 
 def _pages() -> list[bytes]:

@@ -35,7 +35,10 @@ def test_pretrain_generate_and_export(corpus: Path, capsys: pytest.CaptureFixtur
     assert "pretrain: train: 573 of 573 tokens (100%)" in printed.err  # 384 are trained on, the rest is evaluation
     assert "step 6: held-out loss" in printed.err
 
-    assert main(["generate", *shared, "-p", "the cat", "-p", "a dog", "-n", "2", "--max-tokens", "5", "--json"]) == 0
+    assert (
+        main(["generate", *shared, "-p", "the cat", "-p", "a dog", "--samples", "2", "--max-tokens", "5", "--json"])
+        == 0
+    )
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["prompt"], line["number"]) for line in lines] == [
         ("the cat", 0),

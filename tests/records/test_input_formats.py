@@ -73,7 +73,7 @@ def test_a_quote_in_tsv_is_a_character(tmp_path: Path) -> None:
     ]
     assert drops == {"bad_csv": 1, "not_utf8": 1}
     path.write_text("text\none\n" + "x" * (1 << 20) + "\ntwo\n")
-    rows, drops = _read(path, max_document_mb=1)
+    rows, drops = _read(path, max_document_mib=1)
     assert ([row["text"] for row in rows], drops) == (["one", "two"], {"too_large": 1})
 
 
@@ -108,12 +108,12 @@ def test_csv_without_the_column_or_with_an_endless_row_is_refused(tmp_path: Path
         _read(path)
     path.write_text('text\none\n"' + "x\n" * (1 << 20))
     with pytest.raises(InputError, match=r"a\.csv: the row that begins in line 3 .*; close its quotes"):
-        _read(path, max_document_mb=1)
+        _read(path, max_document_mib=1)
     path.write_text('text\none\n"two\nthree\n')
     with pytest.raises(InputError, match=r"a\.csv: the row that begins in line 3 .*; close its quotes"):
         _read(path)
     path.write_text("text\none\n" + "x" * (1 << 20) + "\ntwo\n")
-    rows, drops = _read(path, max_document_mb=1)
+    rows, drops = _read(path, max_document_mib=1)
     assert ([row["text"] for row in rows], drops) == (["one", "two"], {"too_large": 1})
 
 
@@ -171,7 +171,7 @@ def test_other_json_is_refused(tmp_path: Path, content: str, message: str) -> No
 def test_a_large_element_of_an_array_is_dropped(tmp_path: Path) -> None:
     elements = [{"text": "one"}, {"text": "x" * (3 << 20)}, {"text": "two"}]
     (tmp_path / "a.json").write_text(json.dumps(elements))
-    rows, drops = _read(tmp_path / "a.json", max_document_mb=1)
+    rows, drops = _read(tmp_path / "a.json", max_document_mib=1)
     assert ([row["text"] for row in rows], drops) == (["one", "two"], {"too_large": 1})
 
 

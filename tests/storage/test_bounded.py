@@ -60,10 +60,10 @@ def test_lines_are_split_by_bytes_and_very_long_ones_are_cut() -> None:
     assert lines == [b"one\n", b"\n", b" \n", b"four\xe2\x80\xa8still\r\n", b"x" * 20, b"six"]
 
 
-def _documents(path: Path, max_document_mb: int | None = None) -> tuple[list[str], dict[str, int]]:
+def _documents(path: Path, max_document_mib: int | None = None) -> tuple[list[str], dict[str, int]]:
     drops = Drops()
     texts: list[str] = []
-    for shard in inputs.open_documents(str(path), DocumentConfig(max_document_mb=max_document_mb)).shards:
+    for shard in inputs.open_documents(str(path), DocumentConfig(max_document_mib=max_document_mib)).shards:
         for batch in inputs.read_documents(shard, drops):
             texts += batch.column("text").to_pylist()
     return texts, dict(drops.counts)
@@ -94,8 +94,8 @@ def test_a_text_file_may_be_as_large_as_it_is_on_disk(tmp_path: Path) -> None:
 def test_the_limits_of_lines_and_text_files_are_an_option(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("word " * _MIB)
     (tmp_path / "y.jsonl").write_text(json.dumps({"text": "x" * 3 * _MIB}) + '\n{"text": "y"}\n')
-    for max_document_mb, kept in ((None, ["w", "y"]), (4, ["x", "y"]), (6, ["w", "x", "y"]), (1, ["y"])):
-        texts, drops = _documents(tmp_path, max_document_mb)
+    for max_document_mib, kept in ((None, ["w", "y"]), (4, ["x", "y"]), (6, ["w", "x", "y"]), (1, ["y"])):
+        texts, drops = _documents(tmp_path, max_document_mib)
         assert ([text[0] for text in texts], drops.get("too_large", 0)) == (kept, 3 - len(kept))
 
 

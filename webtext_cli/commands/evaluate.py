@@ -18,8 +18,8 @@ from webtext_cli.options import (
     config_of_flags,
     config_options,
     corpus_option,
-    log_file_option,
-    quiet_option,
+    output_options,
+    overwrite_option,
 )
 
 
@@ -29,16 +29,8 @@ from webtext_cli.options import (
 @click.option("--model", metavar="DIR", help="Folder of pretrain or export. [default: pretrain in the corpus folder]")
 @click.option("--output", "-o", metavar="DIR", help="Output folder. [default: evaluate in the corpus folder]")
 @config_options(EvaluateConfig)
-@click.option("--overwrite", is_flag=True, help="Replace results of another model, file or protocol.")
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print the results as a JSON array, with --checkpoints an object with an array per step; or as JSON what "
-    "--list-tasks and --show-task print.",
-)
-@quiet_option
-@log_file_option
+@overwrite_option
+@output_options("Print the results as a JSON array, with --checkpoints one per step.")
 def command(
     corpus: str,
     model: str | None,

@@ -7,7 +7,7 @@ import click
 from pipelines.engine.run import RunOptions
 from pipelines.storage import join
 from webtext_cli.console import make_progress, print_summary
-from webtext_cli.options import corpus_option, json_option
+from webtext_cli.options import corpus_option, output_options, overwrite_option
 
 
 @click.command("export")
@@ -19,9 +19,11 @@ from webtext_cli.options import corpus_option, json_option
     help="Export the checkpoint with the lowest held-out loss (pretrain --keep-best) instead of the last weights.",
 )
 @click.option("--output", "-o", metavar="DIR", help="Output folder. [default: export in the corpus folder]")
-@click.option("--overwrite", is_flag=True, help="Replace a different result in the output folder.")
-@json_option
-def command(corpus: str, model: str | None, best: bool, output: str | None, overwrite: bool, as_json: bool) -> None:
+@overwrite_option
+@output_options()
+def command(
+    corpus: str, model: str | None, best: bool, output: str | None, overwrite: bool, as_json: bool, quiet: bool
+) -> None:
     """Write a trained model as a Hugging Face folder.
 
     Writes weights, config, tokenizer and a model card; transformers load the folder and compute the same logits. Of an
@@ -42,6 +44,6 @@ def command(corpus: str, model: str | None, best: bool, output: str | None, over
         ExportConfig(best=best),
         model=model or join(corpus, "pretrain"),
         output=output or join(corpus, "export"),
-        options=RunOptions(overwrite=overwrite, progress=make_progress()),
+        options=RunOptions(overwrite=overwrite, progress=make_progress(quiet)),
     )
     print_summary(summary, as_json)

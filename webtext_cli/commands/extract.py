@@ -21,9 +21,9 @@ _REPEATS = 'kept: "repeats" is left out because its text is kept in another bloc
 @click.option("--links", metavar="DIR", help="Folder of `webtext scrape` with the links of the pages in --input.")
 @click.option(
     "--explain",
-    metavar="FILE_OR_URL",
-    help="Show the blocks of an HTML file, or of the page with this URL or id in --input: which are kept, their "
-    "probability, and the features that moved it most; write nothing. Only for fast.",
+    metavar="FILE|URL_OR_ID",
+    help="Show what this stage does with one HTML file, or one page of --input: its blocks, which are kept, and why; "
+    "write nothing. Only for fast.",
 )
 @stage_options("extract", "Pages: a folder of `webtext fetch`, WARC files, or .html files")
 def command(call: StageCall, links: str | None, explain: str | None) -> None:
@@ -35,7 +35,7 @@ def command(call: StageCall, links: str | None, explain: str | None) -> None:
     \b
     Examples:
       webtext extract --corpus my-corpus
-      webtext extract -i saved-pages/ -o documents --language en
+      webtext extract -i saved-pages/ -o documents --declared-language en
       webtext extract --explain saved-pages/a.html
       webtext extract --explain https://example.com/page --corpus my-corpus
     """

@@ -20,7 +20,11 @@ _ABOUT_RULES = ("profile", "rule", "set", "language", "language_score", "quality
 @click.command("filter")
 @click.option("--rules", metavar="FILE", help="Python file with rules of your own: its functions.")
 @click.option("--quality-model", metavar="DIR", help="Quality model that --train-quality wrote.")
-@click.option("--explain", metavar="ID|URL", help="Show what every rule says of one document; write nothing.")
+@click.option(
+    "--explain",
+    metavar="URL_OR_ID",
+    help="Show what this stage does with one document: the value of every rule; write nothing.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be dropped of a sample; write nothing.")
 @click.option("--sample", type=click.IntRange(1), show_default=str(_SAMPLE), help="Number of documents for --dry-run.")
 @click.option(
@@ -30,7 +34,7 @@ _ABOUT_RULES = ("profile", "rule", "set", "language", "language_score", "quality
     help="Train a quality model on these documents of good quality (repeatable), and write it to --output.",
 )
 @click.option(
-    "--against", metavar="PATH", multiple=True, help="With --train-quality: unfiltered documents (repeatable)."
+    "--unfiltered", metavar="PATH", multiple=True, help="With --train-quality: unfiltered documents (repeatable)."
 )
 @stage_options("filter", DOCUMENTS_HELP)
 def command(
@@ -41,7 +45,7 @@ def command(
     dry_run: bool,
     sample: int | None,
     train_quality: tuple[str, ...],
-    against: tuple[str, ...],
+    unfiltered: tuple[str, ...],
 ) -> None:
     """Drop documents by quality rules, language, or a classifier.
 
@@ -54,11 +58,11 @@ def command(
       webtext filter --corpus my-corpus --profile gopher-repetition --profile gopher-quality --dry-run
       webtext filter --corpus my-corpus --profile c4 --set too_few_sentences=3
       webtext filter -i docs.parquet --rules my_rules.py --explain http://example.com/page
-      webtext filter --train-quality good/ --against raw/ -o quality-model
+      webtext filter --train-quality good/ --unfiltered raw/ -o quality-model
     """
     config = call.config()
-    if bool(train_quality) != bool(against):
-        raise UsageError("--train-quality and --against belong together: good documents, and unfiltered ones")
+    if bool(train_quality) != bool(unfiltered):
+        raise UsageError("--train-quality and --unfiltered belong together: good documents, and unfiltered ones")
     if sum(map(bool, (explain, dry_run, train_quality))) > 1:
         raise UsageError("--explain, --dry-run and --train-quality exclude each other")
     if sample and not dry_run:
@@ -74,8 +78,8 @@ def command(
         for name in ("input", "rules", "quality_model", *_ABOUT_RULES):
             if others[name] not in (None, ()):
                 raise UsageError(f"{flag_of(name)} has no effect with --train-quality; omit it")
-        check_disjoint(call.output, [*train_quality, *against])
-        card = train(train_quality, against, call.output, config, call.run_options(), seed=config.seed)
+        check_disjoint(call.output, [*train_quality, *unfiltered])
+        card = train(train_quality, unfiltered, call.output, config, call.run_options(), seed=config.seed)
         print_result(card, call.as_json, _print_card)
         if not call.as_json:
             say(f"{call.output}: card.json and weights.npy written")
@@ -132,12 +136,13 @@ def _print_funnel(funnel: Mapping[str, Any]) -> None:
 
 def _print_card(card: Mapping[str, Any]) -> None:
     """Print what a quality model was trained on and how it does on held-out documents."""
-    for side in ("good", "against"):
+    for side in ("good", "unfiltered"):
         say(f"{side}: {card[side]['sampled']:,} of {card[side]['documents']:,} documents")
     held_out = card["held_out"]
-    sizes = f"{held_out['good']:,} good documents, {held_out['against']:,} others"
+    sizes = f"{held_out['good']:,} good documents, {held_out['unfiltered']:,} others"
     say(f"held out: ROC AUC {held_out['roc_auc']:.4f} ({sizes})")
     rows = [
-        [f"{row['score']:g}", *(format_percent(row[side]) for side in ("good", "against"))] for row in held_out["curve"]
+        [f"{row['score']:g}", *(format_percent(row[side]) for side in ("good", "unfiltered"))]
+        for row in held_out["curve"]
     ]
-    print_table(["score at least", "good", "against"], rows)
+    print_table(["score at least", "good", "unfiltered"], rows)

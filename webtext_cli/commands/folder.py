@@ -14,16 +14,17 @@ from pipelines.build import status as read_status
 from pipelines.engine.config import CONFIG_FILE
 from pipelines.engine.run_record import LiveProgress
 from pipelines.errors import UsageError
-from pipelines.format import format_bytes, format_count, format_duration, format_quantity
+from pipelines.format import format_bytes, format_count, format_duration, format_quantity, to_json
 from webtext_cli.console import format_done, print_result, print_table, say
-from webtext_cli.options import corpus_option, json_option
+from webtext_cli.options import corpus_option, output_options
 
 _WATCH_S = 2.0
 
 
 @click.command("init")
 @click.argument("folder", metavar="DIR")
-def init(folder: str) -> None:
+@output_options(has_progress=False)
+def init(folder: str, as_json: bool) -> None:
     """Write a commented webtext.toml for a new corpus.
 
     The file lists every option of every stage with its meaning, range and default, commented out.
@@ -38,14 +39,15 @@ def init(folder: str) -> None:
     if storage.exists(path):
         raise UsageError(f"{path}: already exists; edit it, or name another folder")
     storage.write_bytes(path, config_template().encode())
-    click.echo(f"wrote {path}: name your dumps under [scrape], then run `webtext build --corpus {folder}`")
+    text = f"wrote {path}: name your dumps under [scrape], then run `webtext build --corpus {folder}`"
+    print_result({"path": path}, as_json, lambda _: say(text))
 
 
 @click.command("status")
 @corpus_option
 @click.option("--verify", is_flag=True, help="Verify the checksum of every file; exit code 1 if one differs.")
 @click.option("--watch", is_flag=True, help="Show the progress of what is running every two seconds, until it ends.")
-@json_option
+@output_options(has_progress=False)
 def status(corpus: str, verify: bool, watch: bool, as_json: bool) -> int:
     """Show the state of each stage of a corpus.
 
@@ -123,7 +125,8 @@ def _row(stage: StageStatus) -> list[str]:
 @click.option("--stages", is_flag=True, help="Also documents of stages before the last one that wrote documents.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
-def clean(corpus: str, stages: bool, yes: bool, dry_run: bool) -> int:
+@output_options("Print what is or would be removed as one JSON object; needs --yes or --dry-run.", has_progress=False)
+def clean(corpus: str, stages: bool, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Remove what a corpus no longer needs.
 
     Unfinished runs and replacements, temporary files of killed runs, and with --stages the documents that a later stage
@@ -136,8 +139,13 @@ def clean(corpus: str, stages: bool, yes: bool, dry_run: bool) -> int:
     """
     from pipelines.corpus.clean import find_removable, remove
 
+    if as_json and not (yes or dry_run):
+        raise UsageError("clean --json does not ask; add --yes or --dry-run")
     check_corpus(corpus)
     removable = find_removable(corpus, stages)
+    if as_json:
+        say(to_json({"removable" if dry_run else "removed": removable if dry_run else remove(corpus, removable)}))
+        return 0
     if not removable:
         say("nothing to remove")
         return 0

@@ -11,7 +11,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.format import to_json
 from pipelines.model.inference.options import SamplingOptions, read_prompts
 from webtext_cli.console import make_progress, print_summary
-from webtext_cli.options import config_of_flags, config_options, corpus_option, log_file_option, quiet_option
+from webtext_cli.options import config_of_flags, config_options, corpus_option, output_options, overwrite_option
 
 
 @click.command("generate")
@@ -26,16 +26,18 @@ from webtext_cli.options import config_of_flags, config_options, corpus_option, 
     "--prompt", "-p", "prompts", multiple=True, help="Text to continue (repeatable); without one: a new document."
 )
 @click.option("--prompt-file", metavar="PATH", help="File of prompts: one per line, or JSONL with `prompt` or `text`.")
-@click.option("--samples", "-n", type=click.IntRange(1), default=1, show_default=True, help="Samples per prompt.")
+@click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="Samples per prompt.")
 @config_options(SamplingOptions)
 @click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True, help="Device to run on."
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda", "mps"]),
+    default="auto",
+    show_default=True,
+    help="Device to run on.",
 )
 @click.option("--output", "-o", metavar="FILE", help="Write the samples to a JSONL file instead of standard output.")
-@click.option("--overwrite", is_flag=True, help="Replace an existing --output, or the parts of a different run.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per sample; with --output, the summary.")
-@quiet_option
-@log_file_option
+@overwrite_option
+@output_options("Print one JSON object per sample; with --output, the summary.")
 def command(
     corpus: str,
     model: str | None,

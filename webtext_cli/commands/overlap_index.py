@@ -9,7 +9,7 @@ from pipelines.errors import UsageError
 from webtext_cli.options import DOCUMENTS_HELP, StageCall, check_disjoint, stage_options
 
 # Options that also apply to merging.
-_WITH_MERGE = ("memory_limit_mb",)
+_WITH_MERGE = ("memory_limit_mib",)
 
 
 @click.command("overlap-index")

@@ -10,7 +10,7 @@ import click
 from pipelines.errors import UsageError
 from pipelines.format import format_bytes, format_duration, format_quantity, plural, to_json
 from webtext_cli.console import print_table, say
-from webtext_cli.options import DOCUMENTS_HELP, input_option, json_option
+from webtext_cli.options import DOCUMENTS_HELP, input_option, output_options
 
 if TYPE_CHECKING:
     from pipelines.plan import Resources, StageCost, Workload
@@ -32,19 +32,21 @@ class _Number(click.FloatRange):
     "numbers.",
 )
 @input_option(DOCUMENTS_HELP)
-@click.option("--links", type=_Number(1, 1e15), metavar="NUMBER", help="Scale to this number of links, such as 1e9.")
+@click.option(
+    "--target-links", type=_Number(1, 1e15), metavar="NUMBER", help="Scale to this number of links, such as 1e9."
+)
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Number of machines.")
 @click.option("--cores", type=click.IntRange(1), show_default="those of this machine", help="Cores per machine.")
 @click.option(
-    "--memory", type=_Number(0.5), metavar="GB", show_default="available here", help="Memory per machine, in GB."
+    "--memory-gb", type=_Number(0.5), metavar="GB", show_default="available here", help="Memory per machine, in GB."
 )
 @click.option("--price-core-hour", type=_Number(0), metavar="MONEY", help="Price of a core for an hour.")
 @click.option("--price-gb-month", type=_Number(0), metavar="MONEY", help="Price of a GB stored for a month.")
 @click.option("--price-1000-requests", type=_Number(0), metavar="MONEY", help="Price of 1,000 object store requests.")
-@json_option
+@output_options(has_progress=False)
 def command(
-    corpus: str | None, input: tuple[str, ...], links: float | None, nodes: int, cores: int | None,
-    memory: float | None, as_json: bool, **prices: float | None,
+    corpus: str | None, input: tuple[str, ...], target_links: float | None, nodes: int, cores: int | None,
+    memory_gb: float | None, as_json: bool, **prices: float | None,
 ) -> None:  # fmt: skip
     """Estimate time, disk space, memory and cost of a corpus.
 
@@ -53,8 +55,8 @@ def command(
     \b
     Examples:
       webtext plan
-      webtext plan --links 1e9 --nodes 16 --cores 32 --memory 128 --price-core-hour 0.05
-      webtext plan --corpus my-sample --links 45e6
+      webtext plan --target-links 1e9 --nodes 16 --cores 32 --memory-gb 128 --price-core-hour 0.05
+      webtext plan --corpus my-sample --target-links 45e6
       webtext plan -i my-documents.jsonl.zst
     """
     from pipelines import plan
@@ -63,14 +65,14 @@ def command(
 
     if corpus and input:
         raise UsageError("--corpus and --input are two samples; name one")
-    memory_bytes = memory * 1e9 if memory else available_memory_bytes()
+    memory_bytes = memory_gb * 1e9 if memory_gb else available_memory_bytes()
     if memory_bytes is None:
-        raise UsageError("the memory of this machine is unknown; name it with --memory")
+        raise UsageError("the memory of this machine is unknown; name it with --memory-gb")
     work = plan.WEBTEXT
     if corpus or input:
         work = plan.read_corpus_workload(corpus) if corpus else plan.read_documents_workload(input)
     rates = plan.read_rates(corpus, work)
-    work = work.scaled(links) if links else work
+    work = work.scaled(target_links) if target_links else work
     resources = plan.Resources(nodes, cores or default_workers(), int(memory_bytes), **prices)
     _print_costs(plan.estimate_costs(work, rates, resources), work, resources, as_json)
 

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 @click.command("pretrain")
 @click.option("--show-preset", is_flag=True, help="Print the values of the preset and their origins, and exit.")
 @click.option(
-    "--input", "-i", metavar="DIR", multiple=True, help="Folder of tokenize. [default: the one in the corpus folder]"
-)
-@click.option(
     "--init-from",
     metavar="PATH",
     help="Initial weights: a GPT-2 folder of Hugging Face, pretrain or export, or nanoGPT's ckpt.pt.",
@@ -42,15 +39,15 @@ if TYPE_CHECKING:
     metavar="STEP",
     help="Recompute a step, print its loss and its documents as JSON, and exit.",
 )
-@stage_options("pretrain")
+@stage_options("pretrain", "Token shards: a folder of `webtext tokenize`", has_tasks=False)
 def command(
     call: StageCall, show_preset: bool, init_from: str | None, show_batch: int | None, replay: int | None
 ) -> None:
     """Train a GPT-2 on token shards.
 
     Re-run the same command to resume an interrupted run from its latest checkpoint; the weights are the same as without
-    the interruption. Re-run it with more steps to extend a finished training. --workers has no effect; start several
-    processes or GPUs with torchrun.
+    the interruption. Re-run it with more steps to extend a finished training. torchrun starts one process per
+    GPU.
 
     \b
     Examples:

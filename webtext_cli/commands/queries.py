@@ -13,9 +13,9 @@ import click
 
 from pipelines import storage
 from pipelines.errors import UsageError
-from pipelines.format import format_bytes, format_count, format_percent, to_json
-from webtext_cli.console import make_progress, print_result, print_table, say, shorten
-from webtext_cli.options import DOCUMENTS_HELP, corpus_option, input_option, json_option, with_standard_input
+from pipelines.format import format_bytes, format_count, format_percent, plural, to_json
+from webtext_cli.console import complain, make_progress, print_result, print_table, say, shorten
+from webtext_cli.options import DOCUMENTS_HELP, corpus_option, input_option, output_options, with_standard_input
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ _OUTCOMES = {"kept": "kept", "dropped": "DROPPED", "absent": "not there"}
 @click.command("explain")
 @click.argument("document", metavar="URL_OR_ID")
 @corpus_option
-@json_option
+@output_options(has_progress=False)
 def explain(document: str, corpus: str, as_json: bool) -> int:
     """Show what every stage made of a document, or why it is missing.
 
@@ -56,19 +56,20 @@ def explain(document: str, corpus: str, as_json: bool) -> int:
 @click.command("show")
 @click.argument("documents", nargs=-1, metavar="[URL_OR_ID]...")
 @corpus_option
-@click.option("--random", "-n", type=click.IntRange(1), metavar="N", help="Show N documents, chosen at random.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Random seed of --random.")
+@click.option("--random", type=click.IntRange(1), metavar="N", help="Show N documents, chosen at random.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed of --random.")
 @click.option("--domain", metavar="NAME", help="Only documents of this registered domain.")
 @click.option("--where", metavar="SQL", help='Only documents that meet a condition on their columns: "words > 5000".')
 @click.option("--dropped", metavar="REASON", help="Documents that a stage dropped for this reason, with their text.")
 @click.option(
     "--limit",
+    "-n",
     type=click.IntRange(1),
     default=10,
     show_default=True,
     help="Maximum number of documents, without --random.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per document.")
+@output_options("Print one JSON object per document.", has_progress=False)
 def show(
     documents: tuple[str, ...],
     corpus: str,
@@ -121,9 +122,11 @@ def show(
     help="domain, language, year (of submission), subreddit, length, or any column of the documents (repeatable; by "
     "default those of the first five that have values).",
 )
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Largest groups to show.")
+@click.option(
+    "--limit", "-n", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of groups to show."
+)
 @click.option("--html", metavar="FILE", help="Also write the tables as a page.")
-@json_option
+@output_options(has_progress=False)
 def stats(corpus: str, by: tuple[str, ...], limit: int, html: str | None, as_json: bool) -> None:
     """Count the documents, words and bytes of a corpus.
 
@@ -164,7 +167,8 @@ def stats(corpus: str, by: tuple[str, ...], limit: int, html: str | None, as_jso
     show_default=True,
     help="A table has at most 200 rows, and 80 characters of a cell.",
 )
-def sql(query: str, corpus: str, kind: str) -> None:
+@output_options("Print one JSON object per row, as --format jsonl does.", has_progress=False)
+def sql(query: str, corpus: str, kind: str, as_json: bool) -> None:
     """Query the files of a corpus with SQL (DuckDB).
 
     The tables are links, pages, documents, dropped (with a column stage), clusters and tokens; extract_documents,
@@ -180,9 +184,9 @@ def sql(query: str, corpus: str, kind: str) -> None:
     from pipelines.corpus.tables import CorpusTables
 
     batches = CorpusTables(corpus).select(query)
-    if kind == "csv":
+    if kind == "csv" and not as_json:
         _write_csv(batches)
-    elif kind == "jsonl":
+    elif as_json or kind == "jsonl":
         for batch in batches:
             for row in batch.to_pylist():
                 say(to_json(row))
@@ -210,7 +214,7 @@ def sql(query: str, corpus: str, kind: str) -> None:
 @click.option(
     "--format", "kind", type=click.Choice(["jsonl", "txt"]), help="Default: by the name of the file, or jsonl."
 )
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="Write only N documents.")
+@click.option("--limit", "-n", type=click.IntRange(1), metavar="N", help="Maximum number of documents.")
 @click.option(
     "--sample",
     type=click.FloatRange(0, 1, min_open=True),
@@ -218,6 +222,7 @@ def sql(query: str, corpus: str, kind: str) -> None:
     metavar="SHARE",
     help="Write this share of the documents, chosen by a hash of the id: a larger share has all of a smaller.",
 )
+@output_options("Print the number of documents as one JSON object, on standard error.")
 def export_text(
     corpus: str,
     input: tuple[str, ...],
@@ -226,6 +231,8 @@ def export_text(
     kind: str | None,
     limit: int | None,
     sample: float,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     """Write documents as JSONL or plain text.
 
@@ -242,8 +249,8 @@ def export_text(
     from pipelines.corpus.export import last_documents
 
     documents = with_standard_input(input) or [last_documents(corpus)]
-    written = write_text(documents, output, kind, sample, limit, text_field, make_progress().note)
-    click.echo(f"{written:,} documents written", err=True)
+    written = write_text(documents, output, kind, sample, limit, text_field, make_progress(quiet).note)
+    complain(to_json({"documents": written}) if as_json else f"{plural(written, 'document')} written")
     sys.stdout.flush()
 
 

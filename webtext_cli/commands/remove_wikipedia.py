@@ -25,14 +25,14 @@ def command(call: StageCall, reference: tuple[str, ...], reference_index: str | 
     """Remove the documents of Wikipedia and its mirrors.
 
     The paper removes Wikipedia, since many benchmarks consist of its text. A document is dropped if the registered
-    domain of its URL is in data/wikipedia-domains.txt or given by --domain. With --reference, a document is also
+    domain of its URL is in data/wikipedia-domains.txt or given by --extra-domain. With --reference, a document is also
     dropped if it copies an article; without, if its text has the notices of a mirror. dropped-*.parquet lists the
     dropped documents with the evidence.
 
     \b
     Examples:
       webtext remove-wikipedia --corpus my-corpus
-      webtext remove-wikipedia -i docs.parquet -o clean --domain my-mirror.example
+      webtext remove-wikipedia -i docs.parquet -o clean --extra-domain my-mirror.example
       webtext remove-wikipedia -i january.parquet -o january --reference enwiki-pages-articles-multistream.xml.bz2
       webtext remove-wikipedia -i february.parquet -o february --reference-index january
     """

@@ -12,21 +12,22 @@ from webtext_cli.options import StageCall, stage_options
 
 
 @click.command("scrape")
-@click.argument("dumps", nargs=-1, metavar="[DUMP]...")
 @click.option(
-    "--explain", metavar="URL", help="Show which submissions link to this URL and which rule drops it; write nothing."
+    "--explain",
+    metavar="URL",
+    help="Show what this stage does with one URL: its submissions, and the rule that drops it; write nothing.",
 )
 @click.option(
     "--lint",
     is_flag=True,
     help="Show statistics of the dumps by month; exit code 1 if a scrape would refuse a file or month; write nothing.",
 )
-@stage_options("scrape", "Dumps, as the arguments: files, folders, - for standard input")
-def command(call: StageCall, dumps: tuple[str, ...], explain: str | None, lint: bool) -> int:
+@stage_options("scrape", "Dumps: files, or folders of them; - is standard input")
+def command(call: StageCall, explain: str | None, lint: bool) -> int:
     """Collect the links that Reddit users gave at least 3 karma.
 
-    DUMP is a monthly dump of Reddit's submissions (.zst .xz .bz2 .gz or plain NDJSON), a folder or glob of them, or -
-    for NDJSON on standard input. Without arguments, the `dumps` under [scrape] in webtext.toml are read.
+    PATH is a monthly dump of Reddit's submissions (.zst .xz .bz2 .gz or plain NDJSON), a folder or glob of them, or -
+    for NDJSON on standard input. Without one, the `dumps` under [scrape] in webtext.toml are read.
 
     \b
     Examples:
@@ -40,7 +41,7 @@ def command(call: StageCall, dumps: tuple[str, ...], explain: str | None, lint: 
     """
     if explain is not None and lint:
         raise UsageError("--explain and --lint exclude each other")
-    config, paths = call.config(), [*dumps, *call.input]
+    config, paths = call.config(), [*call.input]
     if not paths and config.needs_files:
         paths = call.settings.files("scrape")
     inputs: dict[str, Any] = {"dumps": paths, "output": call.output_folder(), "options": call.run_options()}

@@ -25,7 +25,9 @@ class DedupConfig(DocumentConfig):
         minimum=16,
         maximum=1024,
     )
-    seed: int = option(1, "Random seed of the MinHash permutations.", minimum=0, maximum=2**32 - 1)
+    minhash_seed: int = option(
+        1, "Random seed of the MinHash permutations; 1 as in datasketch.", minimum=0, maximum=2**32 - 1
+    )
     paragraphs: int | None = option(
         None,
         "Remove paragraphs (lines) that occur in more than this many documents, wherever they occur, before documents "

@@ -96,7 +96,7 @@ def _stage_files(folder: str, noun: str) -> list[InputFile]:
 
 def signature_schema(config: DedupConfig) -> pa.Schema:
     """Return the schema of `signatures-NNNNN.parquet`, with the settings of MinHash as metadata."""
-    settings = {"ngram": config.ngram, "num_perm": config.num_perm, "seed": config.seed, "scheme": "affine32"}
+    settings = {"ngram": config.ngram, "num_perm": config.num_perm, "seed": config.minhash_seed, "scheme": "affine32"}
     return pa.schema(
         [
             pa.field("id", pa.string(), nullable=False),

@@ -101,7 +101,7 @@ def _sign_documents(shard: SourceShard, corpus: Corpus) -> Iterator[_Signed]:
     for original in inputs.read_documents(shard.require_documents(), Drops()):
         if original.num_rows:
             batch, is_emptied = remover(original)
-            signed = sign(batch.column("text"), config.ngram, config.num_perm, config.seed)
+            signed = sign(batch.column("text"), config.ngram, config.num_perm, config.minhash_seed)
             yield _Signed(batch, signed.text_hashes, signed.values, signed.shingles > 0, is_emptied)
 
 

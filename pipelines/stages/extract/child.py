@@ -117,7 +117,7 @@ class Limits:
     """
 
     timeout_s: float
-    memory_mb: int
+    memory_limit_mib: int
     pages_per_child: int = 5000
 
 
@@ -169,7 +169,7 @@ class PageReader:
                 return text
         raise WebtextError(
             "the system kills the processes of the extractor, probably because memory is short; re-run the same "
-            "command with fewer --workers to resume, or start a new run with a lower --memory-mb"
+            "command with fewer --workers to resume, or start a new run with a lower --memory-limit-mib"
         )
 
     def close(self) -> None:
@@ -258,7 +258,7 @@ def _serve(connection: Connection, extractor: Extractor, limits: Limits) -> None
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     _extract_html(extractor, _WARM_UP_PAGE, RawPage(b"", None, None))
-    _limit_memory(limits.memory_mb)
+    _limit_memory(limits.memory_limit_mib)
     connection.send("ready")
     while True:
         try:
@@ -283,14 +283,14 @@ def _set_timer(seconds: float) -> None:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-def _limit_memory(memory_mb: int) -> None:
+def _limit_memory(memory_limit_mib: int) -> None:
     if sys.platform == "win32":
         return
     import resource
 
     # Some systems (macOS) refuse the limit; memory is then unlimited.
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
+        resource.setrlimit(resource.RLIMIT_AS, (memory_limit_mib << 20, memory_limit_mib << 20))
 
 
 def extract_text(extractor: Extractor, page: RawPage) -> PageText:

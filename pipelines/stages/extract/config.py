@@ -20,7 +20,7 @@ class ExtractConfig:
         "pages that are articles, else main.",
         choices=CONTENTS,
     )
-    language: str | None = option(
+    declared_language: str | None = option(
         None, "Keep only pages whose HTML declares this language (such as en), or declares none.", example="en"
     )
     min_words: int = option(0, "Minimum number of words in a document.", minimum=0)
@@ -29,4 +29,4 @@ class ExtractConfig:
         False, "Keep error pages, bot checks, login walls and other pages that are not documents."
     )
     timeout: float = option(30.0, "Per-page timeout in seconds.", minimum=0.1)
-    memory_mb: int = option(2048, "Per-page memory limit in MiB.", minimum=512)
+    memory_limit_mib: int = option(2048, "Per-page memory limit in MiB.", minimum=512)

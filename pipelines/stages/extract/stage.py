@@ -64,8 +64,10 @@ def extract(
     Records in are the pages with outcome `ok`, the response records, or the files. Raises InputError if there are no
     pages, for a damaged WARC, and for `links` that do not belong to the pages. Paper, section 2.1.
     """
-    if config.language is not None and not re.fullmatch("[A-Za-z]{2,3}", config.language):
-        raise UsageError(f"--language {config.language}: is not a code of two or three letters, such as en")
+    if config.declared_language is not None and not re.fullmatch("[A-Za-z]{2,3}", config.declared_language):
+        raise UsageError(
+            f"--declared-language {config.declared_language}: is not a code of two or three letters, such as en"
+        )
     sources, fingerprints, records, notes = open_input([pages] if isinstance(pages, str) else list(pages), links)
     # Another version of the parser extracts other text, so it is part of the identity of the result.
     fingerprints["extractor"] = extractor_version(config.extractor)
@@ -161,7 +163,7 @@ def _notes(fetch: inputs.StageFolder, scrape: inputs.StageFolder | None) -> Iter
 
 def _page_reader(config: ExtractConfig) -> PageReader:
     extractor = extractor_of(config.extractor, config.content, config.fix_text)
-    return _reader_of_process(extractor, Limits(config.timeout, config.memory_mb))
+    return _reader_of_process(extractor, Limits(config.timeout, config.memory_limit_mib))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +209,7 @@ def drop_reason(text: PageText, words: int, config: ExtractConfig) -> tuple[str 
     """Return why a page is dropped, and the detail of the reason; None if it is kept."""
     if text.problem is not None:
         return text.problem, text.detail
-    if config.language is not None and text.language not in (None, config.language.lower()):
+    if config.declared_language is not None and text.language not in (None, config.declared_language.lower()):
         return "other_language", text.language
     if text.rejection is not None and not config.keep_non_documents:
         return text.rejection

@@ -83,7 +83,9 @@ def query_archives(run: StageRun, link_shards: Sequence[LinkShard], context: Fet
             # A page that one index lacks, another may have.
             names = hashlib.sha256("\n".join(config.cc_index).encode()).hexdigest()[:8]
             index = open_index(config.cc_index, config.cc_records)
-            read = functools.partial(read_record, functools.partial(storage.join, config.cc_records), config.max_bytes)
+            read = functools.partial(
+                read_record, functools.partial(storage.join, config.cc_records), config.max_page_bytes
+            )
             lookup = Lookup(context, f"{name}:{names}", index, surt_key, read, _LOOKUPS, config.cc_records)
             look_up(run, link_shards, lookup)
         else:

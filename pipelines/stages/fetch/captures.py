@@ -154,15 +154,15 @@ def _usable_capture(capture: Capture, wanted: Wanted, config: FetchConfig) -> Ca
     response, body = capture.response, capture.response.body or b""
     try:
         decoder = BodyDecoder(coding := content_coding(response.header("content-encoding")))
-        decoder.feed(body, config.max_bytes + 1)
-        if decoder.decoded_bytes <= config.max_bytes:
+        decoder.feed(body, config.max_page_bytes + 1)
+        if decoder.decoded_bytes <= config.max_page_bytes:
             decoder.finish()
     except BodyError as error:
         if error.failure.reason != "bad_encoding":
             raise CaptureError(error.failure.reason) from error
         decoder = BodyDecoder(coding := None)  # archives decode bodies, and some keep the header
-        decoder.feed(body, config.max_bytes + 1)
-    if decoder.decoded_bytes > config.max_bytes:
+        decoder.feed(body, config.max_page_bytes + 1)
+    if decoder.decoded_bytes > config.max_page_bytes:
         raise CaptureError("too_large")
     response = dataclasses.replace(response, coding=coding, decoded_bytes=decoder.decoded_bytes)
     if failure := page_failure(response):

@@ -55,7 +55,7 @@ class FetchConfig:
         minimum=0.1,
         maximum=86_400,
     )
-    max_bytes: int = option(
+    max_page_bytes: int = option(
         5 * 2**20, "Largest page in bytes after decompression; larger pages are dropped.", minimum=1
     )
     max_redirects: int = option(10, "Maximum number of redirects to follow for a page.", minimum=0)

@@ -30,7 +30,7 @@ REASONS = {
     "timeout": "no complete page within --timeout",
     "bad_response": "the response is not HTTP, or caused an unexpected error, named in `detail`",
     "incomplete": "the body ended too early",
-    "too_large": "more than --max-bytes",
+    "too_large": "more than --max-page-bytes",
     "unsupported_encoding": "a content encoding other than gzip and deflate, or a transfer encoding other than chunked",
     "bad_encoding": "the body is not in its declared content encoding",
     "unsupported_content_type": "neither HTML nor plain text",

@@ -123,10 +123,12 @@ def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
     index, phase = _SourceIndex(context, files, digits), f"{token.replace(':', '-')}-source"
     read: Callable[[dict[str, Any]], Capture]
     if table:
-        read = functools.partial(_read_file, config.pages[0], config.max_bytes)
+        read = functools.partial(_read_file, config.pages[0], config.max_page_bytes)
         run.once(phase, lambda: _index_table(run, index, source.files), work=True)
     else:
-        read = functools.partial(read_record, functools.partial(_archive_path, files, run.output), config.max_bytes)
+        read = functools.partial(
+            read_record, functools.partial(_archive_path, files, run.output), config.max_page_bytes
+        )
         numbers = range(len(files))
         run.map(_index_archive, numbers, index, name=str, phase=phase, work=True, total=len(files), unit="files")
     paths = [storage.join(run.output, index.name(number)) for number in range(len(files))]
@@ -149,7 +151,7 @@ def _index_archive(number: int, index: _SourceIndex) -> TaskResult:
     path, copy_file, counts = index.files[number], f"{index.name(number)}.warc.gz", Counter[str]()
     copied = storage.atomic_write(storage.join(index.fetch.output, copy_file), durable=False)
     with nullcontext() if has_members(path) else copied as copy:
-        max_bytes = -1 if copy is None else index.fetch.config.max_bytes
+        max_bytes = -1 if copy is None else index.fetch.config.max_page_bytes
 
         def rows() -> Iterator[tuple[Any, ...]]:
             for record in read_archive(path, lambda record: capture_of(record, max_bytes)):

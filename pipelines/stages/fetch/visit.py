@@ -72,7 +72,7 @@ def run_step(visit: Visit, client: Client, config: FetchConfig) -> Step:
     if visit.rules is not None and (refusal := visit.rules.check(visit.url, product)) is not None:
         return Step(visit, Exchange(visit.url, dt.datetime.now(dt.UTC)), failure=refusal, is_disallowed=True)
     is_robots, remaining_s = visit.robots_of is not None, max(0.1, config.timeout - visit.elapsed_s)
-    wants_body, max_bytes = (_is_robots_file, robots.MAX_BYTES) if is_robots else (_is_page, config.max_bytes)
+    wants_body, max_bytes = (_is_robots_file, robots.MAX_BYTES) if is_robots else (_is_page, config.max_page_bytes)
     exchange = perform_exchange(
         client, visit.url, visit.cookies, wants_body, remaining_s, max_bytes, truncate=is_robots
     )

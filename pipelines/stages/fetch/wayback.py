@@ -121,7 +121,7 @@ class Wayback:
             stored = [item for item in stored or answer.headers if item[0].lower() not in decoded]
             if not any(name.lower() == "content-type" for name, _ in stored):
                 stored.append(("Content-Type", answer.header("content-type") or ""))
-            body = decode_prefix(answer.body or b"", answer.coding, self._config.max_bytes + 1)
+            body = decode_prefix(answer.body or b"", answer.coding, self._config.max_page_bytes + 1)
             response = Response(answer.status, answer.reason, "HTTP/1.1", tuple(stored), body=body)
             if (captured_at := parse_instant(f"{place[1]}T{place[2]}Z")) is None:
                 raise CaptureError("no_date")
@@ -151,7 +151,7 @@ class Wayback:
             RequestsCookieJar(),
             lambda response: not is_retryable_status(response.status),
             4 * self._config.timeout,
-            max(self._config.max_bytes, _INDEX_BYTES),
+            max(self._config.max_page_bytes, _INDEX_BYTES),
             truncate=True,
             brotli=True,
         )

@@ -7,8 +7,8 @@ words, which on web pages has a ROC AUC 0.02 to 0.03 higher than the count itsel
 A model is a folder of `weights.npy` (float32, one weight per bucket and last the bias) and `card.json`:
 
 - `format`, `hash`, `buckets`, `characters`: how texts become features; only the first `characters` are read
-- `good`, `against`: `names`, `bytes` and `fingerprint` of the input, its `documents` with words, and how many of them
-  were `sampled`
+- `good`, `unfiltered`: `names`, `bytes` and `fingerprint` of the input, its `documents` with words, and how many
+  of them were `sampled`
 - `options`: `seed`, and `documents`, the largest sample per side
 - `held_out`, of a tenth of each sample, chosen by id and not trained on: the number of documents of each side,
   `roc_auc`, the shares of each side with at least a `score` (`curve`), and the expected shares that are kept with
@@ -108,7 +108,7 @@ def draw_thresholds(ids: Sequence[str], seed: int, alpha: float = ALPHA) -> _Flo
 
 def train_quality(
     good: Sequence[str],
-    against: Sequence[str],
+    unfiltered: Sequence[str],
     output: str,
     config: Any,
     options: RunOptions,
@@ -127,11 +127,11 @@ def train_quality(
         raise UsageError(f"{output}: has other files, such as {min(others)}; name a folder of its own for the model")
     if files and not options.overwrite:
         raise UsageError(f"{output}: has a model already; --overwrite replaces it")
-    sources = [inputs.open_configured(paths, config, options) for paths in (good, against)]
+    sources = [inputs.open_configured(paths, config, options) for paths in (good, unfiltered)]
     if sources[0].fingerprint == sources[1].fingerprint:
         raise UsageError(f"{good[0]}: is on both sides, so there is nothing to learn; name unfiltered documents")
     sides, cards = [], []
-    for paths, source in zip((good, against), sources, strict=True):
+    for paths, source in zip((good, unfiltered), sources, strict=True):
         with show_progress(options.progress, f"reading {paths[0]}", source.records, "documents"):
             sample, total = _sample(source, seed, documents, options.progress)
         if len(sample) < _MIN_DOCUMENTS:
@@ -151,7 +151,7 @@ def train_quality(
     # By id, so that a document of both inputs is in the same part of both.
     training = [[buckets for hash, buckets in side if hash % _HELD_OUT] for side in sides]
     held_out = [[buckets for hash, buckets in side if not hash % _HELD_OUT] for side in sides]
-    for paths, part in zip((good, against), held_out, strict=True):
+    for paths, part in zip((good, unfiltered), held_out, strict=True):
         if not part:
             raise InputError(f"{paths[0]}: has too few different documents to hold some out; name more inputs")
     with show_progress(options.progress, "training", _EPOCHS * sum(map(len, training)), "documents"):
@@ -165,7 +165,7 @@ def train_quality(
         "buckets": _BUCKETS,
         "characters": _CHARACTERS,
         "good": cards[0],
-        "against": cards[1],
+        "unfiltered": cards[1],
         "options": {"seed": seed, "documents": documents},
         "held_out": _evaluate(*(_predict(weights, texts) for texts in held_out)),
         "weights_sha256": storage.sha256_of(storage.join(output, _WEIGHTS)),
@@ -244,21 +244,21 @@ def _probabilities(logits: _Floats) -> _Floats:
     return np.asarray(1 / (1 + np.exp(-np.clip(logits, -30, 30))))
 
 
-def _evaluate(good: _Floats, against: _Floats) -> dict[str, Any]:
+def _evaluate(good: _Floats, unfiltered: _Floats) -> dict[str, Any]:
     """Return the ROC AUC of the scores of two sides, a few points of the curve, and the share of each that is kept."""
-    _, ranks, counts = np.unique(np.concatenate([good, against]), return_inverse=True, return_counts=True)
+    _, ranks, counts = np.unique(np.concatenate([good, unfiltered]), return_inverse=True, return_counts=True)
     mean_ranks = np.cumsum(counts) - (counts - 1) / 2
     above = mean_ranks[ranks[: len(good)]].sum() - len(good) * (len(good) + 1) / 2
     return {
         "good": len(good),
-        "against": len(against),
-        "roc_auc": round(float(above / len(good) / len(against)), 6),
+        "unfiltered": len(unfiltered),
+        "roc_auc": round(float(above / len(good) / len(unfiltered)), 6),
         "curve": [
-            {"score": score, **_shares(good >= score, against >= score)} for score in (0.1, 0.25, 0.5, 0.75, 0.9)
+            {"score": score, **_shares(good >= score, unfiltered >= score)} for score in (0.1, 0.25, 0.5, 0.75, 0.9)
         ],
-        "kept": _shares((2 - good) ** -ALPHA, (2 - against) ** -ALPHA),
+        "kept": _shares((2 - good) ** -ALPHA, (2 - unfiltered) ** -ALPHA),
     }
 
 
-def _shares(good: npt.NDArray[Any], against: npt.NDArray[Any]) -> dict[str, float]:
-    return {"good": round(float(good.mean()), 6), "against": round(float(against.mean()), 6)}
+def _shares(good: npt.NDArray[Any], unfiltered: npt.NDArray[Any]) -> dict[str, float]:
+    return {"good": round(float(good.mean()), 6), "unfiltered": round(float(unfiltered.mean()), 6)}

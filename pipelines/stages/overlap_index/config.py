@@ -27,7 +27,7 @@ class OverlapIndexConfig(NgramConfig, DocumentConfig):
         "that library, for other programs.",
         choices=("blocked", "pybloom-live"),
     )
-    memory_limit_mb: int = option(
+    memory_limit_mib: int = option(
         1024,
         "Memory per worker for a part of the filter. A larger filter is built in several parts, each in a pass over "
         "the documents; a pybloom-live filter, which has no parts, is refused.",

@@ -54,9 +54,9 @@ def write_pybloom_filter(
         f"a pybloom-live filter for {capacity:,} n-grams at an error rate of {config.error_rate:g} takes "
         f"{format_bytes(size)} in each worker"
     )
-    if size > config.memory_limit_mb * 1e6:
+    if size > config.memory_limit_mib * 1e6:
         raise WebtextError(
-            f"overlap-index: {needs}, more than --memory-limit-mb {config.memory_limit_mb}; raise the limit and use "
+            f"overlap-index: {needs}, more than --memory-limit-mib {config.memory_limit_mib}; raise the limit and use "
             "fewer --workers, raise --error-rate, or omit --filter: a blocked filter is built in parts"
         )
     run.note(f"{needs}, and up to {_PARTS} times that on disk while it is built")

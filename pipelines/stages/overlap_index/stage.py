@@ -143,7 +143,7 @@ def _write_blocked_filter(
         corpus=source.fingerprint,
         bits_sha256="",
     )
-    ranges = split_blocks(size, config.memory_limit_mb << 20)
+    ranges = split_blocks(size, config.memory_limit_mib << 20)
     task_bytes = _check_space(size, ranges, "add", run)
     run.note(
         f"{ngrams.ngrams:,} n-grams, about {ngrams.distinct:,} of them distinct: a filter for {items:,} takes "
@@ -182,7 +182,7 @@ def _check_space(size: FilterSize, ranges: Sequence[range], phase: str, run: Sta
     part = max(len(blocks) for blocks in ranges) * BLOCK_BYTES
     workers = min(run.workers, len(new_ranges))
     task = f"overlap-index: a part of the filter in each of {plural(workers, 'worker process', 'worker processes')}"
-    advice = "use fewer --workers, or lower --memory-limit-mb, which takes more passes over the documents"
+    advice = "use fewer --workers, or lower --memory-limit-mib, which takes more passes over the documents"
     check_memory(task, workers * part, run.memory_bytes, advice)
     return part + _PROCESS_BYTES
 
@@ -213,7 +213,7 @@ def _merge_indexes(config: OverlapIndexConfig, paths: Sequence[str], output: str
             corpus=hashlib.sha256("\n".join(corpora).encode()).hexdigest(),
         )
         size = FilterSize(header.blocks, header.k)
-        ranges = split_blocks(size, config.memory_limit_mb << 20)
+        ranges = split_blocks(size, config.memory_limit_mib << 20)
         task_bytes = _check_space(size, ranges, "merge", run)
         run.map(
             _verify_index,

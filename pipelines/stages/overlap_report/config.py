@@ -24,7 +24,7 @@ class OverlapReportConfig(NgramConfig, DocumentConfig):
     )
     held_out: float = option(
         0.0,
-        "Share of documents that `tokenize` held out: excluded from the corpus, and shown next to --samples.",
+        "Share of documents that `tokenize` held out: excluded from the corpus, and shown next to --generated.",
         minimum=0.0,
         maximum=0.9,
     )

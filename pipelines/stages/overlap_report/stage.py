@@ -79,12 +79,12 @@ def overlap_report(
     options: RunOptions,
     index: str | None = None,
     scores: Sequence[str] = (),
-    samples: str | None = None,
+    generated: str | None = None,
 ) -> Summary:
     """Write `report.json`, `report.html`, `hits.parquet`, and the matches of each shard of the documents.
 
     `benchmarks` are `NAME[/SPLIT][:SPLIT][:FIELD]=PATH`, or names of known benchmarks; `scores` are
-    `NAME[/SPLIT]=PATH`; `samples` is the path of generated texts. With `index`, a folder of overlap-index, its Bloom
+    `NAME[/SPLIT]=PATH`; `generated` is the path of generated texts. With `index`, a folder of overlap-index, its Bloom
     filter is queried and `documents` is not read. The summary's `benchmarks` are those of the report. Raises UsageError
     for a benchmark of another form, InputError for one without an example that is long enough. Paper, section 4.
     """
@@ -94,7 +94,7 @@ def overlap_report(
         benchmarks=tuple(audited),
         trains=trains,
         scores=tuple(parse_scores(scores, audited)),
-        samples=() if samples is None else tuple(parse_benchmarks([f"{SAMPLES}={samples}"])),
+        samples=() if generated is None else tuple(parse_benchmarks([f"{SAMPLES}={generated}"])),
     )
     source: inputs.DocumentInput | FilterIndex
     if index is not None:

@@ -15,7 +15,7 @@ class RemoveWikipediaConfig(DocumentConfig):
     # A reference is optional.
     needs_files = False
 
-    domain: tuple[str, ...] = option(
+    extra_domain: tuple[str, ...] = option(
         (),
         "Further registered domain to remove, in addition to those of data/wikipedia-domains.txt.",
     )

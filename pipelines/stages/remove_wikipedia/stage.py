@@ -95,7 +95,7 @@ def remove_wikipedia(
     # A domain per line, followed by its kind and source.
     rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
     listed = [domain for domain, *kind in rows if config.sister_projects or kind[:1] != [_SISTER]]
-    domains = frozenset((*listed, *map(_check_domain, config.domain)))
+    domains = frozenset((*listed, *map(_check_domain, config.extra_domain)))
     source = inputs.open_configured(documents, config, options)
     # The lists are not options, but they determine the result, too.
     fingerprints = {"documents": source.fingerprint, "domains": " ".join(sorted(domains))}
@@ -149,7 +149,7 @@ def _check_domain(domain: str) -> str:
     registered = registered_domain(domain if "://" in domain else f"http://{domain}")
     if registered != domain.lower():
         hint = f"; did you mean {registered}?" if registered else ""
-        raise UsageError(f"--domain {domain}: is not a registered domain{hint}")
+        raise UsageError(f"--extra-domain {domain}: is not a registered domain{hint}")
     return registered
 
 

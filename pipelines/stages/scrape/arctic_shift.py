@@ -163,15 +163,15 @@ def archived_records(client: ApiClient, ids: list[str]) -> list[Record]:
 
 def check_options(config: ScrapeConfig) -> None:
     """Raise UsageError unless either subreddits or valid hosts are named."""
-    if bool(config.subreddit) == bool(config.domain):
-        raise UsageError("--source arctic-shift needs either --subreddit or --domain")
+    if bool(config.subreddit) == bool(config.host):
+        raise UsageError("--source arctic-shift needs either --subreddit or --host")
     for host in _hosts(config):
         if not _HOST.fullmatch(host):
-            raise UsageError(f"--domain {host}: is not a host such as example.com (no scheme, no path)")
+            raise UsageError(f"--host {host}: is not a host such as example.com (no scheme, no path)")
 
 
 def _hosts(config: ScrapeConfig) -> list[str]:
-    return list(dict.fromkeys(domain.lower().rstrip(".") for domain in config.domain))
+    return list(dict.fromkeys(host.lower().rstrip(".") for host in config.host))
 
 
 def fetch_listings(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter) -> Iterator[ShardEntry]:

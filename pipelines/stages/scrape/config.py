@@ -85,7 +85,7 @@ class ScrapeConfig:
         maximum=1000,
         only_with="source=praw",
     )
-    domain: tuple[str, ...] = option(
+    host: tuple[str, ...] = option(
         (),
         "With --source arctic-shift: search links to this host, with and without www.",
         only_with="source=arctic-shift",

@@ -127,7 +127,7 @@ def _fetch_listings(run: StageRun, config: ScrapeConfig, filter: SubmissionFilte
     listings = [entry.files[0] for entry in entries if entry.counts["listed_submissions"]]
     if not listings:
         raise InputError(
-            f"--source {config.source}: no submissions of {', '.join(config.subreddit or config.domain)}; "
+            f"--source {config.source}: no submissions of {', '.join(config.subreddit or config.host)}; "
             "check the name and the dates, then re-run with --overwrite, which requests the listings again"
         )
     return [SourceFile(file.name, storage.join(run.output, file.name), file.sha256) for file in listings]

@@ -19,7 +19,7 @@ class TrainBpeConfig(DocumentConfig):
     min_word_count: int = option(
         1, "Ignore words that occur fewer times; above 1 saves memory but is not exact.", minimum=1
     )
-    max_bytes: int | None = option(
+    sample_bytes: int | None = option(
         None,
         "Count the words of a sample of the documents, chosen by hash, of at most this many bytes.",
         minimum=1,

@@ -68,7 +68,7 @@ class CountContext:
 def count_documents(
     config: TrainBpeConfig, source: inputs.DocumentInput, run: StageRun, limits: Limits
 ) -> CountedWords:
-    """Count the words of all documents, or of a sample of at most `max_bytes`.
+    """Count the words of all documents, or of a sample of at most `sample_bytes`.
 
     Raises InputError if the workers need more memory than is available.
     """
@@ -113,8 +113,8 @@ def count_documents(
 
 
 def _sampled_below(config: TrainBpeConfig, source: inputs.DocumentInput, run: StageRun) -> int:
-    """Return the number of sample buckets to count: their documents have at most `max_bytes` of text in total."""
-    if config.max_bytes is None:
+    """Return the number of sample buckets to count: their documents have at most `sample_bytes` of text in total."""
+    if config.sample_bytes is None:
         return SAMPLE_BUCKETS
     entries = run.map(
         measure_shard,
@@ -129,13 +129,15 @@ def _sampled_below(config: TrainBpeConfig, source: inputs.DocumentInput, run: St
     for entry in entries:
         sizes += np.frombuffer(storage.read_bytes(storage.join(run.output, entry.files[0].name)), np.int64)
     totals = np.cumsum(sizes)
-    below = int(np.searchsorted(totals, config.max_bytes, side="right"))
+    below = int(np.searchsorted(totals, config.sample_bytes, side="right"))
     if not below or not totals[below - 1]:
         raise InputError(
-            f"train-bpe: a sample of {config.max_bytes:,} bytes contains no document; use a larger --max-bytes"
+            f"train-bpe: a sample of {config.sample_bytes:,} bytes contains no document; use a larger --sample-bytes"
         )
     if below == SAMPLE_BUCKETS:
-        run.note(f"all documents have less text than {config.max_bytes:,} bytes, so all are counted (--max-bytes)")
+        run.note(
+            f"all documents have less text than {config.sample_bytes:,} bytes, so all are counted (--sample-bytes)"
+        )
     return below
 
 

@@ -69,7 +69,7 @@ def check_merging_memory(
         less_bytes = merging_bytes(*repeated, config.vocab_size)
         alternative = f"{advice}, or use --min-word-count 2, which needs about {format_bytes(less_bytes)}"
     is_enough = available_bytes is not None and less_bytes <= available_bytes
-    advice = alternative if is_enough else f"{advice}, or count fewer documents with --max-bytes"
+    advice = alternative if is_enough else f"{advice}, or count fewer documents with --sample-bytes"
     task = f"train-bpe: merging {words:,} distinct words"
     check_memory(task, needed_bytes, available_bytes, f"the counts are kept: train from them {advice}")
 

@@ -73,8 +73,8 @@ def train_bpe(
 
 
 def _check_option_conflicts(config: TrainBpeConfig, counts: Sequence[str]) -> None:
-    if counts and config.max_bytes is not None:
-        raise UsageError("--max-bytes samples documents, but --counts reads none; count with --max-bytes instead")
+    if counts and config.sample_bytes is not None:
+        raise UsageError("--sample-bytes samples documents, but --counts reads none; count with --sample-bytes instead")
     if config.engine == "tokenizers" and (counts or config.count_only or config.min_word_count > 1):
         raise UsageError(
             "--engine tokenizers reads the documents itself and trains on all their words: "

@@ -70,7 +70,7 @@ def _buckets(rows: list[Row], shingles: list[set[str]], config: DedupConfig) -> 
     for number, (row, shingles_of_row) in enumerate(zip(rows, shingles, strict=True)):
         buckets[normalized_text(row["text"])].append(number)
         if shingles_of_row:
-            signature = MinHash(config.num_perm, config.seed, hashfunc=int, scheme="affine32")
+            signature = MinHash(config.num_perm, config.minhash_seed, hashfunc=int, scheme="affine32")
             hashes, _ = shingle_hashes_of(pa.array([row["text"]]), config.ngram)
             signature.update_batch((hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32).tolist())
             for band in range(bands):
@@ -88,7 +88,7 @@ def _rank(row: Row) -> tuple[float, float, str]:
     [
         (1, {}),
         (2, {"threshold": 0.5}),
-        (3, {"ngram": 2, "num_perm": 64, "seed": 9}),
+        (3, {"ngram": 2, "num_perm": 64, "minhash_seed": 9}),
         (4, {"threshold": 1.0}),
         (5, {"ngram": 1}),
     ],

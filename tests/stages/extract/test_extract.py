@@ -82,7 +82,7 @@ def test_every_drop_has_a_reason_and_the_sums_hold(tmp_path):
     }
     pages = [(f"http://example.org/{name}", data, headers) for name, (data, headers) in cases.items()]
     write_pages(tmp_path / "fetch", [pages])
-    summary = run(tmp_path / "fetch", tmp_path / "out", min_words=60, language="EN")
+    summary = run(tmp_path / "fetch", tmp_path / "out", min_words=60, declared_language="EN")
     reasons = {row["url"].rsplit("/", 1)[1]: row["reason"] for row in rows(tmp_path / "out", "dropped")}
     assert reasons == {name: name for name in cases if name not in ("ok", "gzip", "no-type")}
     assert summary.records_in == len(cases)
@@ -186,8 +186,8 @@ def test_text_that_was_decoded_by_a_wrong_encoding_is_repaired(tmp_path):
 
 
 def test_a_language_is_named_by_its_code(tmp_path):
-    with pytest.raises(UsageError, match="--language english: is not a code"):
-        run(tmp_path / "fetch", tmp_path / "out", language="english")
+    with pytest.raises(UsageError, match="--declared-language english: is not a code"):
+        run(tmp_path / "fetch", tmp_path / "out", declared_language="english")
 
 
 def test_an_empty_result_is_an_error_with_the_reasons(tmp_path):

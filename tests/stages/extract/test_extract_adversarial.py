@@ -126,7 +126,7 @@ def outcomes_of(folder, output, pages) -> dict[str, str]:
     folder.mkdir()
     for name, page in pages:
         (folder / f"{name}.html").write_bytes(page.encode() if isinstance(page, str) else page)
-    summary = run(folder, output, extractor="fast", timeout=3, memory_mb=MEMORY_MB)
+    summary = run(folder, output, extractor="fast", timeout=3, memory_limit_mib=MEMORY_MB)
     outcomes = {str(row["id"]).removesuffix(".html"): "document" for row in rows(output, "documents")}
     outcomes |= {str(row["id"]).removesuffix(".html"): str(row["reason"]) for row in rows(output, "dropped")}
     assert summary.records_in == len(outcomes)

@@ -29,7 +29,7 @@ from pipelines.stages.extract.child import (
 )
 from pipelines.stages.extract.extractors import Extracted, fast_text, newspaper_text, trafilatura_text
 
-LIMITS = Limits(timeout_s=20, memory_mb=2048)
+LIMITS = Limits(timeout_s=20, memory_limit_mib=2048)
 
 # Most tests are about what a child does, not how it starts.
 _FORKED = pytest.mark.usefixtures("warm_processes")
@@ -48,7 +48,7 @@ def read_with(reader: PageReader, texts: Iterable[str]) -> list[PageText]:
 def test_pages_that_hang_crash_or_exhaust_memory_are_dropped_and_their_batch_continues(monkeypatch, batch_pages):
     monkeypatch.setattr(child, "_BATCH_PAGES", batch_pages)
     texts = ["one", "HANG", "two", "ABORT", "three", "EXIT", "four", "GROW", "five", "six", "SPIN"]
-    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=1, memory_mb=2048))) as reader:
+    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=1, memory_limit_mib=2048))) as reader:
         results = list(reader.extract((text, page(text)) for text in texts))
     assert [text for text, _ in results] == texts
     assert [outcome.text for _, outcome in results if not outcome.problem] == [
@@ -94,7 +94,7 @@ def test_a_slow_source_neither_saves_a_page_that_hangs_nor_costs_one_whose_text_
         time.sleep(4)  # more than the timeout of both pages together
         yield None, page("two")
 
-    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=1, memory_mb=2048))) as reader:
+    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=1, memory_limit_mib=2048))) as reader:
         long, hung, two = (text for _, text in reader.extract(pages()))
     assert (long.problem, len(long.text)) == (None, 5 * 400_000 + len("<p></p>"))
     assert (hung.problem, hung.detail) == ("timeout", "more than 1 s")
@@ -157,7 +157,9 @@ def test_a_page_whose_child_is_always_killed_from_outside_is_not_dropped(tmp_pat
     pauses = []
     monkeypatch.setattr(child.time, "sleep", pauses.append)
     with (
-        pytest.raises(WebtextError, match=r"memory is short; .* fewer --workers to resume, .* a lower --memory-mb"),
+        pytest.raises(
+            WebtextError, match=r"memory is short; .* fewer --workers to resume, .* a lower --memory-limit-mib"
+        ),
         contextlib.closing(PageReader(misbehaving, LIMITS)) as reader,
     ):
         read_with(reader, [f"KILLED|9|{tmp_path / 'marker'}|"])
@@ -234,7 +236,7 @@ def test_the_indentation_of_a_first_line_of_code_is_kept():
 def test_only_the_child_has_the_environment_that_it_needs(monkeypatch):
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
     monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
-    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=60, memory_mb=2048))) as reader:
+    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s=60, memory_limit_mib=2048))) as reader:
         assert read_with(reader, ["one"])[0].text
     assert os.environ["OPENBLAS_NUM_THREADS"] == "2"
     assert "MALLOC_TRIM_THRESHOLD_" not in os.environ
@@ -282,7 +284,7 @@ from test_extract_child import read_with
 from pipelines.stages.extract.child import Limits, PageReader
 
 if __name__ == "__main__":
-    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s={timeout_s}, memory_mb=2048))) as reader:
+    with contextlib.closing(PageReader(misbehaving, Limits(timeout_s={timeout_s}, memory_limit_mib=2048))) as reader:
         print(read_with(reader, ["one"])[0].title.split()[1], flush=True)
         read_with(reader, [{text!r}])
 """

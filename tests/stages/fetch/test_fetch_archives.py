@@ -166,7 +166,7 @@ def test_only_pages_are_taken(
 ) -> None:
     archived = Archived(web.url("/a"), "2014-01-01", body, headers={"Content-Type": "text/html", **headers})
     write_crawl(tmp_path / "crawl", [dataclasses.replace(archived)])
-    config = crawl_options(tmp_path / "crawl", max_bytes=4000)
+    config = crawl_options(tmp_path / "crawl", max_page_bytes=4000)
     # The columnar index may have seen another type than the header says.
     fetched = fetch_links(tmp_path, [web.url("/a"), web.url("/live")], **config)
     if why is None:

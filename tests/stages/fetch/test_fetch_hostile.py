@@ -38,7 +38,7 @@ def _fetch(folder: Path, urls: list[str]) -> None:
     idle_bytes, started, cpu_started = resident_bytes() or 0, time.monotonic(), time.process_time()
     run_fetch(
         folder, urls, allow_private_addresses=False, per_domain_hosts=len(urls), per_host_delay=0.1, max_wait=0.3,
-        timeout=2.0, max_bytes=1 << 20, retries=1,
+        timeout=2.0, max_page_bytes=1 << 20, retries=1,
     )  # fmt: skip
     figures = {
         "memory": peak_bytes()["peak_bytes"] - idle_bytes,

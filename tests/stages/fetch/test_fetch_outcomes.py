@@ -110,7 +110,7 @@ def fetched(web: LocalWeb, tmp_path_factory: pytest.TempPathFactory) -> Fetched:
     with pytest.MonkeyPatch.context() as patch:
         for name in PROXY_VARIABLES:
             patch.delenv(name, raising=False)
-        return run_fetch(tmp_path_factory.mktemp("outcomes"), urls, max_bytes=_MAX_BYTES)
+        return run_fetch(tmp_path_factory.mktemp("outcomes"), urls, max_page_bytes=_MAX_BYTES)
 
 
 @pytest.mark.parametrize("path", _PAGES)

@@ -210,13 +210,13 @@ def test_limits_identify_the_result_but_politeness_does_not(tmp_path: Path) -> N
     with LocalWeb({"/": b"<p>text</p>"}) as web:
         run_fetch(tmp_path, [web.url("/")])
         run_fetch(tmp_path, concurrency=3, per_host_delay=0.5, max_wait=1.0, contact="http://example.org/")
-        with pytest.raises(ChangedRunError, match="max_bytes was 5242880, is now 1000"):
-            run_fetch(tmp_path, max_bytes=1000)
+        with pytest.raises(ChangedRunError, match="max_page_bytes was 5242880, is now 1000"):
+            run_fetch(tmp_path, max_page_bytes=1000)
         before = {path: path.read_bytes() for path in sorted((tmp_path / "fetch").glob("*.*"))}
         with pytest.raises(ChangedRunError, match="Use --overwrite --discard-pages to fetch all pages again"):
-            run_fetch(tmp_path, max_bytes=1000, overwrite=True)
+            run_fetch(tmp_path, max_page_bytes=1000, overwrite=True)
         assert {path: path.read_bytes() for path in sorted((tmp_path / "fetch").glob("*.*"))} == before
-        run_fetch(tmp_path, max_bytes=1000, overwrite=True, discard_pages=True)
+        run_fetch(tmp_path, max_page_bytes=1000, overwrite=True, discard_pages=True)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

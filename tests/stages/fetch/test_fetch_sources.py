@@ -134,7 +134,7 @@ def test_only_pages_are_taken_and_the_next_nearest_capture_is_tried(tmp_path: Pa
     ]
     warc = _write(tmp_path / "a.warc.gz", captures)
     urls = [_HOST + path for path in ("/soft", "/large", "/image", "/error", "/chunked", "/gzip")]
-    fetched = take_pages(tmp_path, urls, warc, max_bytes=2000)
+    fetched = take_pages(tmp_path, urls, warc, max_page_bytes=2000)
     days = {"/soft": "2012-01-01", "/chunked": "2014-05-14", "/gzip": "2014-05-14"}
     assert outcomes_by_path(fetched) == {**dict.fromkeys(["/large", "/image", "/error"], MISS), **days}
     assert fetched.record(f"{_HOST}/chunked").content_stream().read() == b"hello, page"

@@ -205,11 +205,11 @@ def test_a_sample_has_as_many_documents_as_it_should(tmp_path: Path) -> None:
         (["--dry-run", "--output", "x"], "--explain and --dry-run write nothing; omit --output"),
         (["--explain", "prose", "--overwrite"], "--explain and --dry-run write nothing"),
         (["--explain", "prose", "--dry-run"], "exclude each other"),
-        (["--train-quality", "good.jsonl"], "--train-quality and --against belong together"),
-        (["--train-quality", "a", "--against", "b", "-o", "m", "--profile", "c4"], "--profile has no effect with"),
-        (["--train-quality", "a", "--against", "b", "-o", "m", "--input", "c"], "--input has no effect with"),
-        (["--train-quality", "a", "--against", "b", "-o", "m", "--quality-alpha", "2"], "--quality-alpha has no"),
-        (["--train-quality", "a", "--against", "b"], "--train-quality needs --output"),
+        (["--train-quality", "good.jsonl"], "--train-quality and --unfiltered belong together"),
+        (["--train-quality", "a", "--unfiltered", "b", "-o", "m", "--profile", "c4"], "--profile has no effect with"),
+        (["--train-quality", "a", "--unfiltered", "b", "-o", "m", "--input", "c"], "--input has no effect with"),
+        (["--train-quality", "a", "--unfiltered", "b", "-o", "m", "--quality-alpha", "2"], "--quality-alpha has no"),
+        (["--train-quality", "a", "--unfiltered", "b"], "--train-quality needs --output"),
     ],
 )
 def test_options_that_would_be_ignored_are_refused(

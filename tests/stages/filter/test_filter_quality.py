@@ -31,9 +31,9 @@ def write_side(path, words, documents=200, seed=1, order=1, share=0.3):
     return str(path)
 
 
-def train(folder, good, against, overwrite=False, **options):
-    config = SimpleNamespace(text_field="text", id_field=None, document="file", max_document_mb=None)
-    return train_quality([good], [against], str(folder), config, RunOptions(overwrite=overwrite), **options)
+def train(folder, good, unfiltered, overwrite=False, **options):
+    config = SimpleNamespace(text_field="text", id_field=None, document="file", max_document_mib=None)
+    return train_quality([good], [unfiltered], str(folder), config, RunOptions(overwrite=overwrite), **options)
 
 
 def files_of(folder):
@@ -52,14 +52,14 @@ def test_a_model_tells_the_sides_apart_and_describes_itself(sides, tmp_path):
     assert model.fingerprint == card["weights_sha256"]
     assert card["good"]["names"] == ["good.jsonl"]
     assert card["good"]["bytes"] == (tmp_path / "good.jsonl").stat().st_size
-    assert (card["against"]["documents"], card["against"]["sampled"]) == (200, 200)
+    assert (card["unfiltered"]["documents"], card["unfiltered"]["sampled"]) == (200, 200)
     held_out = card["held_out"]
     assert 10 <= held_out["good"] <= 35
     assert held_out["roc_auc"] > 0.99
     assert [point["score"] for point in held_out["curve"]] == [0.1, 0.25, 0.5, 0.75, 0.9]
     assert held_out["curve"][2]["good"] > 0.9
-    assert held_out["curve"][2]["against"] < 0.1
-    assert held_out["kept"]["good"] > 5 * held_out["kept"]["against"]
+    assert held_out["curve"][2]["unfiltered"] < 0.1
+    assert held_out["kept"]["good"] > 5 * held_out["kept"]["unfiltered"]
     texts = [f"the {' '.join(GOOD)} of", f"the {' '.join(BAD)} of", "", "!!! 😀"]
     high, low, *without_words = model.scores(pa.array(texts))
     assert high > 0.9
@@ -90,8 +90,8 @@ def test_a_sample_has_the_same_documents_in_any_order(sides, tmp_path):
 
 def test_sides_of_different_sizes_have_the_same_weight(tmp_path):
     good = write_side(tmp_path / "good.jsonl", GOOD, 120, share=0)
-    against = write_side(tmp_path / "raw.jsonl", BAD, 600, seed=2, share=0)
-    train(tmp_path / "model", good, against)
+    unfiltered = write_side(tmp_path / "raw.jsonl", BAD, 600, seed=2, share=0)
+    train(tmp_path / "model", good, unfiltered)
     texts = pa.array([" ".join(random.Random(seed).choices(SHARED, k=60)) for seed in range(100)])
     assert abs(QualityModel.load(str(tmp_path / "model")).scores(texts).mean() - 0.5) < 0.15
 
@@ -140,14 +140,14 @@ def test_a_draw_depends_on_seed_and_id_alone():
 
 def test_the_area_under_the_curve_counts_pairs():
     draw = np.random.default_rng(1)
-    good, against = draw.integers(2, 12, 60) / 12, draw.integers(0, 10, 45) / 12
-    wins = (good[:, None] > against).mean() + (good[:, None] == against).mean() / 2
-    held_out = quality._evaluate(good, against)
+    good, unfiltered = draw.integers(2, 12, 60) / 12, draw.integers(0, 10, 45) / 12
+    wins = (good[:, None] > unfiltered).mean() + (good[:, None] == unfiltered).mean() / 2
+    held_out = quality._evaluate(good, unfiltered)
     assert held_out["roc_auc"] == pytest.approx(wins, abs=1e-6)
     assert held_out["curve"][2] == {
         "score": 0.5,
         "good": pytest.approx((good >= 0.5).mean(), abs=1e-6),
-        "against": pytest.approx((against >= 0.5).mean(), abs=1e-6),
+        "unfiltered": pytest.approx((unfiltered >= 0.5).mean(), abs=1e-6),
     }
 
 

@@ -130,9 +130,9 @@ def test_few_filters_are_in_memory_while_parts_are_joined(tmp_path: Path) -> Non
 
 def test_memory_is_reported_and_limited(tmp_path: Path) -> None:
     documents = _write_parts(tmp_path / "docs", 1)
-    with pytest.raises(WebtextError, match=r"takes 1\.44 MB in each worker, more than --memory-limit-mb 1;"):
-        _index(documents, tmp_path / "index", memory_limit_mb=1, items=300_000)
+    with pytest.raises(WebtextError, match=r"takes 1\.44 MB in each worker, more than --memory-limit-mib 1;"):
+        _index(documents, tmp_path / "index", memory_limit_mib=1, items=300_000)
     # The limit does not change the index: a run with a higher one resumes without --overwrite.
     notes = _Notes()
-    _index(documents, tmp_path / "index", RunOptions(progress=notes), memory_limit_mb=2, items=300_000)
+    _index(documents, tmp_path / "index", RunOptions(progress=notes), memory_limit_mib=2, items=300_000)
     assert any("filter for 300,000 n-grams at an error rate of 1e-08 takes 1.44 MB" in text for text in notes.notes)

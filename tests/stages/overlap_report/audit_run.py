@@ -48,7 +48,7 @@ def run_report(
     *,
     workers: int = 1,
     scores: Sequence[str] = (),
-    samples: Path | None = None,
+    generated: Path | None = None,
     **config: Any,
 ) -> tuple[Summary, dict[str, Any]]:
     summary = overlap_report(
@@ -58,7 +58,7 @@ def run_report(
         output=str(folder),
         options=RunOptions() if workers == 1 else RunOptions(executor=LocalExecutor(workers)),
         scores=scores,
-        samples=None if samples is None else str(samples),
+        generated=None if generated is None else str(generated),
     )
     return summary, json.loads((folder / "report.json").read_text())
 

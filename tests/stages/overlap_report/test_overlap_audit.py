@@ -252,7 +252,7 @@ def test_samples_are_compared_with_held_out_documents(tmp_path: Path) -> None:
         tmp_path / "samples.jsonl", ["a sample with words of its own kind", "no one wrote this before now", "x"]
     )
     summary, report = run_report(
-        tmp_path / "out", documents, [f"b={benchmark}"], ngram=4, held_out=0.2, samples=sampled, workers=2
+        tmp_path / "out", documents, [f"b={benchmark}"], ngram=4, held_out=0.2, generated=sampled, workers=2
     )
     every = Normalization()
     held = ngrams_of(kept, 4, every)
@@ -267,7 +267,7 @@ def test_samples_are_compared_with_held_out_documents(tmp_path: Path) -> None:
     assert held_out["mean_percent"] == pytest.approx(sum(shares) / len(shares), abs=1e-5)
     assert (samples["examples"], samples["too_short"], samples["none_percent"]) == (3, 1, 50.0)
     assert report["common_ngrams"][0]["benchmarks"] == ["b"]
-    _, plain = run_report(tmp_path / "plain", documents, [f"b={benchmark}"], ngram=4, samples=sampled)
+    _, plain = run_report(tmp_path / "plain", documents, [f"b={benchmark}"], ngram=4, generated=sampled)
     assert plain["samples"]["held_out"] is None
 
 
@@ -282,7 +282,7 @@ def test_three_workers_write_the_same_with_all_options(tmp_path: Path) -> None:
     sampled = write_jsonl(tmp_path / "samples.jsonl", random_texts(5, 32))
     for folder, workers in (("one", 1), ("three", 3)):
         run_report(
-            tmp_path / folder, tmp_path / "docs", named, workers=workers, samples=sampled, ngram=3, held_out=0.1,
+            tmp_path / folder, tmp_path / "docs", named, workers=workers, generated=sampled, ngram=3, held_out=0.1,
             sensitivity=True, write_clean="corpus", ignore_common=20,
         )  # fmt: skip
     names = sorted(path.name for path in (tmp_path / "one").iterdir() if not path.name.startswith("."))

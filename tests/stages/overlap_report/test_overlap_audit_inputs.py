@@ -43,7 +43,7 @@ def test_no_held_out_document_is_an_error(tmp_path: Path) -> None:
     named = [f"b={write_jsonl(tmp_path / 'b.jsonl', ['one two three'])}"]
     sampled = write_jsonl(tmp_path / "samples.jsonl", ["one two three"])
     with pytest.raises(InputError, match="selects no document to compare with the samples"):
-        run_report(tmp_path / "out", documents, named, ngram=3, held_out=1e-9, samples=sampled)
+        run_report(tmp_path / "out", documents, named, ngram=3, held_out=1e-9, generated=sampled)
 
 
 def test_an_index_is_probed_as_often_as_requested(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_an_index_is_probed_as_often_as_requested(tmp_path: Path) -> None:
         output=str(tmp_path / "out"),
         options=RunOptions(),
         index=str(tmp_path / "index"),
-        samples=str(write_jsonl(tmp_path / "samples.jsonl", ["two three four five", "x y z"])),
+        generated=str(write_jsonl(tmp_path / "samples.jsonl", ["two three four five", "x y z"])),
     )
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert (report["certificate"]["probes"], report["certificate"]["found"]) == (5000, 0)
@@ -119,10 +119,10 @@ def test_a_benchmark_may_be_called_samples(tmp_path: Path) -> None:
     documents = write_documents(tmp_path / "docs.parquet", ["one two three four"])
     benchmark = write_jsonl(tmp_path / "b.jsonl", ["one two three"])
     sampled = write_jsonl(tmp_path / "s.jsonl", ["x y z"])
-    run_report(tmp_path / "out", documents, [f"samples={benchmark}"], ngram=3, samples=sampled)
+    run_report(tmp_path / "out", documents, [f"samples={benchmark}"], ngram=3, generated=sampled)
     write_jsonl(benchmark, ["one two four"])
     with pytest.raises(ChangedRunError, match="benchmark samples' has changed"):
-        run_report(tmp_path / "out", documents, [f"samples={benchmark}"], ngram=3, samples=sampled)
+        run_report(tmp_path / "out", documents, [f"samples={benchmark}"], ngram=3, generated=sampled)
 
 
 def test_paths_are_not_part_of_the_identity(tmp_path: Path) -> None:

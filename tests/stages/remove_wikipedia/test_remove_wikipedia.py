@@ -103,7 +103,7 @@ def test_wikipedia_is_dropped_under_all_domains_and_the_rest_is_unchanged(tmp_pa
 def test_further_domains_are_removed_and_part_of_the_result(tmp_path):
     documents = write_documents(tmp_path / "in", [["http://en.my-mirror.com/River", "http://other.example/"]])
     assert run(documents, tmp_path / "without").records_out == 2
-    summary = run(documents, tmp_path / "with", domain=("My-Mirror.com",))
+    summary = run(documents, tmp_path / "with", extra_domain=("My-Mirror.com",))
     assert [row["url"] for row in rows(tmp_path / "with", "documents")] == ["http://other.example/"]
     assert dict(summary.dropped) == {"wikipedia_domain": 1}
     with pytest.raises(ChangedRunError, match="domain was"):
@@ -113,14 +113,17 @@ def test_further_domains_are_removed_and_part_of_the_result(tmp_path):
 @pytest.mark.parametrize(
     ("domain", "message"),
     [
-        ("en.my-mirror.com", r"--domain en\.my-mirror\.com: is not a registered domain; did you mean my-mirror\.com\?"),
+        (
+            "en.my-mirror.com",
+            r"--extra-domain en\.my-mirror\.com: is not a registered domain; did you mean my-mirror\.com\?",
+        ),
         ("https://my-mirror.com/wiki", r"did you mean my-mirror\.com\?"),
-        ("", "--domain : is not a registered domain"),
+        ("", "--extra-domain : is not a registered domain"),
     ],
 )
 def test_a_domain_that_could_match_nothing_is_refused(tmp_path, domain, message):
     with pytest.raises(UsageError, match=message):
-        run(write_documents(tmp_path / "in", [["http://a.example/"]]), tmp_path / "out", domain=(domain,))
+        run(write_documents(tmp_path / "in", [["http://a.example/"]]), tmp_path / "out", extra_domain=(domain,))
 
 
 def test_a_changed_list_changes_the_identity_of_the_result(tmp_path):
@@ -260,7 +263,16 @@ def test_the_bytes_are_the_same_for_one_worker_and_three(tmp_path):
 
 def test_the_command(tmp_path):
     write_documents(tmp_path / "in", [[*WIKIPEDIA, *OTHERS]])
-    arguments = ["-i", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--json", "-q", "--domain", "example.com"]
+    arguments = [
+        "-i",
+        str(tmp_path / "in"),
+        "-o",
+        str(tmp_path / "out"),
+        "--json",
+        "-q",
+        "--extra-domain",
+        "example.com",
+    ]
     result = CliRunner().invoke(command, [*arguments, "--workers", "1"])
     assert result.exit_code == 0, result.output
     summary = json.loads(result.output)

@@ -220,7 +220,7 @@ def test_a_domain_of_several_queries_is_one_listing(api: ArcticShift, tmp_path: 
         for n in range(400)
     ]
     api.posts += [post(900 + n, f"http://example.org/{n}") for n in range(9)]
-    summary, _ = _scrape(api, tmp_path / "out", domain=("Example.com", "example.org"), after="2017-11-01")
+    summary, _ = _scrape(api, tmp_path / "out", host=("Example.com", "example.org"), after="2017-11-01")
     assert summary.records_out == 409
     assert {query["after"] for _, query in api.requests} >= {str(_START - 1)}
     assert [path.name for path in sorted((tmp_path / "out").glob("listing-*"))] == [
@@ -232,12 +232,12 @@ def test_a_domain_of_several_queries_is_one_listing(api: ArcticShift, tmp_path: 
 def test_empty_listings_and_conflicting_options(api: ArcticShift, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no submissions of nosuch; check the name and the dates"):
         _scrape(api, tmp_path / "out", subreddit=("nosuch",))
-    with pytest.raises(UsageError, match="needs either --subreddit or --domain"):
+    with pytest.raises(UsageError, match="needs either --subreddit or --host"):
         _scrape(api, tmp_path / "a")
-    with pytest.raises(UsageError, match="needs either --subreddit or --domain"):
-        _scrape(api, tmp_path / "a", subreddit=("a",), domain=("b.com",))
-    with pytest.raises(UsageError, match=r"--domain https://b.com/: is not a host"):
-        _scrape(api, tmp_path / "a", domain=("https://b.com/",))
+    with pytest.raises(UsageError, match="needs either --subreddit or --host"):
+        _scrape(api, tmp_path / "a", subreddit=("a",), host=("b.com",))
+    with pytest.raises(UsageError, match=r"--host https://b.com/: is not a host"):
+        _scrape(api, tmp_path / "a", host=("https://b.com/",))
     with pytest.raises(UsageError, match="--subreddit a b: is not the name of a subreddit"):
         _scrape(api, tmp_path / "a", subreddit=("a b",))
 

@@ -225,7 +225,7 @@ def test_days_that_cannot_apply_are_refused(config: ScrapeConfig, message: str) 
         ({"url_column": "link"}, "--url-column has no effect without --source urls"),
         ({"limit": 5}, "--limit has no effect without --source praw"),
         ({"query": "a"}, "--query has no effect without --listing search"),
-        ({"source": "praw", "domain": ("a.com",)}, "--domain"),
+        ({"source": "praw", "host": ("a.com",)}, "--host"),
         ({"source": "praw", "api_url": "http://a"}, "--api-url"),
         ({"source": "praw", "listing": "new", "time_filter": "day"}, "--time-filter"),
         ({"source": "arctic-shift", "listing": "top"}, "--listing"),

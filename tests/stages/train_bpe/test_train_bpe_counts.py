@@ -171,7 +171,7 @@ def test_a_sample_is_chosen_by_hash_and_within_the_limit(tmp_path: Path) -> None
     sizes = {row["id"]: len(row["text"].encode()) for row in rows}
     limit = sum(sizes.values()) // 3
     summaries = {
-        size: _train(tmp_path / "d.jsonl", tmp_path / f"s{size}", max_bytes=size, count_only=True)
+        size: _train(tmp_path / "d.jsonl", tmp_path / f"s{size}", sample_bytes=size, count_only=True)
         for size in (limit, limit // 2)
     }
     for size, summary in summaries.items():
@@ -180,18 +180,18 @@ def test_a_sample_is_chosen_by_hash_and_within_the_limit(tmp_path: Path) -> None
     smaller, larger = _counts(tmp_path / f"s{limit // 2}"), _counts(tmp_path / f"s{limit}")
     assert all(sum(count) <= sum(larger[word]) for word, count in smaller.items())
     (tmp_path / "r.jsonl").write_text("".join(reversed((tmp_path / "d.jsonl").read_text().splitlines(keepends=True))))
-    _train(tmp_path / "r.jsonl", tmp_path / "reversed", max_bytes=limit, count_only=True)
+    _train(tmp_path / "r.jsonl", tmp_path / "reversed", sample_bytes=limit, count_only=True)
     assert _counts(tmp_path / "reversed") == larger
 
 
 def test_a_sample_of_all_or_no_documents(tmp_path: Path) -> None:
     _documents(tmp_path / "d.jsonl", 0, 20)
     notes = _Notes()
-    summary = _train(tmp_path / "d.jsonl", tmp_path / "all", notes, max_bytes=10**9)
+    summary = _train(tmp_path / "d.jsonl", tmp_path / "all", notes, sample_bytes=10**9)
     assert summary.dropped == {}
     assert any("all documents have less text" in note for note in notes.notes)
-    with pytest.raises(InputError, match="a sample of 1 bytes contains no document; use a larger --max-bytes"):
-        _train(tmp_path / "d.jsonl", tmp_path / "none", max_bytes=1)
+    with pytest.raises(InputError, match="a sample of 1 bytes contains no document; use a larger --sample-bytes"):
+        _train(tmp_path / "d.jsonl", tmp_path / "none", sample_bytes=1)
 
 
 def test_held_out_documents_can_be_excluded_from_training(tmp_path: Path) -> None:
@@ -219,8 +219,10 @@ def test_rare_words_can_be_dropped(tmp_path: Path) -> None:
 def test_the_library_learns_the_same_merges(tmp_path: Path, train_on: str) -> None:
     _documents(tmp_path / "d.jsonl", 0, 200)
     notes = _Notes()
-    _train(tmp_path / "d.jsonl", tmp_path / "ours", train_on=train_on, max_bytes=15_000)
-    _train(tmp_path / "d.jsonl", tmp_path / "library", notes, engine="tokenizers", train_on=train_on, max_bytes=15_000)
+    _train(tmp_path / "d.jsonl", tmp_path / "ours", train_on=train_on, sample_bytes=15_000)
+    _train(
+        tmp_path / "d.jsonl", tmp_path / "library", notes, engine="tokenizers", train_on=train_on, sample_bytes=15_000
+    )
     assert _same_tokenizer(tmp_path / "ours", tmp_path / "library")
     assert (tmp_path / "ours" / "report.json").read_text() == (tmp_path / "library" / "report.json").read_text()
     assert not any("differ" in note for note in notes.notes)
@@ -328,10 +330,10 @@ _MANY = CountedWords((), 120_000_000, 1_100_000_000, 50_000_000, 400_000_000, ()
             {},
             r"on a machine with more memory \(--counts .*\), or use --min-word-count 2, which needs about 6\.08",
         ),
-        (5.0, {}, r"on a machine with more memory .* or count fewer documents with --max-bytes$"),
+        (5.0, {}, r"on a machine with more memory .* or count fewer documents with --sample-bytes$"),
         (14.8, {"vocab_size": 100_000}, r".*, or use --min-word-count 2, which needs about 6\.88 GB"),  # ids of 32 bits
         (6.1, {"min_word_count": 2}, None),
-        (6.0, {"min_word_count": 2}, r"on a machine with more memory .* or count fewer documents with --max-bytes$"),
+        (6.0, {"min_word_count": 2}, r"on a machine with more memory .* or count fewer documents with --sample-bytes$"),
         (100.0, {"engine": "tokenizers"}, r"with --engine webtext \(--counts .*\), which needs about 14\.8 GB"),
     ],
 )
