@@ -38,7 +38,7 @@ CASES = {
     "extract": Case({}, {"extractor": "trafilatura"}),
     "filter": Case({}, {"set": ["too_short=150"]}),
     "dedup": Case({}, {"threshold": 0.5}),
-    "remove-wikipedia": Case({}, {"domain": ["example.org"]}),
+    "remove-wikipedia": Case({}, {"extra_domain": ["example.org"]}),
     "train-bpe": Case({"vocab_size": 400}, {"vocab_size": 380}),
     "tokenize": Case({"held_out": 0.3, "shard_tokens": 4000}, {"format": "llmc"}),
     "pretrain": Case(
