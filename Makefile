@@ -25,7 +25,7 @@ help:
 	@echo "make format    apply ruff's fixes and formatting"
 	@echo "make lint      ruff, mypy --strict, the import contract"
 	@echo "make bench     run all benchmarks"
-	@echo "make docs      update the generated parts of docs/"
+	@echo "make docs      update the generated parts of docs/ and build the site in site/"
 	@echo "make clean     remove $(VENV), the demo corpus and caches"
 
 setup: $(DEV)
@@ -85,6 +85,8 @@ bench: $(DEV)
 
 docs: $(DEV)
 	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html, or serve it for its search: $(BIN)/python -m http.server --directory site"
 
 clean:
-	rm -rf $(VENV) demo-corpus dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) demo-corpus dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,128 +1,202 @@
-"""Measure every stage of the pipeline on real inputs with one worker process, and project it to WebText's size.
+"""Measure every stage on real inputs: the rates of `webtext plan`, from which README's table of times is made.
 
-    python benchmarks/bench_pipeline.py [--data FOLDER] [--pages 400]
+    python benchmarks/bench_pipeline.py [--data FOLDER] [--rounds 3] [--write]
 
-FOLDER contains `reddit/submissions-2013.ndjson.zst`, `pages/wcxb-dev/` and `text/docs.jsonl.zst` (default:
-$WEBTEXT_TEST_DATA). The pages are served on loopback, so that fetch is measured without a network and without pauses.
-Seconds are of the whole command, including its start; core-seconds are its user and system time, since libraries may
-use several threads. The projection takes core-seconds times the paper's figures (45M links, 8M documents, 40 GB) and
-the 430.6M submissions of the dumps through 2017-12; it is arithmetic, not a measurement.
+FOLDER contains `reddit/submissions-2013.ndjson.zst`, `pages/wcxb-dev/`, `text/` and `benchmarks/` (default:
+$WEBTEXT_TEST_DATA). Each stage runs with one worker on a small and on a larger part of the same input; its rate is the
+difference of the processor time (user and system, of all processes) divided by that of the amounts, the median of the
+rounds. Pages are served on loopback, each under its own https or http URL, without pauses. `--write` updates
+data/rates.json; then run `make docs`.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import gzip
+import itertools
 import json
 import os
 import platform
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+
+from pipelines.engine.manifest import read_manifest
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_REPOSITORY / "tests"))
 
 import small_web  # noqa: E402 - found through the path above
 
-SUBMISSIONS = 430.6e6
-LINKS = 45e6
-DOCUMENTS = 8e6
-TEXT_BYTES = 40e9
+_RATES = _REPOSITORY / "data" / "rates.json"
+_RUN = (
+    "import json, sys\nfrom webtext_cli.main import main\nfrom pipelines.engine.machine import peak_bytes\n"
+    "code = main(sys.argv[1:])\nprint(json.dumps(peak_bytes()))\nsys.exit(code)"
+)
+_FILES, _SMALL = 8, 6  # the small input is every sixth submission, page and document
+_CRAWL = ("fetch", "--per-host-delay", "0", "-i")
+_TRAIN = ("train-bpe", "-i")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = os.environ.get("WEBTEXT_TEST_DATA", str(_REPOSITORY.parent / "shared" / "data"))
     parser.add_argument("--data", type=Path, default=Path(default))
-    parser.add_argument("--pages", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--write", action="store_true", help="update data/rates.json")
     options = parser.parse_args()
     if not options.data.is_dir():
         print(f"skipped: {options.data} does not exist; name the data with --data or WEBTEXT_TEST_DATA")
         return
-    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; one worker\n")
-    print("| stage | input | seconds | core-seconds | rate | at WebText's size, core-time |")
-    print("|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
-        measure(options.data, options.pages, Path(folder))
-    peak_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(f"\nLargest process: {peak_mb:.0f} MB.")
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
+    rounds: list[dict[str, dict[str, float]]] = []
+    for _ in range(options.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            rounds.append(dict(measure(options.data, Path(folder))))
+        print(f"load {os.getloadavg()[0]:.1f}", flush=True)
+    rates = {stage: _median([part[stage] for part in rounds]) for stage in rounds[0]}
+    print("\n| stage | processor time per unit | all rounds | at the start, s | memory of a worker |")
+    print("|---|---|---|---|---|")
+    for stage, rate in rates.items():
+        every = ", ".join(f"{part[stage]['core_s']:.3g}" for part in rounds)
+        memory = f"{rate['worker_bytes'] / 1e6:,.0f} MB"
+        print(f"| {stage} | {rate['core_s']:.3g} s | {every} | {rate['fixed_s']:.1f} | {memory} |")
+    if options.write:
+        table = json.loads(_RATES.read_text())
+        measured = table["measured"] | {"date": dt.date.today().isoformat()}
+        _RATES.write_text(json.dumps(table | {"measured": measured, "rates": rates}, indent=1) + "\n")
 
 
-def measure(data: Path, wanted_pages: int, folder: Path) -> None:
-    dump = data / "reddit" / "submissions-2013.ndjson.zst"
-    summary, seconds = run("scrape", dump, "--profile", "none", "-o", folder / "links")
-    row("scrape", f"{summary['records_in']:,} submissions", seconds, summary["records_in"], "submissions", SUBMISSIONS)
-    pages = real_pages(data, wanted_pages)
-    (folder / "urls.txt").write_text("".join(f"{url}\n" for url in pages))
-    with small_web.served(pages, folder, "text/html") as environment:
-        arguments = ("fetch", "-i", folder / "urls.txt", "-o", folder / "pages", "--per-host-delay", "0")
-        summary, seconds = run(*arguments, environment=environment)
-    size_mb = sum(map(len, pages.values())) / 1e6
-    row("fetch", f"{len(pages)} pages, {size_mb:.0f} MB, loopback", seconds, summary["records_in"], "links", LINKS)
-    stored = sum(path.stat().st_size for path in (folder / "pages").glob("*.warc.gz"))
-    summary, seconds = run("extract", "-i", folder / "pages", "-o", folder / "texts")
-    row("extract", f"{summary['records_in']} pages", seconds, summary["records_in"], "pages", LINKS)
-    measure_text(data / "text" / "docs.jsonl.zst", folder)
-    print(f"\nWARC: {stored / len(pages) / 1e3:.0f} kB per page.")
+def measure(data: Path, folder: Path) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield the name and the rate of every stage."""
+    dumps = _dumps(data / "reddit" / "submissions-2013.ndjson.zst", folder)
+    yield "scrape", _rate(folder, ["scrape", "-i"], dumps)
+    pages = _pages(data / "pages" / "wcxb-dev")
+    links = [_links(pages[::_SMALL], folder / "small.txt"), _links(pages, folder / "all.txt")]
+    with small_web.served(dict(pages), folder, "text/html") as environment:
+        yield "fetch", _rate(folder, list(_CRAWL), links, environment=environment)
+    crawls = [(folder / f"fetch-{number}", count) for number, (_, count) in enumerate(links)]
+    yield "extract", _rate(folder, ["extract", "-i"], crawls)
+    documents = _documents(data / "text", folder)
+    sets = data / "benchmarks"
+    audit = [f"--benchmark=wikitext-2={sets / 'wikitext2-test.txt'}", f"--benchmark=gsm8k={sets / 'gsm8k-test.jsonl'}"]
+    yield "filter", _rate(folder, ["filter", "-i"], documents)
+    yield "dedup", _rate(folder, ["dedup", "-i"], documents)
+    yield "remove-wikipedia", _rate(folder, ["remove-wikipedia", "-i"], documents)
+    # Merging depends on the number of distinct words, not on the size: its time is one of the start.
+    counting = _rate(folder, [*_TRAIN], documents, "--count-only")
+    (path, size), whole = documents[1], folder / "tokenizer"
+    seconds, _ = _run([*_TRAIN, str(path), "-o", str(whole)])
+    manifest = read_manifest(str(whole))
+    written = sum(file.size_bytes for file in manifest.files) / size
+    yield "train-bpe", counting | {"fixed_s": max(0.0, seconds - size * counting["core_s"]), "output_bytes": written}
+    yield "tokenize", _rate(folder, ["tokenize", "-i"], documents, "--tokenizer", str(whole))
+    yield "overlap-index", _rate(folder, ["overlap-index", "-i"], documents)
+    yield "overlap-report", _rate(folder, ["overlap-report", "-i"], documents, *audit)
 
 
-def measure_text(documents: Path, folder: Path) -> None:
-    summary, seconds = run("dedup", "-i", documents, "-o", folder / "unique")
-    count = summary["records_in"]
-    row("dedup", f"{count:,} documents", seconds, count, "documents", DOCUMENTS)
-    summary, seconds = run("train-bpe", "-i", documents, "-o", folder / "bpe")
-    size = summary["text_bytes"]
-    row("train-bpe, 50,257", f"{size / 1e6:.0f} MB of text", seconds, size / 1e6, "MB", None)
-    summary, seconds = run("tokenize", "-i", documents, "--tokenizer", folder / "bpe", "-o", folder / "tokens")
-    row("tokenize", f"{size / 1e6:.0f} MB of text", seconds, size / 1e6, "MB", TEXT_BYTES / 1e6)
-    benchmark = f"wikitext2={documents.parents[1] / 'benchmarks' / 'wikitext2-test.txt'}"
-    summary, seconds = run("overlap-report", "-i", documents, "--benchmark", benchmark, "-o", folder / "overlap")
-    row("overlap-report", f"{size / 1e6:.0f} MB of text", seconds, size / 1e6, "MB", TEXT_BYTES / 1e6)
+def _rate(
+    folder: Path,
+    command: Sequence[str],
+    inputs: Sequence[tuple[Path, int]],
+    *options: str,
+    environment: dict[str, str] | None = None,
+) -> dict[str, float]:
+    """Return what `pipelines.plan.Rate` has, from runs on a small and a larger input of so many units."""
+    seconds = []
+    for number, (path, _) in enumerate(inputs):
+        output = folder / f"{command[0]}-{number}"
+        used, peak = _run([*command, str(path), "-o", str(output), *options], environment)
+        seconds.append(used)
+    (_, few), (_, many) = inputs
+    core_s = max(0.0, seconds[1] - seconds[0]) / (many - few)
+    manifest = read_manifest(str(output))
+    work = [file.size_bytes for entry in manifest.shards if entry.work for file in entry.files]
+    return {
+        "core_s": core_s,
+        "fixed_s": max(0.0, seconds[0] - few * core_s),
+        "output_bytes": sum(file.size_bytes for file in manifest.files) / many,
+        "work_bytes": sum(work) / many,
+        "worker_bytes": peak,
+    }
 
 
-def run(*arguments: object, environment: dict[str, str] | None = None) -> tuple[dict[str, Any], tuple[float, float]]:
-    """Run a command; return its summary, its elapsed seconds and its core-seconds."""
-    command = [sys.executable, "-m", "webtext_cli", *map(str, arguments), "--json", "--quiet", "--workers", "1"]
-    started, used = time.perf_counter(), core_seconds()
-    result = subprocess.run(
-        command, env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=False
-    )
-    seconds = (time.perf_counter() - started, core_seconds() - used)
-    if result.returncode:
-        raise SystemExit(result.stderr)
-    summary: dict[str, Any] = json.loads(result.stdout)
-    return summary, seconds
+def _run(arguments: Sequence[str], environment: dict[str, str] | None = None) -> tuple[float, int]:
+    """Run a command with one worker; return its processor time and the peak memory of it and its child process."""
+    before = _processor_seconds()
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, *arguments, "--workers", "1", "--json", "--quiet"],
+        env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return _processor_seconds() - before, sum(json.loads(done.stdout.splitlines()[-1]).values())
 
 
-def core_seconds() -> float:
+def _processor_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def row(stage: str, size: str, seconds: tuple[float, float], amount: float, unit: str, whole: float | None) -> None:
-    clock, cores = seconds
-    projected = "-" if whole is None else hours(whole / amount * cores)
-    rate = f"{amount / clock:,.0f} {unit}/s"
-    print(f"| {stage} | {size} | {clock:.1f} | {cores:.1f} | {rate} | {projected} |", flush=True)
+def _median(rates: Sequence[dict[str, float]]) -> dict[str, float]:
+    digits: Callable[[float], float] = lambda number: float(f"{number:.3g}")  # noqa: E731
+    medians = {key: digits(statistics.median(rate[key] for rate in rates)) for key in rates[0]}
+    return medians | {"worker_bytes": int(medians["worker_bytes"])}
 
 
-def hours(seconds: float) -> str:
-    return f"{seconds / 3600:,.0f} h" if seconds < 72 * 3600 else f"{seconds / 86400:,.0f} days"
+def _dumps(source: Path, folder: Path) -> list[tuple[Path, int]]:
+    """Write the submissions four times over, with other ids and URLs, and every sixth of them."""
+    lines = zstandard.decompress(source.read_bytes(), max_output_size=1 << 30).splitlines()
+    rows = []
+    for copy, line in itertools.product(range(4), lines):
+        row = json.loads(line)
+        joint = "&" if "?" in row["url"] else "?"
+        rows.append(json.dumps(row | {"id": f"{copy}{row['id']}", "url": f"{row['url']}{joint}copy={copy}"}))
+    result = []
+    for name, part in (("small", rows[::_SMALL]), ("all", rows)):
+        path = folder / name / "RS_2013-12.zst"
+        path.parent.mkdir()
+        path.write_bytes(zstandard.compress("".join(f"{row}\n" for row in part).encode()))
+        result.append((path, len(part)))
+    return result
 
 
-def real_pages(data: Path, wanted: int) -> dict[str, bytes]:
-    folder = data / "pages" / "wcxb-dev"
-    pages: dict[str, bytes] = {}
-    for path in sorted((folder / "ground-truth").glob("*.json")):
-        page = folder / "html" / f"{path.stem}.html.gz"
-        if page.exists() and len(pages) < wanted:
-            pages[json.loads(path.read_text())["url"]] = gzip.decompress(page.read_bytes())
-    return pages
+def _pages(folder: Path) -> list[tuple[str, bytes]]:
+    urls = {path.stem: json.loads(path.read_text()).get("url") for path in (folder / "ground-truth").glob("*.json")}
+    names = sorted(name for name, url in urls.items() if url)
+    return [(urls[name], gzip.decompress((folder / "html" / f"{name}.html.gz").read_bytes())) for name in names]
+
+
+def _links(pages: Sequence[tuple[str, bytes]], path: Path) -> tuple[Path, int]:
+    path.write_text("".join(f"{url}\n" for url, _ in pages))
+    return path, len(pages)
+
+
+def _documents(data: Path, folder: Path) -> list[tuple[Path, int]]:
+    """Write the documents and books, with URLs, to eight files, and every sixth of them to eight others."""
+    rows: list[dict[str, Any]] = []
+    for name in ("docs.jsonl.zst", "books.jsonl.zst"):
+        text = zstandard.decompress((data / name).read_bytes(), max_output_size=1 << 30)
+        rows += [{"text": json.loads(line)["text"]} for line in text.splitlines()]
+    rows = [row | {"id": str(number), "url": f"https://{number}.example/"} for number, row in enumerate(rows)]
+    result = []
+    for name, part in (("small", rows[::_SMALL]), ("all", rows)):
+        output = folder / f"documents-{name}"
+        output.mkdir()
+        for file in range(_FILES):
+            pq.write_table(pa.Table.from_pylist(part[file::_FILES]), output / f"{file}.parquet", compression="zstd")
+        result.append((output / "*.parquet", sum(len(row["text"].encode()) for row in part)))
+    return result
 
 
 if __name__ == "__main__":

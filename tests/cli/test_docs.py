@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -56,6 +58,23 @@ def test_options_in_the_text_exist(page: Path) -> None:
     known |= {f"--{name}" for name in "long only scale check data kills seed step pages no-deps size-mb".split()}
     named = re.findall(r"`(--[a-z][a-z0-9-]*)", page.read_text())
     assert [flag for flag in named if flag not in known] == []
+
+
+def test_the_site_has_all_links_and_makes_no_external_requests(tmp_path: Path) -> None:
+    pytest.importorskip("material")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = sorted(tmp_path.rglob("*.html"))
+    assert len(pages) > len(_PAGES)
+    for page in pages:
+        # Scripts, styles, fonts and pictures; what a reader may click on is no request of the page.
+        loaded = r"<(?:script|link|img|iframe|source|object)\b[^>]*(?:src|srcset|href|data)=[\"']?(?:https?:)?//[^>]*"
+        assert re.findall(loaded, page.read_text()) == [], page
+        assert 'class="mermaid"' not in page.read_text(), f"{page}: the theme loads mermaid from another server"
+    styles = [path.read_text() for path in tmp_path.rglob("*.css")]
+    assert styles
+    assert not any(re.search(r"(?:url\(|@import)\s*[\"']?https?:", style) for style in styles)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
