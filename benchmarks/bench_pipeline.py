@@ -88,8 +88,10 @@ def measure(data: Path, folder: Path) -> Iterator[tuple[str, dict[str, float]]]:
     crawls = [(folder / f"fetch-{number}", count) for number, (_, count) in enumerate(links)]
     yield "extract", _rate(folder, ["extract", "-i"], crawls)
     documents = _documents(data / "text", folder)
-    sets = data / "benchmarks"
-    audit = [f"--benchmark=wikitext-2={sets / 'wikitext2-test.txt'}", f"--benchmark=gsm8k={sets / 'gsm8k-test.jsonl'}"]
+    audit = [
+        f"--benchmark=wikitext-2={data / 'benchmarks' / 'wikitext2-test.txt'}",
+        f"--benchmark=gsm8k:question={data / 'benchmarks' / 'gsm8k-test.jsonl'}",
+    ]
     yield "filter", _rate(folder, ["filter", "-i"], documents)
     yield "dedup", _rate(folder, ["dedup", "-i"], documents)
     yield "remove-wikipedia", _rate(folder, ["remove-wikipedia", "-i"], documents)
@@ -102,7 +104,10 @@ def measure(data: Path, folder: Path) -> Iterator[tuple[str, dict[str, float]]]:
     yield "train-bpe", counting | {"fixed_s": max(0.0, seconds - size * counting["core_s"]), "output_bytes": written}
     yield "tokenize", _rate(folder, ["tokenize", "-i"], documents, "--tokenizer", str(whole))
     yield "overlap-index", _rate(folder, ["overlap-index", "-i"], documents)
-    yield "overlap-report", _rate(folder, ["overlap-report", "-i"], documents, *audit)
+    yield (
+        "overlap-report",
+        _rate(folder, ["overlap-report", "-i"], documents, *audit),
+    )
 
 
 def _rate(
@@ -122,6 +127,7 @@ def _rate(
     core_s = max(0.0, seconds[1] - seconds[0]) / (many - few)
     manifest = read_manifest(str(output))
     work = [file.size_bytes for entry in manifest.shards if entry.work for file in entry.files]
+    print(f"{command[0]}: {seconds[0]:.1f} and {seconds[1]:.1f} s of {few:,} and {many:,} units", flush=True)
     return {
         "core_s": core_s,
         "fixed_s": max(0.0, seconds[0] - few * core_s),
