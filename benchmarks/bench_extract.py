@@ -3,7 +3,8 @@
     python benchmarks/bench_extract.py [--data FOLDER] [--step N] [--command-only]
 
 FOLDER contains `pages/wcxb-dev/html/*.html.gz` and `pages/wcxb-dev/ground-truth/*.json` (default: $WEBTEXT_TEST_DATA).
-The metric is that of the benchmark: the mean F1 of the multisets of lower-cased words per page.
+The metric is that of the benchmark: the mean F1 of the multisets of lower-cased words per page. resiliparse is compared
+where it is installed.
 
 The whole command is timed on all pages: from a `.warc.gz`, which the script writes, to Parquet, with one worker. It and
 its child share one core. In each round, the time of the same command on the first page alone is subtracted: Python,
@@ -16,6 +17,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import importlib.metadata
+import importlib.util
 import io
 import logging
 import os
@@ -66,19 +69,30 @@ def main() -> None:
     warnings.simplefilter("ignore")  # the parsers warn about malformed pages
     if not options.command_only:
         for name in EXTRACTORS:
-            report_quality(name, pages)
+            report_quality(name, extractor_version(name), lambda page, name=name: in_this_process(name, page), pages)
             report_child(name, pages[::CHILD_STEP])
+    if not options.command_only and importlib.util.find_spec("resiliparse"):
+        report_quality("resiliparse", importlib.metadata.version("resiliparse"), with_resiliparse, pages)
     report_command(pages)
 
 
-def report_quality(name: str, pages: list[AnnotatedPage]) -> None:
+def with_resiliparse(page: AnnotatedPage) -> str:
+    from resiliparse.extract.html2text import extract_plain_text
+    from resiliparse.parse.encoding import bytes_to_str, detect_encoding
+
+    return str(extract_plain_text(bytes_to_str(page.html, detect_encoding(page.html)), main_content=True))
+
+
+def report_quality(
+    name: str, version: str, extract: Callable[[AnnotatedPage], str], pages: list[AnnotatedPage]
+) -> None:
     scores = defaultdict(list)
     crashes = []
     slowest = total_s = 0.0
     for page in pages:
         start = time.process_time()
         try:
-            text = in_this_process(name, page)
+            text = extract(page)
         except Exception as error:  # noqa: BLE001 - the stage counts such a page as crashed
             text = ""
             crashes.append(type(error).__name__)
@@ -86,7 +100,7 @@ def report_quality(name: str, pages: list[AnnotatedPage]) -> None:
         total_s, slowest = total_s + seconds, max(slowest, seconds)
         scores[page.kind].append(word_f1(text, page.content))
     all_scores = [score for kind in scores.values() for score in kind]
-    print(f"\n{name} ({extractor_version(name)}): mean word-F1 {mean(all_scores):.4f}")
+    print(f"\n{name} ({version}): mean word-F1 {mean(all_scores):.4f}")
     print("  " + ", ".join(f"{kind} {mean(values):.3f} ({len(values)})" for kind, values in sorted(scores.items())))
     print(f"  {len(pages) / total_s:.1f} pages/s; slowest page {slowest:.2f} s; crashed on: {crashes or 'none'}")
 

@@ -104,10 +104,7 @@ def measure(data: Path, folder: Path) -> Iterator[tuple[str, dict[str, float]]]:
     yield "train-bpe", counting | {"fixed_s": max(0.0, seconds - size * counting["core_s"]), "output_bytes": written}
     yield "tokenize", _rate(folder, ["tokenize", "-i"], documents, "--tokenizer", str(whole))
     yield "overlap-index", _rate(folder, ["overlap-index", "-i"], documents)
-    yield (
-        "overlap-report",
-        _rate(folder, ["overlap-report", "-i"], documents, *audit),
-    )
+    yield "overlap-report", _rate(folder, ["overlap-report", "-i"], documents, *audit)
 
 
 def _rate(
@@ -118,6 +115,7 @@ def _rate(
     environment: dict[str, str] | None = None,
 ) -> dict[str, float]:
     """Return what `pipelines.plan.Rate` has, from runs on a small and a larger input of so many units."""
+    _run([*command, str(inputs[0][0]), "-o", str(folder / f"{command[0]}-first"), *options], environment)  # compiles
     seconds = []
     for number, (path, _) in enumerate(inputs):
         output = folder / f"{command[0]}-{number}"

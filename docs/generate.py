@@ -1,4 +1,5 @@
-"""Write the generated parts of docs/: the command-line reference, and the example on the page of the Python API.
+"""Write the generated parts of the documentation: the command-line reference, the example of the Python API, and
+README's table of times, which are the estimates of `webtext plan`.
 
 python docs/generate.py           write them
 python docs/generate.py --check   exit 1 if a page is not up to date
@@ -12,10 +13,13 @@ from pathlib import Path
 
 import click
 
+from pipelines.format import format_bytes, format_duration, format_quantity
+from pipelines.plan import WEBTEXT, Resources, estimate_costs, read_rates
 from webtext_cli.main import COMMANDS, webtext
 
 DOCS = Path(__file__).resolve().parent
 EXAMPLE = DOCS.parent / "examples" / "webtext.py"
+README = DOCS.parent / "README.md"
 WIDTH = 100
 
 HEAD = """\
@@ -39,6 +43,19 @@ def python_page() -> str:
     return re.sub(r"```python\n.*?```", lambda _: block, text, count=1, flags=re.DOTALL)
 
 
+def readme() -> str:
+    """Return README.md with the table of times, as `webtext plan --cores 16 --memory-gb 64` has them."""
+    rates = read_rates()
+    lines = ["| stage | input | core time | 16 cores | disk |", "|---|---|---|---|---|"]
+    for cost in estimate_costs(WEBTEXT, rates, Resources(nodes=1, cores=16, memory_bytes=64 * 10**9)):
+        size = format_quantity(cost.amount, cost.unit)
+        core_time = format_duration(cost.amount * rates[cost.stage].core_s)
+        cells = (f"`{cost.stage}`", size, core_time, format_duration(cost.seconds), format_bytes(cost.disk_bytes))
+        lines.append(f"| {' | '.join(cells)} |")
+    text = README.read_text(encoding="utf-8")
+    return re.sub(r"(?<=<!-- plan -->\n).*?(?=<!-- /plan -->)", "\n".join(lines) + "\n", text, flags=re.DOTALL)
+
+
 def _command(name: str, root: click.Context) -> str:
     command = webtext.get_command(root, name)
     assert command is not None
@@ -54,8 +71,7 @@ def _section(title: str, command: click.Command, context: click.Context) -> str:
 def main() -> int:
     """Write the pages, or compare them."""
     outdated = 0
-    for name, text in (("cli.md", reference()), ("python.md", python_page())):
-        page = DOCS / name
+    for page, text in ((DOCS / "cli.md", reference()), (DOCS / "python.md", python_page()), (README, readme())):
         if page.exists() and page.read_text(encoding="utf-8") == text:
             continue
         if "--check" in sys.argv[1:]:
