@@ -83,6 +83,12 @@ def test_pages_of_commands_have_at_most_1500_words(name: str) -> None:
     assert not page.exists() or len(page.read_text().split()) <= 1500
 
 
+def test_the_readme_is_short_and_opens_with_the_two_make_commands() -> None:
+    lines = (_REPOSITORY / "README.md").read_text().splitlines()
+    assert len(lines) <= 150
+    assert [line.split("  ")[0] for line in lines[3:5]] == ["make demo", "make test"]
+
+
 def test_functions_that_the_architecture_names_exist() -> None:
     text = (_REPOSITORY / "docs" / "architecture.md").read_text()
     named = re.findall(r"`([\w/]+\.py): ([\w.]+)`", text)
