@@ -60,7 +60,7 @@ def print_tokenizer_report(report: Mapping[str, Any]) -> None:
     from pipelines.reports.tokenizer import compare_figures, describe_run
 
     reference = report["reference"]
-    names = ["this", *([shorten(escape_unprintable(reference["name"]), _NAME_CHARACTERS)] if reference else [])]
+    names = ["this tokenizer", *([shorten(escape_unprintable(reference["name"]), _NAME_CHARACTERS)] if reference else [])]
     print_table(["", *names], compare_figures(report), narrow=True)
     rare = report["rare"]
     occurring = [entry for entry in rare["listed"] if entry["count"]]
@@ -77,9 +77,9 @@ def print_tokenizer_report(report: Mapping[str, Any]) -> None:
         say_wrapped(f"suspicious: {', '.join(kinds)}")
     say_wrapped(f"longest: {_format_entries(report['longest'], _EXAMPLES)}")
     if report["held_out_was_trained_on"]:
-        say_wrapped("note: no text was held out of training, so the held-out figures are too favorable")
+        say_wrapped("note: the tokenizer was trained on the held-out split, so its held-out figures are optimistic")
     if report["run"]:
-        say_wrapped(f"run: {', '.join(f'{name}: {value}' for name, value in describe_run(report['run']))}")
+        say_wrapped(", ".join(f"{name}: {value}" for name, value in describe_run(report["run"])))
 
 
 def _format_entries(entries: Sequence[Mapping[str, Any]], limit: int) -> str:

@@ -184,7 +184,10 @@ def write_samples(
             drawn = [sample for batch in part[1] for sample in sampler.draw(batch)]
             text = "".join(to_json(sample) + "\n" for sample in drawn)
             file = shards.write_file(run.output, f"samples-{part[0]:05d}.jsonl", text.encode())
-            counts = {"tokens": sum(sample.tokens for sample in drawn), "ended": sum(sample.ended for sample in drawn)}
+            counts = {
+                "tokens": sum(sample.tokens for sample in drawn),
+                "ended_samples": sum(sample.ended for sample in drawn),
+            }
             return TaskResult(len(drawn), len(drawn), counts=counts, files=(file,))
 
         if not run.finished:

@@ -72,7 +72,7 @@ def _export(trained: TrainedModel, output: str) -> TaskResult:
     compared = _compare(trained, open_model(output))
     tensors = len(trained.model.state_dict())
     progress.advance(tensors)
-    counts = {"parameters": trained.parameters, "logits_compared": compared}
+    counts = {"parameters": trained.parameters, "compared_logits": compared}
     return TaskResult(tensors, tensors, counts=counts, files=files)
 
 

@@ -188,10 +188,10 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
         shards.write_shard(output, shards.shard_name("dropped", index), DROPPED_SCHEMA) as dropped,
     ):
         drops = Drops(dropped)
-        without_link = 0
+        pages_without_link = 0
         for page, extracted in reader.extract((page, tally.mark(page)) for page in read_pages(source, known=known)):
             drops.check_ids([page.id])
-            without_link += page.link is None
+            pages_without_link += page.link is None
             words = count_words(extracted.text)
             reason, detail = drop_reason(extracted, words, config)
             tally.add(page, extracted, words, reason)
@@ -201,7 +201,7 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
                 drops.add(reason, page.id, page.url, detail)
             progress.advance()
     has_links = isinstance(source, FetchedShard) and bool(source.links)
-    counts = {"without_link": without_link} if has_links else {}
+    counts = {"pages_without_link": pages_without_link} if has_links else {}
     return drops.task_result(kept.records, (kept.entry, dropped.entry, tally.write(output, index)), counts)
 
 

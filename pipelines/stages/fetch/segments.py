@@ -334,7 +334,7 @@ def write_shard_files(shard: LinkShard, context: FetchContext, warcinfo: Mapping
     dropped_columns = {"id": failed["url"], "url": failed["url"], "reason": reasons, "detail": failed["detail"]}
     dropped = _write_table(output, shards.shard_name("dropped", index), pa.table(dropped_columns), DROPPED_SCHEMA)
     sources = pc.value_counts(outcomes.filter(pc.equal(outcomes["outcome"], OK))["source"]).to_pylist()
-    archived = {f"pages_{row['values']}": int(row["counts"]) for row in sources if row["values"] != LIVE}
+    archived = {f"pages_from_{row['values']}": int(row["counts"]) for row in sources if row["values"] != LIVE}
     return TaskResult(
         records_in=len(links),
         records_out=len(links) - failed.num_rows,

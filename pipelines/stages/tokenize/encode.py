@@ -110,7 +110,7 @@ def encode_shard(shard: inputs.DocumentShard, context: EncodeContext) -> TaskRes
     files = runs.finish()
     counts = {f"{split}_tokens": runs.tokens[split] for split in SPLITS}
     counts |= {f"{split}_documents": runs.documents[split] for split in SPLITS}
-    counts["compared_documents"] = check.documents
+    counts["documents_compared_with_tokenizers"] = check.documents
     return drops.task_result(documents, (*files, dropped.entry), counts)
 
 

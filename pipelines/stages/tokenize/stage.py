@@ -204,7 +204,7 @@ def _write_files(
             {
                 "name": file.name,
                 "tokens": token_file.tokens,
-                "documents": int(entry.counts["pieces"]),
+                "documents": int(entry.counts["document_pieces"]),
                 "documents_file": documents_file(file.name),
                 "size_bytes": file.size_bytes,
                 "sha256": file.sha256,

@@ -52,7 +52,8 @@ def check_merging_memory(
 ) -> None:
     """Raise InputError if the counted words cannot be merged on this machine; note what a large number needs."""
     repeated = counted.repeated_words, counted.repeated_word_bytes
-    words, symbols = (counted.words, counted.word_bytes) if config.min_word_count == 1 else repeated
+    distinct = counted.distinct_words, counted.distinct_word_bytes
+    words, symbols = distinct if config.min_word_count == 1 else repeated
     needed_bytes = merging_bytes(words, symbols, config.vocab_size, config.engine)
     if words >= _NOTED_WORDS:
         seconds = symbols * _SECONDS_PER_SYMBOL + words * _SECONDS_PER_WORD + config.vocab_size * _SECONDS_PER_MERGE
@@ -156,8 +157,8 @@ def read_merges(output: str) -> Merges:
     return Merges(*(column.to_numpy() for column in table.columns))
 
 
-def why_it_ended(config: TrainBpeConfig, merges: int) -> str:
-    """Return why training ended after a number of merges."""
+def why_it_stopped(config: TrainBpeConfig, merges: int) -> str:
+    """Return why training stopped after a number of merges."""
     if merges == max_merges(config):
-        return "the vocabulary is full"
-    return f"no further pair occurs {config.min_frequency} times" if config.min_frequency > 1 else "no pair is left"
+        return "vocabulary full"
+    return f"no further pair occurs {config.min_frequency} times" if config.min_frequency > 1 else "no pairs left"
