@@ -23,7 +23,7 @@ from pipelines.algorithms.minhash.pairing import (
     decide_round,
     estimated_jaccard,
     jaccard_of_pairs,
-    near_duplicate_pairs,
+    near_pairs,
 )
 
 _HASHES = st.integers(0, 40) | st.integers(0, (1 << 64) - 1)
@@ -39,7 +39,7 @@ def pairs_of(
     starts: list[int], sketches: np.ndarray, roles: np.ndarray, threshold: float
 ) -> tuple[list[tuple[int, int]], np.ndarray, int]:
     leads = np.zeros(len(sketches), bool)
-    parts = list(near_duplicate_pairs(np.array(starts), sketches, roles.astype(np.uint8), threshold, leads))
+    parts = list(near_pairs(np.array(starts), sketches, roles.astype(np.uint8), threshold, leads))
     pairs = [(int(left), int(right)) for pairs, _ in parts for left, right in pairs.T]
     return pairs, leads, sum(limited for _, limited in parts)
 

@@ -60,7 +60,9 @@ def print_tokenizer_report(report: Mapping[str, Any]) -> None:
     from pipelines.reports.tokenizer import compare_figures, describe_run
 
     reference = report["reference"]
-    names = ["this tokenizer", *([shorten(escape_unprintable(reference["name"]), _NAME_CHARACTERS)] if reference else [])]
+    names = ["this tokenizer"]
+    if reference:
+        names.append(shorten(escape_unprintable(reference["name"]), _NAME_CHARACTERS))
     print_table(["", *names], compare_figures(report), narrow=True)
     rare = report["rare"]
     occurring = [entry for entry in rare["listed"] if entry["count"]]

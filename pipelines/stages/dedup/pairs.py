@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pipelines import progress, storage
 from pipelines.algorithms.kernels.splitmix import STEP, mix
-from pipelines.algorithms.minhash.pairing import ALL_PAIRS, EARLIER, KEPT, LEADER, NEW, jaccard_of_pairs, near_duplicate_pairs
+from pipelines.algorithms.minhash.pairing import ALL_PAIRS, EARLIER, KEPT, LEADER, NEW, jaccard_of_pairs, near_pairs
 from pipelines.algorithms.minhash.signing import shingle_hashes_of, sorted_sets
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
@@ -153,7 +153,7 @@ def _write_pairs(
             order = np.lexsort((records.take(chunk, "text_hash")[:, 0], created, -score, chunk_roles, groups))
             chunk, chunk_leads = chunk[order], np.zeros(len(chunk), bool)
             sketches = records.take(chunk, "sketch")
-            for pairs, limited in near_duplicate_pairs(
+            for pairs, limited in near_pairs(
                 chunk_starts, sketches, chunk_roles[order], corpus.config.threshold, chunk_leads, first_leaders
             ):
                 left, right = np.sort(chunk[pairs], axis=0)
