@@ -28,7 +28,7 @@ from pipelines.model.network.gpt2 import GPT2
 from pipelines.records import shards
 
 _STAGE = Stage("generate", 1)
-_MEMORY_ADVICE = "use --device cpu, or a machine with more memory"
+_MEMORY_ADVICE = "use a smaller model, --device cpu, or a machine with more memory"
 # A part of a file takes seconds with a small model on a CPU, minutes with the smallest GPT-2.
 _PART_TOKENS = 8192
 

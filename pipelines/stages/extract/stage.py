@@ -155,7 +155,7 @@ def _notes(fetch: inputs.StageFolder, scrape: inputs.StageFolder | None) -> Iter
     if "links" not in fetch.manifest.identity.inputs:
         return
     if scrape is None:
-        missing = "without --links documents have no score and no submissions"
+        missing = "without --links, documents have no scores or submissions"
         yield f"{fetch.path}: was fetched from links of scrape; {missing}"
     elif not _is_fetch_of(fetch, scrape):
         yield f"{scrape.path}: the pages were fetched from other links; pages without a link are counted"

@@ -216,5 +216,5 @@ def query_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: Fetc
         entries = run.map(look_up_shard, link_shards, phase=token, work=True, serial=True, total=total)
     if remaining := int(sum(entry.counts.get("links_unanswered_by_wayback", 0) for entry in entries)):
         run.note(
-            f"wayback: {remaining:,} links have no answer yet; raise --wayback-requests and re-run to ask for them"
+            f"wayback: {remaining:,} links were not looked up; raise --wayback-requests and re-run to look them up"
         )

@@ -116,7 +116,7 @@ def merge_sketches(entries: Sequence[ShardEntry], output: str, ngram: int, secon
     if not ngrams:
         documents = sum(entry.records_in for entry in entries)
         raise InputError(
-            f"overlap-index: none of {documents} documents has {ngram} words; lower --ngram or use longer texts"
+            f"overlap-index: none of {documents:,} documents has {ngram} words; lower --ngram or use longer texts"
         )
     registers = hyperloglog.empty_registers()
     for entry in entries:

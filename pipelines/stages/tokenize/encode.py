@@ -225,5 +225,5 @@ def _describe_difference(id: str, ids: list[int], expected: list[int]) -> str:
     token, other = (tokens[position] if position < len(tokens) else "no token" for tokens in (ids, expected))
     return (
         f"document {id}: gigatoken has {token} as token {position}, tokenizers has {other}; "
-        "re-run with --engine tokenizers --overwrite, which deletes what gigatoken encoded in this run"
+        "re-run with --engine tokenizers --overwrite, which discards what gigatoken encoded"
     )

@@ -267,7 +267,7 @@ def open_counts(paths: Sequence[str], held_out: float) -> GivenCounts:
     for file in files:
         real_path = storage.real_path(file.path)
         if real_path in known:
-            raise InputError(f"{file.path}: is given to --counts twice and would count double; give it once")
+            raise InputError(f"{file.path}: is given to --counts twice; give it once")
         known.add(real_path)
     sizes = [measure(file.path) for file in files]
     return GivenCounts(
@@ -398,6 +398,6 @@ def _check_sums(text_bytes: int, path: str) -> None:
     """Raise InputError for counts of more text than 64 bits can add up."""
     if text_bytes >= _MAX_TEXT_BYTES:
         raise InputError(
-            f"{path}: its counts, with those of the files before it, amount to an exabyte of text or more, which "
+            f"{path}: its counts and those of the files before it add up to an exabyte of text or more, which "
             "cannot be added up in 64 bits; check that the column contains counts"
         )

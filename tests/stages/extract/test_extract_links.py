@@ -64,7 +64,7 @@ def test_links_that_the_fetch_did_not_read_are_noted(tmp_path):
     set_inputs(pages, links=fingerprint(links))
     assert notes_of(pages, links, tmp_path / "same") == []
     [note] = notes_of(pages, None, tmp_path / "none")
-    assert "without --links documents have no score" in note
+    assert "documents have no score" in note
     set_inputs(pages, links="others")
     [note] = notes_of(pages, links, tmp_path / "others")
     assert "the pages were fetched from other links" in note

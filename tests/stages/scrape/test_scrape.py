@@ -389,5 +389,5 @@ def test_accepted_problems_are_reported_again(tmp_path: Path) -> None:
         _scrape([dump], tmp_path / "out", RunOptions(progress=Notes()), skip_damaged=True)
     assert said == [
         "scrape: already complete; checksums verified",
-        "damaged files, of which the readable part is used: 1, see files-00000.parquet",
+        "using the readable part of 1 damaged files; see files-00000.parquet",
     ]
