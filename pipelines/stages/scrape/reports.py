@@ -161,7 +161,7 @@ class FileStats:
             hint = " (a list of URLs needs --source urls)" if self.bad_lines == self.lines else ""
             return f"{bad} are not submissions in JSON (more than 1%){hint}"
         missing = "url" if not self.has_url else "score" if not self.has_score else None
-        return f"none of its {self.lines:,} lines has a `{missing}`, so it is not a dump of submissions" if missing else ""
+        return f"none of its {self.lines:,} lines has a `{missing}`, so it is not a dump" if missing else ""
 
     def problem(self, path: str) -> str | None:
         """Return what is wrong with the file, None if it is intact."""

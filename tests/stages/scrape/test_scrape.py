@@ -239,7 +239,7 @@ def test_more_than_one_percent_of_bad_lines_fails_the_file(tmp_path: Path, good:
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ([], "RS_2017-11.json: contains no lines at all"),
+        ([], "RS_2017-11.json: contains no lines"),
         (["oops", "oops"], "RS_2017-11.json: 2 of its 2 lines are not submissions"),
         ([_record("a", "")], "RS_2017-11.json: none of its 1 lines has a usable `url`"),
         (

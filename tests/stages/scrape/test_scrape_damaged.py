@@ -153,7 +153,7 @@ def test_a_file_with_many_bad_lines_is_treated_as_damaged(tmp_path: Path, dumps:
     good = _records(_MONTHS[1])
     bad = write_dump(tmp_path / "dumps", dumps[1].name, [*good[:100], *["oops", "{"] * 10, *good[100:]])
     out = tmp_path / "out"
-    with pytest.raises(InputError, match=rf"{bad.name}: 20 of its 420 lines are not submissions in JSON \(more than 1%\)"):
+    with pytest.raises(InputError, match=rf"{bad.name}: 20 of its 420 lines are not submissions in JSON"):
         run_scrape(dumps, out)
     reads.clear()
     summary = run_scrape(dumps, out, skip_damaged=True)
@@ -161,7 +161,7 @@ def test_a_file_with_many_bad_lines_is_treated_as_damaged(tmp_path: Path, dumps:
     assert summary.extra["damaged_files"] == 1
     assert summary.dropped["bad_line"] == 20
     row = read_table(out, "files")[1]
-    assert (row["lines"], row["bad_lines"], row["damaged_at"], row["damage"].partition(";")[0]) == (420, 20, None, _MANY_BAD)
+    assert (row["lines"], row["bad_lines"], row["damaged_at"], row["damage"]) == (420, 20, None, _MANY_BAD)
     assert [(each["file"], each["line"]) for each in read_table(out, "rejects")] == [
         (bad.name, line) for line in range(101, 121)
     ]
@@ -312,10 +312,10 @@ def test_damaged_lists_of_urls_are_named_and_read_again_after_repair(
     assert reads == _names(lists)
     cut, bad, none = (next(line for line in notes.lines if line.startswith(str(path))) for path in lists[1:])
     assert f"is truncated or corrupt near compressed byte {lists[1].stat().st_size} (" in cut
-    assert "20 of its 120 lines cannot be read (more than 1%); is it a list of URLs?" in bad
+    assert "20 of its 120 lines cannot be read (more than 1%)" in bad
     assert "is not a Parquet file (" in none
     # One alone is named in the error itself.
-    with pytest.raises(InputError, match=r"c.jsonl: 20 of its 120 lines .* is it a list of URLs\? Replace them"):
+    with pytest.raises(InputError, match=r"c.jsonl: 20 of its 120 lines .*; replace them"):
         run_scrape(lists[2:3], tmp_path / "bad", source="urls")
     for path in lists[1:]:
         path.unlink()
