@@ -135,7 +135,7 @@ def _sampled_below(config: TrainBpeConfig, source: inputs.DocumentInput, run: St
             f"train-bpe: a sample of {config.sample_bytes:,} bytes contains no documents; use a larger --sample-bytes"
         )
     if below == SAMPLE_BUCKETS:
-        run.note(f"the documents have less text than {config.sample_bytes:,} bytes, so all are counted (--sample-bytes)")
+        run.note(f"the documents have less text than {config.sample_bytes:,} bytes, so all are used (--sample-bytes)")
     return below
 
 

@@ -326,7 +326,7 @@ _MANY = CountedWords((), 120_000_000, 1_100_000_000, 50_000_000, 400_000_000, ()
     [
         (14.8, {}, None),
         (14.7, {}, r"on a machine with more memory, or with --min-word-count 2, which needs about 6\.08"),
-        (5.0, {}, r"on a machine with more memory, or count fewer documents with --max-bytes$"),
+        (5.0, {}, r"on a machine with more memory, or count fewer documents with --sample-bytes$"),
         (
             14.8,
             {"vocab_size": 100_000},
