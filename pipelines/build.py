@@ -233,7 +233,7 @@ def decide_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, opti
         run_stage(config, stage, stage_config, dataclasses.replace(options, dry_run=True))
     except DryRun as dry_run:
         return dry_run.decision
-    raise WebtextError(f"{stage.name}: did not decide about its run; this is a bug in webtext, please report it")
+    raise WebtextError(f"{stage.name}: made no decision about its run; this is a bug in webtext, please report it")
 
 
 def run_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options: RunOptions) -> Summary:

@@ -41,7 +41,7 @@ class DamagedFileError(InputError):
     def __init__(self, path: str, offset_bytes: int, reason: str) -> None:
         super().__init__(
             f"{path}: is truncated or corrupt near compressed byte {offset_bytes} ({reason}); check that the copy is "
-            "complete, or leave it out"
+            "complete, or omit it"
         )
         self.path, self.offset_bytes, self.reason = path, offset_bytes, reason
 

@@ -16,7 +16,7 @@ _HEAD = """\
 
 [build]
 stages = {stages}
-# Stages to leave out: filter, dedup, remove-wikipedia. The stages after them read their input.
+# Stages to skip: filter, dedup, remove-wikipedia. The stages after them read their input.
 # skip = ["remove-wikipedia"]
 """
 

@@ -9,14 +9,14 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
 
 import click
 
 from pipelines.engine.run import Summary
 from pipelines.errors import UsageError
-from pipelines.format import format_duration, format_number, format_quantity, to_json
+from pipelines.format import format_bytes, format_duration, format_number, format_quantity, to_json
 from pipelines.progress import Progress, Silent
 
 _PLAIN_INTERVAL_S = 10.0
@@ -239,25 +239,29 @@ def say_wrapped(text: str) -> None:
 
 
 def print_summary(summary: Summary, as_json: bool) -> None:
-    """Print the funnel of a stage, or one JSON object."""
+    """Print the funnel of a stage and its figures in words, or one JSON object."""
     if as_json:
         say(to_json(summary.to_json()))
         return
     say(f"{summary.stage}: done in {format_duration(summary.seconds)}, in {summary.output}")
-    rows = [("in", summary.records_in)]
-    rows += [(f"dropped.{reason}", -count) for reason, count in list(summary.dropped.items())[:_MAX_DROP_REASONS]]
-    rest = sum(list(summary.dropped.values())[_MAX_DROP_REASONS:])
-    if rest:
-        rows.append((f"dropped for {len(summary.dropped) - _MAX_DROP_REASONS} other reasons", -rest))
-    rows.append(("out", summary.records_out))
-    width = max(len(label) for label, _ in rows)
-    for label, count in rows:
-        share = f"  {abs(count) / summary.records_in:7.2%}" if summary.records_in else ""
-        say(f"  {label:<{width}}  {count:>14,}{share}")
+    print_funnel("records", summary.records_in, summary.dropped)
     for name, value in summary.extra.items():
         # Tables are printed by their command, and included in --json.
         if not isinstance(value, list | dict):
-            say(f"  {name}: {format_number(value)}")
+            words = name.replace("_", " ").replace("ngrams", "n-grams").replace("held out", "held-out")
+            say(f"  {words}: {format_bytes(value) if name.endswith('bytes') else format_number(value)}")
+
+
+def print_funnel(noun: str, records_in: int, dropped: Mapping[str, int]) -> None:
+    """Print the number of records in, dropped for each reason and out, with their shares."""
+    rows = [(f"dropped: {reason}", count) for reason, count in dropped.items()]
+    if others := rows[_MAX_DROP_REASONS:]:
+        rows[_MAX_DROP_REASONS:] = [(f"dropped for {len(others)} other reasons", sum(count for _, count in others))]
+    rows = [(f"{noun} in", records_in), *rows, (f"{noun} out", records_in - sum(dropped.values()))]
+    width = max(len(label) for label, _ in rows)
+    for label, count in rows:
+        share = f"  {count / records_in:7.2%}" if records_in else ""
+        say(f"  {label:<{width}}  {count:>{len(f'{records_in:,}')},}{share}")
 
 
 def print_table(

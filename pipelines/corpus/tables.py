@@ -85,7 +85,7 @@ class CorpusTables:
         except duckdb.Error as error:
             raise UsageError(self._explain(str(error))) from error
         if kinds not in ([duckdb.StatementType.SELECT], [duckdb.StatementType.EXPLAIN]):
-            raise UsageError("the query is not one SELECT (or FROM, DESCRIBE, SUMMARIZE); the corpus is only read")
+            raise UsageError("the query is not a single SELECT, FROM, DESCRIBE or SUMMARIZE; the corpus is read-only")
         return self.batches(query)
 
     def columns(self, view: str) -> list[str]:

@@ -72,7 +72,7 @@ def _local_lock(folder: str, owner: str) -> Iterator[None]:
         except filelock.Timeout:
             holder = storage.read_bytes(owner_path).decode() if storage.exists(owner_path) else "another process"
             raise LockedError(
-                f"{folder}: {holder} is writing it; wait until it finishes, or choose another --output"
+                f"{folder}: is being written by {holder}; wait for it, or choose another --output"
             ) from None
     try:
         storage.write_bytes(owner_path, owner.encode())
@@ -87,7 +87,7 @@ def _object_lock(folder: str, owner: str) -> Iterator[None]:
     lock_path = storage.join(folder, _LOCK)
     if storage.exists(lock_path):
         holder = storage.read_bytes(lock_path).decode()
-        raise LockedError(f"{folder}: {holder} is writing it; if that process is dead, remove {lock_path}")
+        raise LockedError(f"{folder}: is being written by {holder}; if that process is dead, remove {lock_path}")
     storage.write_bytes(lock_path, owner.encode())
     try:
         yield

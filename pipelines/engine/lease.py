@@ -113,7 +113,7 @@ class Lease:
         facts, first = self._store.read_lock(self._path)
         if self._note and first is not None:
             owner = facts.get("owner", "another process")
-            self._note(f"{self._folder}: waiting up to {self._seconds:.0f} s, to see whether {owner} still writes it")
+            self._note(f"{self._folder}: waiting up to {self._seconds:.0f} s to see whether {owner} is still running")
         end = time.monotonic() + self._seconds
         while first is not None and time.monotonic() < end:
             time.sleep(min(_POLL_S, self._seconds / _RENEWALS))
@@ -125,4 +125,4 @@ class Lease:
 
     def _refuse(self) -> None:
         holder = self._store.read_lock(self._path)[0].get("owner", "another process")
-        raise LockedError(f"{self._folder}: {holder} is writing it; wait until it finishes, or choose another --output")
+        raise LockedError(f"{self._folder}: is being written by {holder}; wait for it, or choose another --output")

@@ -43,7 +43,7 @@ def check_memory(task: str, needed_bytes: int, available_bytes: int | None, advi
     """Raise InputError if a task needs more memory than is available, None if that is unknown."""
     if available_bytes is not None and needed_bytes > available_bytes:
         raise InputError(
-            f"{task} needs about {format_bytes(needed_bytes)} of memory, and {format_bytes(available_bytes)} are "
+            f"{task} needs about {format_bytes(needed_bytes)} of memory, but {format_bytes(available_bytes)} is "
             f"available; {advice}"
         )
 

@@ -139,7 +139,7 @@ class Retries:
     def check_wait(self, requested_s: float | None) -> None:
         """Raise InputError if the server asks for a longer pause than the policy allows."""
         if requested_s is not None and requested_s > self._policy.longest_wait_s:
-            answer = "asks to stay away"
+            answer = "refuses requests for now"
             if math.isfinite(requested_s):
                 answer = f"allows no request within the next {requested_s / 60:.0f} minutes"
             raise InputError(f"{self._server}: {answer}; re-run the same command later to resume")

@@ -176,7 +176,7 @@ def without_logs(paths: Sequence[str], notes: list[str] | None = None) -> list[s
     """
     logs = {path for path in paths if storage.basename(path) == _RUNS and storage.is_file(path) and _is_log(path)}
     if notes is not None:
-        notes.extend(f"{path}: the log of the runs of a corpus; not read" for path in sorted(logs))
+        notes.extend(f"{path}: is the run log of a corpus; ignored" for path in sorted(logs))
     return [path for path in paths if path not in logs]
 
 

@@ -115,9 +115,11 @@ def parse_tasks(
         check_known(PAPER if variant == "all" else variant, known, "variant", f"--variant of {task.name}")
         shown = by_task.get(task.name) or (_find_files(task.examples) if task.examples else ())
         if set(map(storage.absolute_path, shown)) & set(map(storage.absolute_path, source.files)):
-            raise UsageError(f"--examples of {task.name}: are the task's own; questions would show their own answers")
+            raise UsageError(
+                f"--examples of {task.name}: are the task's own, which would show the answers; use another file"
+            )
         if shots and not shown:
-            raise UsageError(f"--shots: name the file of the examples, --examples {value.partition('=')[0]}=PATH")
+            raise UsageError(f"--shots: give the file of the examples: --examples {value.partition('=')[0]}=PATH")
         tasks += [
             source._replace(variant=name, examples=shown, shots=shots, seed=seed)
             for name in (known if variant == "all" else [variant])

@@ -103,7 +103,7 @@ def evaluate(
         needed = scorer.memory_bytes(max(task.generation.max_tokens if task.generation else 0 for task in built))
         options.progress.note(
             f"evaluate: {model_title(vars(encoder.facts))}, on {where.name}, {config.precision}; needs about "
-            f"{format_bytes(needed)} of memory besides the weights"
+            f"{format_bytes(needed)} of memory in addition to the weights"
         )
         check_memory("evaluate: a batch", needed, where.free_memory_bytes(world.local_size), _MEMORY_ADVICE)
         # Reads all files before the first computation, so that a bad one is known at once.
@@ -261,7 +261,7 @@ class TaskRun:
             fingerprints["examples"] = inputs.fingerprint_files(task.examples)
         is_rescored = self.scorer is None
         if is_rescored and read_manifest(output).identity.inputs.get("prompts") != self._prompts:
-            raise InputError(f"{task.label}: the stored answers are to other prompts; use --overwrite, not --rescore")
+            raise InputError(f"{task.label}: the stored answers belong to other prompts; use --overwrite")
         with stage_run(
             STAGE, self.config, inputs=fingerprints, output=output, options=options, reopen=is_rescored
         ) as run:

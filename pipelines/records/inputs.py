@@ -217,12 +217,12 @@ def _check_no_stage_inside(folder: str, files: Sequence[str]) -> None:
     for file in files:
         path, is_journal, _ = file.partition(f"/{JOURNAL}/")
         if is_journal:
-            raise UsageError(f"{path}: is an unfinished output of webtext; finish it and name it, or leave it out")
+            raise UsageError(f"{path}: is an unfinished output of webtext; finish it and name it, or omit it")
         if storage.basename(file) == MANIFEST_FILE and storage.parent(file) != folder.rstrip("/"):
             path = storage.parent(file)
             with contextlib.suppress(InputError):  # a manifest of another program
                 stage = read_manifest(path).identity.stage
-                raise UsageError(f"{path}: is the output of webtext {stage}; name it, not {folder}, or leave it out")
+                raise UsageError(f"{path}: is the output of webtext {stage}; name it, not {folder}, or omit it")
 
 
 def _files_of_data_sets(files: Sequence[str]) -> dict[str, set[str]]:

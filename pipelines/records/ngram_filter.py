@@ -119,7 +119,7 @@ def open_filter_folder(folder: str) -> FilterFolder:
         raise InputError(f"{file.path}: {error}") from error
     if header.ngram_hash != hashing.NAME:
         raise InputError(
-            f"{file.path}: hashes n-grams by {header.ngram_hash!r}, this version by {hashing.NAME!r}; rebuild it with "
+            f"{file.path}: uses n-gram hash {header.ngram_hash!r}, this version {hashing.NAME!r}; rebuild it with "
             "`webtext overlap-index`, or query it with the version that built it"
         )
     return FilterFolder(folder, stage.fingerprint, description["corpora"], file, header)
@@ -155,7 +155,7 @@ def read_header(data: bytes, size_bytes: int) -> Header:
         raise ValueError(f"has an invalid header ({error}); rebuild the file") from error
     expected = HEADER_BYTES + header.blocks * BLOCK_BYTES
     if size_bytes != expected:
-        what = "is truncated" if size_bytes < expected else "has bytes behind its end"
+        what = "is truncated" if size_bytes < expected else "has trailing bytes"
         raise ValueError(f"{what}: it has {size_bytes:,} bytes where its header says {expected:,}; copy it again")
     return header
 

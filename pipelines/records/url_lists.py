@@ -25,7 +25,7 @@ JSON_SUFFIXES = (".json", ".ndjson", ".jsonl")
 URL_LIST_SUFFIXES = (PLAIN_SUFFIX, *TABLE_SUFFIXES, *JSON_SUFFIXES)
 
 _ABSENT = object()
-_EMPTY = "contains no lines at all; is the download complete?"
+_EMPTY = "contains no lines; the download may be incomplete"
 
 # A JSON object with all of these fields is a submission of a Reddit dump, whose scores a list of URLs would ignore.
 _SUBMISSION_FIELDS = {"score", "created_utc", "subreddit", "is_self"}

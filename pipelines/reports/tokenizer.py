@@ -27,7 +27,7 @@ def compare_figures(report: Mapping[str, Any]) -> list[list[str]]:
     """Return a row for each figure: its name, its value for the tokenizer and, if there is one, for the reference."""
     tokenizers = [report["tokenizer"], *filter(None, [report["reference"]])]
     held_out = [tokenizer["held_out"] for tokenizer in tokenizers]
-    held_out_name = "held out, also trained on" if report["held_out_was_trained_on"] else "held out"
+    held_out_name = "held-out split" + (" (seen in training)" if report["held_out_was_trained_on"] else "")
     return [
         ["entries", *(format_count(tokenizer["entries"]) for tokenizer in tokenizers)],
         ["bytes per token, corpus", *(format_decimal(tokenizer["bytes_per_token"]) for tokenizer in tokenizers)],

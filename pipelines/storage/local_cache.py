@@ -75,7 +75,7 @@ def _current_copy(file_system: AbstractFileSystem, plain: str) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise StorageError(f"{folder}: not a folder for copies ({error.strerror}); name one with --scratch") from error
+        raise StorageError(f"{folder}: cannot hold local copies ({error.strerror}); name one with --scratch") from error
     copy = folder / (hashlib.sha256("\n".join(version).encode()).hexdigest()[:32] + _COPY)
     # Processes that need the same file wait for one download.
     with filelock.FileLock(copy.with_suffix(_LOCK), poll_interval=_POLL_S):
@@ -106,7 +106,7 @@ def _make_room(folder: Path, size: int) -> None:
             if not copies:
                 _, _, free = shutil.disk_usage(folder)
                 raise StorageError(
-                    f"{folder}: has no room for a file of {format_bytes(size)} ({format_bytes(free)} are free); name "
+                    f"{folder}: has no space for a file of {format_bytes(size)} ({format_bytes(free)} free); name "
                     "a larger disk with --scratch"
                 )
             copies.pop().unlink()

@@ -206,7 +206,7 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         import obstore
 
         if self.protocol in WEB_PROTOCOLS:
-            raise OSError("files of a web server are only read")
+            raise OSError("a web server is read-only")
         bucket, key = _split(path)
         part_bytes = max(_PART_BYTES, -(-len(data) // _MOST_PARTS))
         options: Any = {"chunk_size": part_bytes, "max_concurrency": _PARTS}
@@ -280,8 +280,8 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
                 if facts.get("token") != token:
                     owner = facts.get("owner", "another process")
                     raise LockedError(
-                        f"{self.protocol}://{lock.removesuffix('/.lock')}: {owner} took it over, since this process "
-                        "did not answer for longer than its lease"
+                        f"{self.protocol}://{lock.removesuffix('/.lock')}: {owner} took over the lock, since "
+                        "this process did not renew it in time"
                     )
 
 

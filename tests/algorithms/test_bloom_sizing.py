@@ -75,7 +75,7 @@ def test_impossible_sizes_are_refused() -> None:
     for rate in (0.0, 1.0, -1.0, 2.0):
         with pytest.raises(ValueError, match="must be between 0 and 1"):
             size_for(10, rate)
-    with pytest.raises(ValueError, match=r"their 64-bit hashes alone err at 5\.4e-11; allow 1\.1e-10 or more"):
+    with pytest.raises(ValueError, match=r"hash collisions alone give 5\.4e-11; allow 1\.1e-10 or more"):
         size_for(10**9, 1e-15)
     with pytest.raises(ValueError, match="blocks, too few for 40,000,000,000,000"):
         size_for(40 * 10**12, 1e-5)

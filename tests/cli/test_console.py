@@ -87,8 +87,16 @@ def test_printed_counts_add_up(capsys: pytest.CaptureFixture[str]) -> None:
     print_summary(Summary("fetch", 100, 60, drops, 1.0, "corpus/fetch", {"bytes": 5}), as_json=False)
     lines = capsys.readouterr().out.splitlines()
     numbers = [int(line.split()[-2].replace(",", "")) for line in lines if line.endswith("%")]
-    assert numbers[0] + sum(numbers[1:-1]) == numbers[-1] == 60
+    assert numbers[0] - sum(numbers[1:-1]) == numbers[-1] == 60
     assert any("dropped for 10 other reasons" in line for line in lines)
+
+
+def test_a_summary_is_in_words_with_units(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = {"distinct_ngrams": 1_234_567, "text_bytes": 2_500_000, "held_out_loss": 4.25, "rows": [1]}
+    print_summary(Summary("overlap-index", 9, 8, {"bad_json": 1}, 1.0, "corpus/index", figures), as_json=False)
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[-3:] == ["  distinct n-grams: 1,234,567", "  text bytes: 2.5 MB", "  held-out loss: 4.25"]
+    assert "-1" not in shown
 
 
 def test_a_long_text_is_shortened_in_its_middle() -> None:

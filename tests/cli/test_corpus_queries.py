@@ -249,7 +249,7 @@ def test_a_wrong_query_names_the_tables_and_a_missing_stage(
     "query", ["", "SELECT 1; SELECT 2", "COPY (SELECT 1) TO 'x.csv'", "CREATE TABLE t AS SELECT 1", "DROP VIEW links"]
 )
 def test_a_query_changes_nothing(corpus: Path, capsys: pytest.CaptureFixture[str], query: str) -> None:
-    assert "is not one SELECT" in _run(capsys, "sql", query, "--corpus", str(corpus), code=2)
+    assert "is not a single SELECT" in _run(capsys, "sql", query, "--corpus", str(corpus), code=2)
     assert "Parser Error" in _run(capsys, "sql", "SELECT FROM", "--corpus", str(corpus), code=2)
     assert (
         _run(capsys, "sql", "FROM links SELECT count(*) AS n", "--format", "csv", "--corpus", str(corpus))[:2] == "n\n"

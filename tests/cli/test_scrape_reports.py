@@ -60,7 +60,7 @@ def test_explain_names_urls_that_are_nearly_the_same(tmp_path: Path, capsys: pyt
     assert "domain  example.com" in lines  # in no shard, since nobody submitted it
     assert lines[-2:] == [
         "near    http://example.com/a has 4 submissions",
-        "no submission of it in 4 lines of 1 file",
+        "not found in 4 lines of 1 file",
     ]
     assert json.loads(_output(capsys, [*arguments, "--json"]))["near"] == {_PAGE: 4}
 
@@ -158,7 +158,7 @@ def test_lint_counts_no_comments_and_names_a_file_in_one_form(
     assert lines[-4].startswith("RS_2015-01: 1,200 of its 1,240 lines are not submissions")
     assert lines[-3:] == [
         "RS_2015-01: bad lines: not_json 1,200; the first, line 41: oops",
-        "comments.ndjson: none of its 30 lines has a usable `url`; is it of submissions?",
+        "comments.ndjson: none of its 30 lines has a `url`",
         "1,270 lines of 2 files, 1 month: a scrape refuses 2 files",
     ]
 

@@ -176,8 +176,8 @@ def test_the_log_of_runs_is_no_input(tmp_path: Path) -> None:
     notes: list[str] = []
     expand_paths([str(tmp_path / "*.jsonl"), str(tmp_path / "folder")], [".jsonl"], notes=notes)
     assert notes == [
-        f"{log}: the log of the runs of a corpus; not read",
-        f"{tmp_path}/folder/runs.jsonl: the log of the runs of a corpus; not read",
+        f"{log}: is the run log of a corpus; ignored",
+        f"{tmp_path}/folder/runs.jsonl: is the run log of a corpus; ignored",
     ]
     assert expand_paths([log], [".jsonl"]) == [log]
     assert [file.path for file in find_files([str(tmp_path / "*.jsonl")], "dumps")] == [str(tmp_path / "texts.jsonl")]

@@ -35,7 +35,7 @@ def test_a_second_holder_is_refused_and_the_lock_is_removed_at_the_end(bucket: s
         time.sleep(1.5)  # it is renewed
         start, notes = time.monotonic(), list[str]()
         with (
-            pytest.raises(LockedError, match=r"^s3://.*: process \d+ on .*, since .* is writing it; wait"),
+            pytest.raises(LockedError, match=r"^s3://.*: is being written by process \d+ on .*, since .*; wait"),
             folder_lock(bucket, notes.append),
         ):
             pass

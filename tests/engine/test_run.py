@@ -193,7 +193,7 @@ def test_two_runs_of_one_folder_do_not_mix(tmp_path: Path) -> None:
     stage = Stage("numbers", 1)
     with (
         stage_run(stage, Config(), inputs={}, output=str(tmp_path / "out"), options=RunOptions()),
-        pytest.raises(LockedError, match="is writing it; wait until it finishes, or choose another --output"),
+        pytest.raises(LockedError, match=r"is being written by .*; wait for it, or choose another --output"),
         stage_run(stage, Config(), inputs={}, output=str(tmp_path / "out"), options=RunOptions()),
     ):
         pass

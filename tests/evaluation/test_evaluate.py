@@ -108,11 +108,11 @@ def test_metrics_are_computed_again_without_the_model(tmp_path: Path, capsys: py
     # Answers that were written otherwise are not, nor are those to other questions.
     own.write_text(own.read_text().replace("max_tokens = 5", "max_tokens = 6"))
     assert main([*arguments, "--rescore"]) == 1
-    assert "the stored answers are to other prompts" in capsys.readouterr().err
+    assert "belong to other prompts" in capsys.readouterr().err
     own.write_text(own.read_text().replace("max_tokens = 6", "max_tokens = 5"))
     (tmp_path / "data.jsonl").write_text('{"question": "c", "answer": "x"}\n{"question": "b", "answer": "y"}\n')
     assert main([*arguments, "--rescore"]) == 1
-    assert "the stored answers are to other prompts" in capsys.readouterr().err
+    assert "belong to other prompts" in capsys.readouterr().err
     assert main(["evaluate", "--task", str(own), "--output", str(output), "--model", str(tmp_path / "no")]) == 1
 
 
@@ -180,7 +180,7 @@ def test_too_little_memory_is_said_before_the_start(
 ) -> None:
     monkeypatch.setattr(DeviceConfig, "free_memory_bytes", lambda self, local_processes: 1 << 20)
     tasks = parse_tasks([f"lambada={passages}"], "paper")
-    with pytest.raises(WebtextError, match=r"needs about .* of memory, and 1.05 MB are available"):
+    with pytest.raises(WebtextError, match=r"needs about .* of memory, but 1.05 MB is available"):
         evaluate(EvaluateConfig(), tasks=tasks, model=model, output=str(tmp_path / "out"), options=RunOptions())
     assert not (tmp_path / "out").exists()
 
@@ -193,7 +193,7 @@ def test_quiet_shows_no_notes(
     command += ["--device", "cpu"]
     assert main(command) == 0
     shown = capsys.readouterr().err
-    assert "of memory besides the weights" in shown
+    assert "of memory in addition to the weights" in shown
     assert re.search(rf"evaluate: {model} \([\d,]+ parameters\), on cpu, float32", shown)
     assert main([*command, "-q"]) == 0
     assert not capsys.readouterr().err

@@ -106,7 +106,7 @@ def test_shots_that_do_not_fit_are_left_out_whole(
     kept = next(number for number in range(9) if len("".join(solved[number:]) + "text 0: yes") - 1 <= 96)
     assert result["counts"]["shots_dropped"] == kept * len(_RECORDS)
     print_results([result])
-    line = f"own (8 shots, seed 0): {kept * 6} of 48 shots did not fit into the context and were left out"
+    line = f"own (8 shots, seed 0): {kept * 6} of 48 shots did not fit into the context"
     assert line in capsys.readouterr().out
     assert f">{kept * 6} of 48 shots did not fit" in render_evaluation_page({"own": result}, {"own": []}, {"own": []})
     expected = _score(model, "".join(solved[kept:]) + "text 0:", " no")
@@ -271,7 +271,7 @@ def test_translations_are_measured_by_bleu(tmp_path: Path, model: str) -> None:
 
 def test_examples_that_are_missing_or_of_no_use_are_refused(tmp_path: Path, model: str) -> None:
     own = own_task(tmp_path, "choice", _RECORDS, prompt="{text}", choices=[" a", " b"], gold="label")
-    with pytest.raises(UsageError, match=f"name the file of the examples, --examples {own}=PATH"):
+    with pytest.raises(UsageError, match=f"give the file of the examples: --examples {own}=PATH"):
         parse_tasks([own], "paper", shots=2)
     with pytest.raises(UsageError, match="no --task is named lambada"):
         parse_tasks([own], "paper", [f"lambada={tmp_path / 'data.jsonl'}"], shots=2)
@@ -279,7 +279,7 @@ def test_examples_that_are_missing_or_of_no_use_are_refused(tmp_path: Path, mode
         run_task(_labels(tmp_path), model, tmp_path / "out", shots=20)
     (tmp_path / "train.jsonl").touch()
     named = [f"{own}={tmp_path}/{name}" for name in ("./data.jsonl", "train.jsonl")]
-    with pytest.raises(UsageError, match="show their own answers"):
+    with pytest.raises(UsageError, match="would show the answers"):
         parse_tasks([own], "paper", named[:1], shots=2)
     with pytest.raises(UsageError, match="--examples: a task is named twice"):
         parse_tasks([own], "paper", named, shots=2)

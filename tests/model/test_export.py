@@ -95,7 +95,7 @@ def test_the_model_card_names_initial_weights(trained: Path) -> None:
 
 def test_the_exported_model_is_verified(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summary = export(ExportConfig(), model=str(trained), output=str(tmp_path / "good"), options=RunOptions())
-    assert summary.extra["logits_compared"] == 16 * 300
+    assert summary.extra["compared_logits"] == 16 * 300
 
     def wrong(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         named = to_hugging_face(tensors)

@@ -109,7 +109,7 @@ def test_vocabulary_padding_is_cut_off(checkpoint: str) -> None:
     imported = import_weights(checkpoint, vocab_size=257)
     assert imported.architecture.vocab_size == 257
     assert torch.equal(imported.tensors["wte.weight"], nanogpt_weights()["lm_head.weight"][:257])
-    assert "cut off the last 43 rows of its embedding" in imported.notes[-1]
+    assert "dropped the last 43 rows of its embedding" in imported.notes[-1]
     torch.testing.assert_close(logits(imported), logits(import_weights(checkpoint))[:, :, :257], rtol=1e-5, atol=1e-5)
     assert import_weights(checkpoint, vocab_size=300).architecture.vocab_size == 300
     assert import_weights(checkpoint, vocab_size=500).architecture.vocab_size == 300

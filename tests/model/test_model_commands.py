@@ -70,7 +70,7 @@ def test_prompts_from_a_file_and_samples_into_one(
 def test_show_preset_prints_origins(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pretrain", "--preset", "gpt2-xl", "--show-preset", "--set", "steps=5000"]) == 0
     printed = capsys.readouterr().out
-    lines = {line.split()[0]: line for line in printed.splitlines()}
+    lines = {line.split()[0]: line for line in printed.splitlines() if line.strip()}
     assert lines["batch_size"].split()[:3] == ["batch_size", "512", "stated"]
     assert lines["warmup_steps"].split()[:3] == ["warmup_steps", "2000", "inherited"]
     assert lines["steps"].split() == ["steps", "5000", "set", "the", "preset", "has", "100000"]

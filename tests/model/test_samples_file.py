@@ -86,7 +86,7 @@ def test_all_samples_are_written_in_order_and_the_parts_removed(trained: Path, t
     assert [file.name for file in path.parent.iterdir()] == ["samples.jsonl"]
     assert (summary.stage, summary.output, summary.records_out) == ("generate", str(path), 33)
     assert summary.extra["tokens"] == sum(sample["tokens"] for sample in expected)
-    assert summary.extra["ended"] == sum(sample["ended"] for sample in expected)
+    assert summary.extra["ended_samples"] == sum(sample["ended"] for sample in expected)
 
 
 @pytest.mark.parametrize("stop_before", [1, 4, 5])

@@ -100,7 +100,7 @@ def test_a_replay_names_the_file_that_a_copied_folder_lacks(tokens: str, trained
     copied = shutil.copytree(trained, tmp_path / "copied")
     (copied / "manifest.json").unlink()
     config = PretrainConfig(preset="tiny", set=SMALL, device="cpu", threads=1)
-    with pytest.raises(InputError, match=r"copied: no training to replay, as manifest.json is missing"):
+    with pytest.raises(InputError, match=r"copied: no training to replay .manifest.json is missing"):
         replay(config, tokens=tokens, output=str(copied), step=3, note=[].append)
 
 

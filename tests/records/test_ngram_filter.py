@@ -80,7 +80,7 @@ def test_errors_name_the_problem() -> None:
         (newer, _SIZE, "is of format 2, this version reads 1"),
         (data[:100], 100, "is truncated: it has 100 bytes, its header alone 4,096"),
         (data, _SIZE - 1, "is truncated: it has 9,727 bytes where its header says 9,728"),
-        (data, _SIZE + 512, "has bytes behind its end"),
+        (data, _SIZE + 512, "has trailing bytes"),
     ]:
         with pytest.raises(ValueError, match=said):
             read_header(damaged, size)

@@ -82,7 +82,7 @@ def test_markup_in_texts_is_escaped() -> None:
 def test_unprintable_characters_are_escaped() -> None:
     odd = "\x1b[2Ja\x00\x9b\u202eb\ud800"
     report = _report()
-    shown = render_tokenizer_report(_report(reference=report["reference"] | {"name": odd}, run={"ended": odd}))
+    shown = render_tokenizer_report(_report(reference=report["reference"] | {"name": odd}, run={"stopped": odd}))
     assert shown.replace("\n", "").isprintable()
     assert shown.count(r"\x1b[2Ja\x00\x9b\u202eb\ud800") >= 3
 
@@ -90,7 +90,7 @@ def test_unprintable_characters_are_escaped() -> None:
 def test_held_out_text_that_was_trained_on_is_marked() -> None:
     page = Page(render_tokenizer_report(_report(held_out_was_trained_on=True)))
     assert "but this tokenizer was trained on them" in page.text
-    assert "bytes per token, held out, also trained on" in page.text
+    assert "(seen in training)" in page.text
 
 
 def test_a_report_without_data() -> None:

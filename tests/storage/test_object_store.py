@@ -207,7 +207,7 @@ def test_copies_make_room_for_others(bucket: str, tmp_path: Path, monkeypatch: p
         copies[name] = Path(storage.mapped_path(f"{bucket}/{name}"))
     assert [copy.exists() for copy in copies.values()] == [False, True, True]
     storage.write_bytes(f"{bucket}/large", b"x" * 3_000)
-    with pytest.raises(StorageError, match=r"has no room for a file of 3 kB .* --scratch"):
+    with pytest.raises(StorageError, match=r"has no space for a file of 3 kB .* --scratch"):
         storage.mapped_path(f"{bucket}/large")
 
 
@@ -342,5 +342,5 @@ def test_a_scratch_folder_that_is_a_file_is_named(bucket: str, tmp_path: Path, m
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("WEBTEXT_SCRATCH", str(tmp_path / "file"))
     storage.write_bytes(f"{bucket}/a", b"a")
-    with pytest.raises(StorageError, match=r"file: not a folder for copies .*; name one with --scratch"):
+    with pytest.raises(StorageError, match=r"file: cannot hold local copies .*; name one with --scratch"):
         storage.mapped_path(f"{bucket}/a")

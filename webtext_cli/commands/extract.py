@@ -9,7 +9,7 @@ import click
 
 from pipelines import storage
 from pipelines.format import escape_unprintable, format_decimal, plural
-from webtext_cli.console import print_result, print_table, say
+from webtext_cli.console import print_result, print_table, say, shorten
 from webtext_cli.options import StageCall, stage_options
 
 _TEXT_CHARACTERS = 60
@@ -85,9 +85,8 @@ def _print_explanation(explanation: Mapping[str, Any]) -> None:
 
 
 def _row(block: Mapping[str, Any]) -> list[str]:
-    line = escape_unprintable(" ".join(block["text"].split()))
     return [
-        line if len(line) <= _TEXT_CHARACTERS else f"{line[: _TEXT_CHARACTERS - 1]}…",
+        shorten(escape_unprintable(" ".join(block["text"].split())), _TEXT_CHARACTERS),
         block["tag"],
         f"{block['words']:,}",
         "yes" if block["is_kept"] else "repeats" if block["is_repetition"] else "-",

@@ -10,7 +10,7 @@ import click
 from pipelines.engine.config import flag_of
 from pipelines.errors import UsageError
 from pipelines.format import escape_unprintable, format_bytes, format_percent
-from webtext_cli.console import print_result, print_table, say, say_wrapped
+from webtext_cli.console import print_funnel, print_result, print_table, say, say_wrapped
 from webtext_cli.options import DOCUMENTS_HELP, StageCall, check_disjoint, stage_options
 
 _SAMPLE = 10_000
@@ -123,15 +123,8 @@ def _print_explanation(explanation: Mapping[str, Any]) -> None:
 
 def _print_funnel(funnel: Mapping[str, Any]) -> None:
     """Print how many documents of a sample each rule would drop."""
-    documents = left = funnel["documents"]
-    rows = [["in", f"{documents:,}", "100%"]]
-    for reason, count in funnel["dropped"].items():
-        left -= count
-        rows.append([f"dropped: {reason}", f"{count:,}", format_percent(count / documents)])
-    rows.append(["out", f"{left:,}", format_percent(left / documents)])
-    print_table(["sample", "documents", "share"], rows)
-    kept, total = format_bytes(funnel["kept_bytes"]), format_bytes(funnel["bytes"])
-    say(f"{kept} of {total} of text are left; nothing was written")
+    print_funnel("documents", funnel["documents"], funnel["dropped"])
+    say(f"{format_bytes(funnel['kept_bytes'])} of {format_bytes(funnel['bytes'])} of text kept; nothing was written")
 
 
 def _print_card(card: Mapping[str, Any]) -> None:

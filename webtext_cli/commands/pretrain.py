@@ -13,7 +13,7 @@ from pipelines.format import escape_unprintable
 from pipelines.model import require_torch
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.storage import join
-from webtext_cli.console import print_result, print_summary, say
+from webtext_cli.console import print_result, print_summary, print_table, say
 from webtext_cli.options import StageCall, stage_options
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ def _show_preset(config: PretrainConfig, as_json: bool) -> None:
     parameters = parameter_count(recipe, 50_257)
 
     def print_preset(preset: dict[str, Any]) -> None:
-        for key, row in preset["values"].items():
-            say(f"{key:<20} {row['value']:<8} {row['origin']:<10} {row['note']}")
+        lines = [[key, str(row["value"]), row["origin"], row["note"]] for key, row in preset["values"].items()]
+        print_table(["key", "value", "origin", "reason"], lines, text_columns=True)
         say(f"{parameters:,} parameters with GPT-2's vocabulary of 50,257 entries")
 
     print_result({"preset": config.preset, "parameters": parameters, "values": rows}, as_json, print_preset)

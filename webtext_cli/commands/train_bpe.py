@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from pipelines.algorithms.bpe.suspicious_tokens import shortened_runs
 from pipelines.errors import UsageError
 from pipelines.format import escape_unprintable
 from webtext_cli.console import print_table, say_wrapped, shorten
 from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
 
-_EXAMPLES = 6
-_EXAMPLE_CHARACTERS = 18
 _NAME_CHARACTERS = 30
 
 
@@ -56,32 +53,22 @@ def command(call: StageCall, counts: tuple[str, ...], compare: str | None) -> No
 
 
 def print_tokenizer_report(report: Mapping[str, Any]) -> None:
-    """Print the figures next to those of the reference, then rare, suspicious and longest entries."""
+    """Print the figures next to those of the reference, then the number of rare and suspicious entries."""
     from pipelines.reports.tokenizer import compare_figures, describe_run
 
     reference = report["reference"]
-    names = ["this", *([shorten(escape_unprintable(reference["name"]), _NAME_CHARACTERS)] if reference else [])]
+    names = ["this tokenizer"]
+    if reference:
+        names.append(shorten(escape_unprintable(reference["name"]), _NAME_CHARACTERS))
     print_table(["", *names], compare_figures(report), narrow=True)
     rare = report["rare"]
-    occurring = [entry for entry in rare["listed"] if entry["count"]]
-    examples = f"; the rarest that occur: {_format_entries(occurring, _EXAMPLES)}" if occurring else ""
     say_wrapped(
         f"rare: {rare['entries']:,} entries ({rare['single_bytes']:,} single bytes) occur fewer than {rare['below']:,} "
-        f"times in the corpus, {rare['never']:,} never{examples}"
+        f"times in the corpus, {rare['never']:,} never"
     )
     if report["suspicious"]:
-        kinds = (
-            f"{kind['kind']} {kind['entries']:,} ({_format_entries(kind['listed'], 1)})"
-            for kind in report["suspicious"]
-        )
-        say_wrapped(f"suspicious: {', '.join(kinds)}")
-    say_wrapped(f"longest: {_format_entries(report['longest'], _EXAMPLES)}")
+        say_wrapped("suspicious: " + ", ".join(f"{kind['kind']} {kind['entries']:,}" for kind in report["suspicious"]))
     if report["held_out_was_trained_on"]:
-        say_wrapped("note: no text was held out of training, so the held-out figures are too favorable")
+        say_wrapped("note: the tokenizer was trained on the held-out split, so its held-out figures are optimistic")
     if report["run"]:
-        say_wrapped(f"run: {', '.join(f'{name}: {value}' for name, value in describe_run(report['run']))}")
-
-
-def _format_entries(entries: Sequence[Mapping[str, Any]], limit: int) -> str:
-    # Entries contain no characters that control a terminal.
-    return "  ".join(shorten(shortened_runs(entry["token"]), _EXAMPLE_CHARACTERS) for entry in entries[:limit])
+        say_wrapped(", ".join(f"{name}: {value}" for name, value in describe_run(report["run"])))

@@ -49,45 +49,46 @@ def print_protocol(task: TaskDefinition) -> None:
 
 def print_results(results: Sequence[Mapping[str, Any]]) -> None:
     """Print the figures of tasks, with the paper's for its four sizes."""
+    has_paper = any(result["paper"] for result in results)
     rows = [
         [
             f"{result_label(result)}: {metric_title(figure)}",
-            format_figure(figure["value"]),
-            _error_text(figure),
+            _with_error(format_figure(figure["value"]), figure),
             format_count(figure["examples"]),
-            *paper_texts(result, figure["name"]),
+            *(paper_texts(result, figure["name"]) if has_paper else ()),
         ]
         for result in results
         for figure in result["metrics"]
     ]
-    print_table(["", "value", "", "examples", *(f"paper {size}" for size in PAPER_SIZES)], rows, narrow=True)
+    print_table(["", "value", "examples", *(PAPER_SIZES if has_paper else ())], rows, narrow=True)
+    if has_paper:
+        say(f"{', '.join(PAPER_SIZES)}: the paper's models")
     for row in figures_over_draws(results):
         mean, spread = format_figure(row["mean"]), format_figure(row["standard_deviation"])
-        title = f"{row['task']}: {row['metric']} over {row['draws']} draws of the shots"
-        say(f"{title}: mean {mean}, standard deviation {spread}")
-    _print_left_out(results)
+        title = f"{row['task']}: {row['metric']} over {row['draws']} random draws of few-shot examples"
+        say_wrapped(f"{title}: mean {mean}, standard deviation {spread}")
+    _print_truncation(results)
 
 
-def _print_left_out(results: Sequence[Mapping[str, Any]]) -> None:
+def _print_truncation(results: Sequence[Mapping[str, Any]]) -> None:
     for result in results:
         shots = format_count(result["shots"] * max((figure["examples"] for figure in result["metrics"]), default=0))
         for name, noun in (("shots_dropped", f" of {shots} shots"), ("turns_dropped", " turns of histories")):
             if dropped := result["counts"].get(name):
-                say(f"{result_label(result)}: {dropped:,.0f}{noun} did not fit into the context and were left out")
+                say(f"{result_label(result)}: {dropped:,.0f}{noun} did not fit into the context and were dropped")
         if result["truncated_examples"]:
-            examples = plural(result["truncated_examples"], "example was", "examples were")
-            say(f"{result_label(result)}: {examples} cut to the context")
+            say(f"{result_label(result)}: {plural(result['truncated_examples'], 'example')} truncated to the context")
 
 
 def print_steps(steps: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:
     """Print the figures of the checkpoints of a training, a row per step."""
     rows = [
-        [": ".join(labels), format_count(step), format_figure(figure["value"]), _error_text(figure)]
+        [": ".join(labels), format_count(step), _with_error(format_figure(figure["value"]), figure)]
         for labels, figures in figures_by_step(steps).items()
         for step, figure in figures
     ]
-    print_table(["", "step", "value", ""], rows, narrow=True)
-    _print_left_out(steps[max(steps)])
+    print_table(["", "step", "value"], rows, narrow=True)
+    _print_truncation(steps[max(steps)])
 
 
 def print_comparison(comparison: Mapping[str, Any]) -> None:
@@ -96,18 +97,17 @@ def print_comparison(comparison: Mapping[str, Any]) -> None:
         [
             f"{row['task']}: {row['metric']}",
             *(format_figure(row[name]) for name in ("value", "other")),
-            difference_text(row),
-            _error_text(row),
+            _with_error(difference_text(row), row),
             format_number(row["p_value"], 2),
         ]
         for row in comparison["differences"]
     ]
     if rows:
-        headings = ["", "value", "other", "difference", "", "p"]
+        headings = ["", "value", "other", "difference", "p"]
         print_table(headings, rows, f"Compared with {comparison['model']}", narrow=True)
     for note in comparison["notes"]:
         say(note)
 
 
-def _error_text(figure: Mapping[str, Any]) -> str:
-    return "" if figure["error"] is None else f"± {format_figure(figure['error'])}"
+def _with_error(text: str, figure: Mapping[str, Any]) -> str:
+    return text if figure["error"] is None else f"{text} ± {format_figure(figure['error'])}"

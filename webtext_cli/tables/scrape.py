@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.format import escape_unprintable, plural
 from pipelines.stages.scrape.reports import SCORE_LABELS, days_in_month
-from webtext_cli.console import print_table, say, say_wrapped
+from webtext_cli.console import print_table, say, say_wrapped, shorten
 
 _MAX_SUBMISSIONS = 50
 _MAX_CHARACTERS = 60
@@ -99,8 +99,7 @@ def _print_file(file: dict[str, Any]) -> None:
         say_wrapped(file["problem"])
     if first := file["first_bad"]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in file["bad_reasons"].items())
-        text = escape_unprintable(first["text"])
-        text = text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."
+        text = shorten(escape_unprintable(first["text"]), _MAX_CHARACTERS)
         say_wrapped(f"{file['file']}: bad lines: {reasons}; the first, line {first['line']:,}: {text}")
 
 

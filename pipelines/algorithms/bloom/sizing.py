@@ -46,7 +46,7 @@ def size_for(items: int, error_rate: float) -> FilterSize:
     collisions = items / 2.0**64
     if collisions > error_rate / 2:
         raise ValueError(
-            f"an error rate of {error_rate:g} is out of reach for {items:,} n-grams: their 64-bit hashes alone err at "
+            f"an error rate of {error_rate:g} is not reachable for {items:,} n-grams: hash collisions alone give "
             f"{collisions:.1e}; allow {2.1 * collisions:.1e} or more"
         )
     bits_of_rate = -math.log2(error_rate)

@@ -20,6 +20,7 @@ from pipelines.model.network.gpt2 import LOGITS_AT_ONCE
 from pipelines.model.training.recipe import Recipe, parameter_count
 from pipelines.storage.resources import data_path
 
+MEMORY_ADVICE = "use a smaller --set micro_batch=... or --preset, --activation-checkpointing, or a larger machine"
 # Assumed share of a listed GPU's peak, before any step is measured.
 ASSUMED_UTILIZATION = 0.4
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
@@ -81,11 +82,6 @@ class Estimate:
     keep_checkpoints: int
     flops_per_token: int
     seconds: float | None
-
-    @property
-    def fixed_bytes(self) -> int:
-        """Memory that does not depend on the batch: without activations and logits."""
-        return self.memory_bytes - self.memory["activations"] - self.memory["logits"]
 
     @property
     def memory_bytes(self) -> int:
@@ -181,16 +177,16 @@ def describe_estimate(estimate: Estimate) -> list[str]:
     per_process = " per process" if estimate.processes > 1 else ""
     token_flops = estimate.flops_per_token
     flops = f"{token_flops / 1e9:.3g} GFLOPs" if token_flops >= 1e8 else f"{token_flops / 1e6:.3g} MFLOPs"
-    time = "measured in the first steps"
+    time = "time: measured in the first steps"
     if estimate.seconds is not None:
         gpus = f"{estimate.processes} GPUs" if estimate.processes > 1 else "this GPU"
-        time = f"about {format_duration(estimate.seconds)} at {ASSUMED_UTILIZATION:.0%} of the peak of {gpus}"
+        time = f"time: about {format_duration(estimate.seconds)} at {ASSUMED_UTILIZATION:.0%} of the peak of {gpus}"
     return [
         f"peak memory estimate: about {format_bytes(estimate.memory_bytes)}{per_process} ({memory})",
         f"disk: {format_bytes(estimate.disk_bytes)} ({estimate.keep_checkpoints} checkpoints of "
         f"{format_bytes(estimate.checkpoint_bytes)}, one being written, and the final weights)",
         f"compute: {estimate.flops:.2e} FLOPs ({flops} per token, {format_rounded(estimate.tokens)} tokens)",
-        f"time: {time}",
+        time,
     ]
 
 
@@ -202,13 +198,9 @@ def check_resources(estimate: Estimate, available_memory_bytes: int | None, free
     """
     needed = estimate.memory_bytes
     if available_memory_bytes is not None and _CERTAIN_SHARE * needed > available_memory_bytes:
-        advice = (
-            "most of it for weights and optimizer; use a smaller --preset, or a larger machine"
-            if estimate.fixed_bytes > needed / 2
-            else "use a smaller --set micro_batch=..., --activation-checkpointing, or a smaller --preset"
-        )
         task = "training on the GPU" if estimate.device_type == "cuda" else "training"
-        check_memory(task + " in each process" * (estimate.processes > 1), needed, available_memory_bytes, advice)
+        task += " in each process" * (estimate.processes > 1)
+        check_memory(task, needed, available_memory_bytes, MEMORY_ADVICE)
     if free_disk_bytes is not None and estimate.disk_bytes > free_disk_bytes:
         raise WebtextError(
             f"checkpoints and weights need {format_bytes(estimate.disk_bytes)}, but the output has "

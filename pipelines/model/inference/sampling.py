@@ -28,7 +28,7 @@ from pipelines.model.network.gpt2 import GPT2
 from pipelines.records import shards
 
 _STAGE = Stage("generate", 1)
-_MEMORY_ADVICE = "use --device cpu, or a machine with more memory"
+_MEMORY_ADVICE = "use a smaller model, --device cpu, or a machine with more memory"
 # A part of a file takes seconds with a small model on a CPU, minutes with the smallest GPT-2.
 _PART_TOKENS = 8192
 
@@ -184,7 +184,10 @@ def write_samples(
             drawn = [sample for batch in part[1] for sample in sampler.draw(batch)]
             text = "".join(to_json(sample) + "\n" for sample in drawn)
             file = shards.write_file(run.output, f"samples-{part[0]:05d}.jsonl", text.encode())
-            counts = {"tokens": sum(sample.tokens for sample in drawn), "ended": sum(sample.ended for sample in drawn)}
+            counts = {
+                "tokens": sum(sample.tokens for sample in drawn),
+                "ended_samples": sum(sample.ended for sample in drawn),
+            }
             return TaskResult(len(drawn), len(drawn), counts=counts, files=(file,))
 
         if not run.finished:

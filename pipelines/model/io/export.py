@@ -60,7 +60,7 @@ def export(config: ExportConfig, *, model: str, output: str, options: RunOptions
     with stage_run(STAGE, config, inputs={"model": trained.fingerprint()}, output=output, options=options) as run:
         if not run.finished:
             if trained.step is not None:
-                reason = "" if config.best else "training is not finished; "
+                reason = "" if config.best else "training has not finished; "
                 run.note(f"{model}: {reason}exporting the checkpoint of step {trained.step:,}")
             tensors = len(trained.model.state_dict())
             run.once("export", lambda: _export(trained, run.output), total=tensors, unit="tensors")
@@ -72,7 +72,7 @@ def _export(trained: TrainedModel, output: str) -> TaskResult:
     compared = _compare(trained, open_model(output))
     tensors = len(trained.model.state_dict())
     progress.advance(tensors)
-    counts = {"parameters": trained.parameters, "logits_compared": compared}
+    counts = {"parameters": trained.parameters, "compared_logits": compared}
     return TaskResult(tensors, tensors, counts=counts, files=files)
 
 

@@ -246,7 +246,7 @@ def _without_padding(imported: ImportedModel, vocab_size: int) -> ImportedModel:
         imported,
         architecture=dataclasses.replace(imported.architecture, vocab_size=vocab_size),
         tensors=imported.tensors | {"wte.weight": embedding},
-        notes=(*imported.notes, f"{imported.path}: cut off the last {padding} rows of its embedding as padding"),
+        notes=(*imported.notes, f"{imported.path}: dropped the last {padding} rows of its embedding as padding"),
     )
 
 

@@ -26,6 +26,7 @@ from pipelines.engine.run import TaskResult
 from pipelines.errors import WebtextError
 from pipelines.model.device import reproducible, translate_memory_errors
 from pipelines.model.diagnostics.batch_documents import describe_blocks
+from pipelines.model.diagnostics.estimate import MEMORY_ADVICE
 from pipelines.model.diagnostics.spikes import Spike, SpikeDetector, spike_file, spike_report
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.inference.sampling import sample_tokens
@@ -57,9 +58,6 @@ from pipelines.model.training.recipe import learning_rate
 from pipelines.records import shards
 from pipelines.tokenizers.formats import load_tokenizer
 
-_MEMORY_ADVICE = (
-    "use a smaller --set micro_batch=..., --activation-checkpointing, a smaller --preset, or a larger machine"
-)
 _SAMPLE_TOKENS = 100
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -71,7 +69,7 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
     WebtextError if the loss is not finite or memory runs out.
     """
     recipe, world = job.recipe, job.world
-    with reproducible(job.device.device, job.options.threads), translate_memory_errors(_MEMORY_ADVICE):
+    with reproducible(job.device.device, job.options.threads), translate_memory_errors(MEMORY_ADVICE):
         trainer = _Trainer(job, checkpoint)
         log = TrainingLog(job, trainer.rows) if world.is_rank_zero else None
         description = _write_description(job) if world.is_rank_zero else ()
@@ -123,7 +121,7 @@ def replay(job: TrainingJob, checkpoint: Checkpoint | None, step: int) -> bytes:
 
     Writes nothing and does not update the weights of that step.
     """
-    with reproducible(job.device.device, job.options.threads), translate_memory_errors(_MEMORY_ADVICE):
+    with reproducible(job.device.device, job.options.threads), translate_memory_errors(MEMORY_ADVICE):
         trainer = _Trainer(job, checkpoint)
         while trainer.step + 1 < step:
             row, norm = trainer.compute_gradients()

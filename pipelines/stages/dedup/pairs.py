@@ -243,9 +243,9 @@ def verify_pairs(part: int, corpus: Corpus) -> TaskResult:
             batch = bucket_batch(EDGE_SCHEMA, better, worse, similarity[is_near])
             written.write(batch, corpus.shards_of(worse))
     progress.advance()
-    counts = {"candidate_pairs": pairs.shape[1], "near_pairs": total}
+    counts = {"candidate_pairs": pairs.shape[1], "near_duplicate_pairs": total}
     if estimated:
-        counts["estimated_near_pairs"] = estimated
+        counts["estimated_near_duplicate_pairs"] = estimated
     return TaskResult(counts=counts, files=(written.entry(name),))
 
 

@@ -91,7 +91,7 @@ def _choose_documents(
                             lowest.add(hash, text)
                 options.progress.advance(batch.num_rows)
     if not len(lowest):
-        raise InputError(f"the self-test needs documents of at least {_MIN_WORDS} words; the input has none")
+        raise InputError(f"--self-test needs documents of at least {_MIN_WORDS} words; the input has none")
     return list(lowest)
 
 

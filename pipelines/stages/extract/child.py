@@ -168,7 +168,7 @@ class PageReader:
                 waiting.pop(0)
                 return text
         raise WebtextError(
-            "the system kills the processes of the extractor, probably because memory is short; re-run the same "
+            "the system keeps killing the extractor processes, probably because memory is short; re-run the same "
             "command with fewer --workers to resume, or start a new run with a lower --memory-limit-mib"
         )
 
@@ -200,7 +200,7 @@ class _Child:
             is_ready = False
         if not is_ready:
             self.kill()
-            raise WebtextError("the extractor does not start; its error is printed above (none: memory may be short)")
+            raise WebtextError("the extractor did not start; see its error above (without one, memory may be short)")
 
     def send(self, pages: list[RawPage]) -> None:
         """Send pages; if the child has died, `receive` notices."""

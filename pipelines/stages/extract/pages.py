@@ -181,7 +181,7 @@ def _read_fetched(source: FetchedShard, only: str | None, known: Iterator[Row]) 
                 continue
             name = row["warc_file"]
             if name not in warcs:
-                raise InputError(f"{source.pages.path}: names {name}, which the manifest of {source.folder} lacks")
+                raise InputError(f"{source.pages.path}: names {name}, which is not in the manifest of {source.folder}")
             content: RawPage | PageText | None = None
             if document and document["url"] == row["url"]:
                 content, document = _known_text(document, link), next(known, None)
@@ -207,10 +207,10 @@ def _record(stream: BinaryIO, row: Row) -> RawPage | PageText:
     try:
         record = next(BoundedArchiveIterator(stream))
         if record.rec_type != "response":
-            return _damaged(f"the record at the offset is of type {record.rec_type}")
+            return _damaged(f"the record at this offset is of type {record.rec_type}")
         return _response(record, url, requested_url)
     except StopIteration:
-        return _damaged("no record at the offset")
+        return _damaged("no record at this offset")
     except RECORD_DAMAGE as error:
         return _damaged(type(error).__name__)
 

@@ -155,7 +155,7 @@ def _notes(fetch: inputs.StageFolder, scrape: inputs.StageFolder | None) -> Iter
     if "links" not in fetch.manifest.identity.inputs:
         return
     if scrape is None:
-        missing = "without --links documents have no score and no submissions"
+        missing = "without --links, documents have no scores or submissions"
         yield f"{fetch.path}: was fetched from links of scrape; {missing}"
     elif not _is_fetch_of(fetch, scrape):
         yield f"{scrape.path}: the pages were fetched from other links; pages without a link are counted"
@@ -188,10 +188,10 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
         shards.write_shard(output, shards.shard_name("dropped", index), DROPPED_SCHEMA) as dropped,
     ):
         drops = Drops(dropped)
-        without_link = 0
+        pages_without_link = 0
         for page, extracted in reader.extract((page, tally.mark(page)) for page in read_pages(source, known=known)):
             drops.check_ids([page.id])
-            without_link += page.link is None
+            pages_without_link += page.link is None
             words = count_words(extracted.text)
             reason, detail = drop_reason(extracted, words, config)
             tally.add(page, extracted, words, reason)
@@ -201,7 +201,7 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
                 drops.add(reason, page.id, page.url, detail)
             progress.advance()
     has_links = isinstance(source, FetchedShard) and bool(source.links)
-    counts = {"without_link": without_link} if has_links else {}
+    counts = {"pages_without_link": pages_without_link} if has_links else {}
     return drops.task_result(kept.records, (kept.entry, dropped.entry, tally.write(output, index)), counts)
 
 

@@ -77,7 +77,7 @@ def query_archives(run: StageRun, link_shards: Sequence[LinkShard], context: Fet
     """Look up the pages that are still missing in each archive."""
     config = context.config
     if config.archive_window is not None and link_shards[0].is_list:
-        run.note("--archive-window has no effect: links of lists have no dates")
+        run.note("--archive-window has no effect: links from lists have no dates")
     for name in config.archive:
         if name == "commoncrawl":
             # A page that one index lacks, another may have.

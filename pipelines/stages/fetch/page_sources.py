@@ -158,9 +158,9 @@ def _index_archive(number: int, index: _SourceIndex) -> TaskResult:
                 if (capture := record.content) is None:
                     continue
                 response = dataclasses.replace(capture.response, body=b"")
-                counts["source_responses"] += 1
+                counts["responses_in_source"] += 1
                 if not record.is_intact:
-                    counts["source_damaged"] += 1
+                    counts["damaged_records_in_source"] += 1
                 elif (is_redirect := response.status in REDIRECTS) or page_failure(response) is None:
                     # By number: a re-run may be in another folder, or name the files in another way.
                     place = str(number), record.offset, record.length
@@ -171,7 +171,7 @@ def _index_archive(number: int, index: _SourceIndex) -> TaskResult:
                         place = copy_file, copy.size_bytes, len(stored)
                         copy.write(stored)
                     status = response.status if is_redirect else 200
-                    counts["source_pages"] += not is_redirect
+                    counts["pages_in_source"] += not is_redirect
                     yield _key(capture.url), capture.url, capture.captured_at, status, *place, "text/html"
 
         entry = index.write(number, rows())

@@ -234,7 +234,7 @@ def find_known(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
     is_begun = any(run.resumed_entry(phase, shard.name) for phase in pages for shard in link_shards)
     if retry and is_begun and not any(run.resumed_entry(phase, link_shards[0].name) for phase in phases):
         raise ChangedRunError(
-            f"{run.output}: an unfinished run retries other reasons; complete it with its command, or delete this "
+            f"{run.output}: an unfinished run retries other reasons; finish it with its own command, or delete this "
             "folder"
         )
     if len(link_shards) != len(earlier.files("pages-", ".parquet")):
@@ -248,10 +248,10 @@ def find_known(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
     problem = f"{plural(lost, 'link that was', 'links that were')} fetched {'is' if lost == 1 else 'are'} missing"
     if not may_lose:
         raise run.refuse_addition(
-            f"{run.earlier}: {problem} from the links. Use --overwrite to leave out their rows (the WARC files keep "
+            f"{run.earlier}: {problem} from the links. Use --overwrite to drop their rows (the WARC files keep "
             "their pages), or choose another --output to keep both"
         )
-    run.note(f"{problem} from the links: their rows are left out; the WARC files keep their pages")
+    run.note(f"{problem} from the links: their rows are dropped; the WARC files keep their pages")
     return context
 
 
@@ -334,7 +334,7 @@ def write_shard_files(shard: LinkShard, context: FetchContext, warcinfo: Mapping
     dropped_columns = {"id": failed["url"], "url": failed["url"], "reason": reasons, "detail": failed["detail"]}
     dropped = _write_table(output, shards.shard_name("dropped", index), pa.table(dropped_columns), DROPPED_SCHEMA)
     sources = pc.value_counts(outcomes.filter(pc.equal(outcomes["outcome"], OK))["source"]).to_pylist()
-    archived = {f"pages_{row['values']}": int(row["counts"]) for row in sources if row["values"] != LIVE}
+    archived = {f"pages_from_{row['values']}": int(row["counts"]) for row in sources if row["values"] != LIVE}
     return TaskResult(
         records_in=len(links),
         records_out=len(links) - failed.num_rows,

@@ -210,11 +210,11 @@ def query_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: Fetc
                 unanswered.clear()
                 record_answer(writer, wanted, token, capture, refused)
                 progress.advance(1)
-        return TaskResult(counts={"wayback_not_asked": remaining + len(unanswered)})
+        return TaskResult(counts={"links_unanswered_by_wayback": remaining + len(unanswered)})
 
     with contextlib.closing(client):
         entries = run.map(look_up_shard, link_shards, phase=token, work=True, serial=True, total=total)
-    if remaining := int(sum(entry.counts.get("wayback_not_asked", 0) for entry in entries)):
+    if remaining := int(sum(entry.counts.get("links_unanswered_by_wayback", 0) for entry in entries)):
         run.note(
-            f"wayback: {remaining:,} links have no answer yet; raise --wayback-requests and re-run to ask for them"
+            f"wayback: {remaining:,} links were not looked up; raise --wayback-requests and re-run to look them up"
         )

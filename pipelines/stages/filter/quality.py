@@ -76,7 +76,7 @@ class QualityModel:
         card = storage.read_json(name)
         expected = {"format": _FORMAT, "hash": hashing.NAME, "buckets": _BUCKETS, "characters": _CHARACTERS}
         if not isinstance(card, dict) or any(card.get(field) != value for field, value in expected.items()):
-            raise InputError(f"{name}: is not the card of a model that this version reads; train the model again")
+            raise InputError(f"{name}: is not a model card that this version reads; train the model again")
         if storage.sha256_of(weights) != card.get("weights_sha256"):
             raise InputError(f"{weights}: its SHA-256 is not the one in {_CARD}; train the model again")
         return cls(storage.read_array(weights), card)
@@ -124,9 +124,9 @@ def train_quality(
     """
     files = set(storage.list_folder(output) if storage.is_folder(output) else ())
     if others := files - {_WEIGHTS, _CARD}:
-        raise UsageError(f"{output}: has other files, such as {min(others)}; name a folder of its own for the model")
+        raise UsageError(f"{output}: contains other files, such as {min(others)}; choose another --output")
     if files and not options.overwrite:
-        raise UsageError(f"{output}: has a model already; --overwrite replaces it")
+        raise UsageError(f"{output}: already contains a model; use --overwrite to replace it")
     sources = [inputs.open_configured(paths, config, options) for paths in (good, unfiltered)]
     if sources[0].fingerprint == sources[1].fingerprint:
         raise UsageError(f"{good[0]}: is on both sides, so there is nothing to learn; name unfiltered documents")
@@ -136,7 +136,7 @@ def train_quality(
             sample, total = _sample(source, seed, documents, options.progress)
         if len(sample) < _MIN_DOCUMENTS:
             raise InputError(
-                f"{paths[0]}: {len(sample)} documents with words, but a side needs {_MIN_DOCUMENTS}; name more inputs"
+                f"{paths[0]}: {len(sample)} documents with words, but each side needs {_MIN_DOCUMENTS}; add inputs"
             )
         sides.append(sample)
         cards.append(
@@ -153,7 +153,7 @@ def train_quality(
     held_out = [[buckets for hash, buckets in side if not hash % _HELD_OUT] for side in sides]
     for paths, part in zip((good, unfiltered), held_out, strict=True):
         if not part:
-            raise InputError(f"{paths[0]}: has too few different documents to hold some out; name more inputs")
+            raise InputError(f"{paths[0]}: has too few distinct documents to hold some out; add more inputs")
     with show_progress(options.progress, "training", _EPOCHS * sum(map(len, training)), "documents"):
         weights = _train(training, seed, options.progress)
     data = io.BytesIO()

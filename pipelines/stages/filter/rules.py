@@ -166,12 +166,10 @@ class RuleSet:
             except (Exception, SystemExit) as error:
                 problem = f"{type(error).__name__}: {error}"
                 raise InputError(f"{self.own_file}: {name} raised {problem} {where}") from error
-            if not math.isfinite(values[number]):
-                what = "neither a finite number nor a bool"
-                raise InputError(f"{self.own_file}: {name} returned {value!r} {where}, which is {what}")
-            if not is_bounded and not isinstance(value, bool | np.bool_):
-                what = f"a number, but there is no {name}.max or {name}.min"
-                raise InputError(f"{self.own_file}: {name} returned {value!r} {where}, which is {what}")
+            is_finite = math.isfinite(values[number])
+            if not is_finite or not (is_bounded or isinstance(value, bool | np.bool_)):
+                expected = f"a bool, or set {name}.max or {name}.min" if is_finite else "a finite number or a bool"
+                raise InputError(f"{self.own_file}: {name} returned {value!r} {where}; return {expected}")
         return values
 
 
@@ -186,22 +184,22 @@ def load_rules(
     chosen = {name: read_profile(name) for name in profiles}
     if len(chosen) < len(profiles):
         twice = next(name for name in profiles if profiles.count(name) > 1)
-        raise UsageError(f"--profile: {twice} is named twice")
+        raise UsageError(f"--profile: {twice} is given twice; remove one")
     steps = [(profile.lines, profile.rule) for profile in chosen.values()]
     own_source = storage.read_bytes(own_file) if own_file else b""
     own = own_functions(own_file, own_source) if own_file else {}
     published = {rule.name: rule for name in data_names("filters") for rule in read_profile(name).rule}
     for name in own:
         if name in (*published, *OTHER_REASONS):
-            raise UsageError(f"{own_file}: {name} is the name of a rule or reason already; rename the function")
+            raise UsageError(f"{own_file}: {name} is already the name of a rule or reason; rename the function")
     added = []
     for name in further:
         check_known(name, [*own, *published], "rule", "--rule")
         rule = _own_rule(name, own[name]) if name in own else published[name]
         if rule.statistic in LINE_STATISTICS:
-            raise UsageError(f"--rule {name}: is counted while lines are removed; name its profile with --profile")
+            raise UsageError(f"--rule {name}: is computed while lines are removed; use its profile with --profile")
         if rule in added or any(rule in rules for _, rules in steps):
-            raise UsageError(f"--rule {name}: is a rule of this run already")
+            raise UsageError(f"--rule {name}: is already a rule of this run; omit it")
         added.append(rule)
     if not set(further) & own.keys():
         added += [_own_rule(name, function) for name, function in own.items()]
@@ -210,15 +208,15 @@ def load_rules(
     for rule in (rule for _, rules in steps for rule in rules):
         if (other := statistics.setdefault(rule.name, rule.statistic)) != rule.statistic:
             both = f"{other} and {rule.statistic}"
-            raise UsageError(f"rule {rule.name}: two profiles have rules of this name, about {both}; rename one")
+            raise UsageError(f"rule {rule.name}: two profiles have a rule of this name, for {both}; rename one")
     changed: dict[str, float | None] = {}
     for threshold in thresholds:
         name, _, value = threshold.partition("=")
         if name in published and name not in statistics:
-            raise UsageError(f"--set {threshold}: the profiles of this run have no rule {name}; add it with --rule")
+            raise UsageError(f"--set {threshold}: no profile of this run has a rule {name}; add it with --rule")
         check_known(name, list(statistics), "rule", "--set")
         if name in changed:
-            raise UsageError(f"--set {threshold}: {name} is set twice")
+            raise UsageError(f"--set {threshold}: {name} is set twice; remove one")
         try:
             changed[name] = None if value == "off" else float(value)
         except ValueError as error:
@@ -265,7 +263,7 @@ def own_functions(path: str, source: bytes) -> Mapping[str, Callable[[Document],
         if not name.startswith("_") and inspect.isfunction(value) and value.__module__ == module.__name__
     }
     if not functions:
-        raise InputError(f"{path}: defines no function")
+        raise InputError(f"{path}: defines no functions; write one per rule")
     return functions
 
 

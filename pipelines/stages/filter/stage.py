@@ -56,7 +56,7 @@ class DocumentFilter:
         for language in config.language:
             check_known(language, CODES, "language", "--language")
         if config.quality_alpha != ALPHA and not quality_model:
-            raise UsageError("--quality-alpha needs --quality-model: what gives documents their quality")
+            raise UsageError("--quality-alpha needs --quality-model, which scores the documents")
         rule_set = load_rules(config.profile, config.rule, config.set, rules)
         return cls(config, rule_set, QualityModel.load(quality_model) if quality_model else None)
 
@@ -181,7 +181,7 @@ def explain(document_filter: DocumentFilter, source: inputs.DocumentInput, query
                 "reason": reason.reason if reason else None,
                 "detail": reason.detail if reason else None,
             }  # fmt: skip
-    raise InputError(f"{query}: no document has this id or URL")
+    raise InputError(f"{query}: no document of the input has this id or URL")
 
 
 def sample_funnel(document_filter: DocumentFilter, source: inputs.DocumentInput, count: int) -> dict[str, Any]:

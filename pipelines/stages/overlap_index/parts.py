@@ -116,7 +116,7 @@ def merge_sketches(entries: Sequence[ShardEntry], output: str, ngram: int, secon
     if not ngrams:
         documents = sum(entry.records_in for entry in entries)
         raise InputError(
-            f"overlap-index: none of {documents} documents has {ngram} words; lower --ngram or use longer texts"
+            f"overlap-index: none of {documents:,} documents has {ngram} words; lower --ngram or use longer texts"
         )
     registers = hyperloglog.empty_registers()
     for entry in entries:
@@ -213,7 +213,7 @@ def join_parts(template: Header, corpora: Sequence[str], parts: Sequence[ShardEn
         "corpora": sorted(corpora),
     }
     files_written = (index, write_description(description, output))
-    return TaskResult(counts={"distinct_ngrams_estimated": header.items}, files=files_written)
+    return TaskResult(counts={"estimated_distinct_ngrams": header.items}, files=files_written)
 
 
 def _read_parts(files: Sequence[FileEntry], output: str) -> Iterator[Bits]:

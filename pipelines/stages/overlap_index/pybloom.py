@@ -89,7 +89,7 @@ def write_pybloom_filter(
             "corpora": [source.fingerprint],
         }
         files = (_write_filter(bloom, run.output, INDEX), write_description(description, run.output))
-        return TaskResult(counts={"distinct_ngrams_estimated": bloom.count}, files=files)
+        return TaskResult(counts={"estimated_distinct_ngrams": bloom.count}, files=files)
 
     run.once("join", join)
 

@@ -286,7 +286,7 @@ def _note_full_filter(header: Header, entry: ShardEntry, run: StageRun) -> None:
     error_bound = storage.read_json(storage.join(run.output, DESCRIPTION))["error_bound"]
     if error_bound > header.error_rate * _ERROR_TOLERANCE:
         run.note(
-            f"the merged filter contains about {entry.counts['distinct_ngrams_estimated']:,} n-grams but was sized "
+            f"the merged filter contains about {entry.counts['estimated_distinct_ngrams']:,} n-grams but was sized "
             f"for {header.sketch_items:,}: its false-positive rate is {error_bound:.1e}, not {header.error_rate:g}; "
             "build the indexes with more --items for a lower rate"
         )

@@ -109,8 +109,8 @@ def _split_by_file(benchmark: Benchmark, example: str, overlapping: Flags) -> li
         first += len(numbers)
     if first != len(overlapping):
         raise InputError(
-            f"{benchmark.source}: {benchmark.label} has {first:,} examples, but {len(overlapping):,} were audited; it "
-            "was changed, re-run `webtext overlap-report`"
+            f"{benchmark.source}: {benchmark.label} has {first:,} examples, but {len(overlapping):,} were checked; "
+            "the file has changed: re-run `webtext overlap-report`"
         )
     return files
 

@@ -95,7 +95,7 @@ class FilterIndex:
         if tail_probability(hits, expected) < _IMPLAUSIBLE:
             raise InputError(
                 f"{self.folder.file.path}: finds {hits:,} of {probes:,} random n-grams, which no corpus contains, "
-                f"but its bits explain {expected:,.1f}: it is not as described; rebuild it with `webtext overlap-index`"
+                f"but its fill explains only {expected:,.1f}; it is damaged: rebuild it with `webtext overlap-index`"
             )
         bits = header.blocks * BLOCK_BITS
         return {

@@ -94,7 +94,7 @@ class Audit:
         }
         for flag, is_set in conflicts.items():
             if is_set:
-                raise UsageError(f"{flag} needs the documents, but --index does not read them; remove one of the two")
+                raise UsageError(f"{flag} needs the documents, which --index does not read; omit one of the two")
 
 
 @dataclasses.dataclass(frozen=True)

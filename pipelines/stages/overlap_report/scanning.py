@@ -299,7 +299,7 @@ def join_held_out(parts: Sequence[ShardEntry], output: str) -> TaskResult:
     paths = [storage.join(output, file.name) for part in parts for file in part.files]
     sample = read_tallies(paths).sample(HELD_OUT, _HELD_OUT_DOCUMENTS)
     if not len(sample):
-        raise InputError("overlap-report: --held-out selects no document to compare with the samples; raise its share")
+        raise InputError("overlap-report: --held-out selects no documents to compare with the samples; raise it")
     with shards.write_shard(output, HELD_OUT_SAMPLE, make_schema(text="string?")) as writer:
         for text in sample:
             writer.write({"text": text})

@@ -117,7 +117,7 @@ def _read_metrics(path: str, label: str, examples: int) -> Metrics:
     for name, scores in columns.items():
         if np.isinf(scores).any():
             record = int(np.flatnonzero(np.isinf(scores))[0]) + 1
-            raise InputError(f"{path}: {name!r} is infinite in record {record}; write null for a missing score")
+            raise InputError(f"{path}: {name!r} is infinite in record {record}; write null for missing scores")
     records = len(next(iter(columns.values())))
     example_numbers = np.arange(records) if numbers is None else _check_integers(path, numbers)
     _check_complete(path, label, example_numbers, examples)

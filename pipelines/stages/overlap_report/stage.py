@@ -103,7 +103,7 @@ def overlap_report(
         source.check_options(config)
         fingerprint = {"index": source.folder.fingerprint}
     elif config.probes is not None:
-        raise UsageError("--probes needs an index to query; add --index, or remove --probes")
+        raise UsageError("--probes has no effect without --index; add --index or omit --probes")
     elif documents is None:
         raise UsageError("overlap-report: neither documents nor an index; name one with --input or --index")
     else:
@@ -232,7 +232,7 @@ def _check_memory(ngrams: int, run: StageRun) -> None:
     """Raise InputError, before the corpus is read, if the counts of this many n-grams do not fit in memory."""
     needed_bytes = ngrams * (_SCAN_BYTES * run.workers + _MERGE_BYTES)
     task = f"overlap-report: counting the {ngrams:,} distinct n-grams of the benchmarks with {run.workers} workers"
-    check_memory(task, needed_bytes, run.memory_bytes, "use fewer --workers, or audit the benchmarks one by one")
+    check_memory(task, needed_bytes, run.memory_bytes, "use fewer --workers, or check the benchmarks one by one")
 
 
 def _read_scores(audit: Audit, output: str) -> dict[str, Metrics]:

@@ -110,8 +110,8 @@ def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_fr
         checkpoints = {checkpoint.step: checkpoint for checkpoint in find_checkpoints(output)}
         if spec.step is not None and spec.step not in checkpoints:
             raise InputError(
-                f"{output}: rank {world.rank} finds no checkpoint of step {spec.step:,}, from which rank 0 resumes; "
-                "all processes need the same output folder"
+                f"{output}: rank {world.rank} has no checkpoint of step {spec.step:,}, from which rank 0 resumes; "
+                "use one output folder for all processes"
             )
         job = _make_job(config, setup, tokens=folder, output=output, initial=initial, note=note)
         with translate_connection_errors(world):
@@ -137,7 +137,7 @@ def replay(
     recorded = OutputFolder(output).recorded_identity(setup.recipe)
     if recorded is None:
         raise InputError(
-            f"{output}: no training to replay, as {MANIFEST_FILE} is missing; copy the whole folder, or name another "
+            f"{output}: no training to replay ({MANIFEST_FILE} is missing); copy the whole folder, or name another "
             "--output"
         )
     recipe = dataclasses.replace(setup.recipe, extended_from=tuple(recorded.config.get("extended_from", ())))

@@ -111,7 +111,7 @@ def _read_pages(part: DumpPart) -> Iterator[Element]:
                 root.clear()
                 pending = 0
         if pending > MAX_LINE_BYTES:
-            raise InputError(f"{part.path}: has a page of more than {MAX_LINE_BYTES:,} bytes, which no article has")
+            raise InputError(f"{part.path}: has a page of more than {MAX_LINE_BYTES:,} bytes; download the dump again")
 
 
 def _read_chunks(part: DumpPart) -> Iterator[bytes]:

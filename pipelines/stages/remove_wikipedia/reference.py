@@ -120,7 +120,7 @@ class ReferenceSource:
         items = list(enumerate(self.shards))
         entries = run.map(_spread_ngrams, items, reference, name=_shard_name, phase=_PHASE, work=True, unit="articles")
         if not any(entry.counts["reference_ngrams"] for entry in entries):
-            raise InputError(f"--reference: no article has {NGRAM} words; name a dump of articles, or their texts")
+            raise InputError(f"--reference: no article has {NGRAM} words; use a dump of articles, or their texts")
         run.once("titles", lambda: result_files(entries))
         reference = dataclasses.replace(reference, articles=_count_articles(entries))
         run.map(_build_part, range(parts), reference, name=_part_name, phase="index", total=parts, unit="parts")

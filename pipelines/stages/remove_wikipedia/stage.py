@@ -137,7 +137,7 @@ def _open_reference(reference: Sequence[str], index: str | None) -> ReferenceSou
     if not reference and not index:
         return None
     if reference and index:
-        raise UsageError("--reference and --reference-index exclude each other: an index replaces the reference")
+        raise UsageError("--reference and --reference-index cannot be combined: the index replaces the reference")
     # Deferred: its kernels need numba, which takes half a second.
     from pipelines.stages.remove_wikipedia.reference import open_source, open_stored
 

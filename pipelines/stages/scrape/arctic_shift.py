@@ -194,7 +194,7 @@ def fetch_listings(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter
         for pages in stored:
             pages.remove()
         if not entry.counts["listed_submissions"]:
-            run.note(f"{target}: Arctic Shift has no submissions of it in this time window; is the name right?")
+            run.note(f"{target}: Arctic Shift has no submissions in this time range; check the name and the dates")
         yield entry
 
 
@@ -248,7 +248,7 @@ def _fixed_window(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter)
         end = newest if filter.before is None else min(newest, filter.before)
         if end <= start:
             raise UsageError(
-                f"--after {config.after}: everything since then is younger than 36 hours and has no final scores yet; "
+                f"--after {config.after}: scores of submissions less than 36 hours old are not final; "
                 "choose an earlier day, or add --accept-fresh-scores"
             )
         return TaskResult(counts={"asked_until_utc": end})
@@ -340,7 +340,7 @@ class Search:
                 continue
             records = [self._make_record(fields) for fields in response]
             if any(first["created_utc"] > second["created_utc"] for first, second in itertools.pairwise(records)):
-                raise InputError(f"{self._label}: the response is not sorted by time; is --api-url an Arctic Shift?")
+                raise InputError(f"{self._label}: the response is not sorted by time; check --api-url")
             self._limit_index = max(0, self._limit_index - 1)
             self._after_is_inclusive |= bool(records) and records[0]["created_utc"] < self._second
             return records, len(records) >= (_MIN_OF_AUTO if limit == "auto" else int(limit))

@@ -134,7 +134,7 @@ def make_filter(config: ScrapeConfig) -> SubmissionFilter:
     config = resolve_config(config)
     after, before = _parse_day(config.after, "--after"), _parse_day(config.before, "--before")
     if after is not None and before is not None and after >= before:
-        raise UsageError(f"--after {config.after} is not earlier than --before {config.before}: nothing can match")
+        raise UsageError(f"--after {config.after} is not earlier than --before {config.before}, so nothing can match")
     karma = config.karma or "max"
     # A listing contains what Reddit put into it: r/all and r/popular are of many subreddits.
     subreddits = () if config.source == "praw" else subreddit_names(config)
@@ -260,7 +260,7 @@ def parse_profile(name: str, data: bytes, path: str) -> Profile:
             rule |= {key: midnight_utc(value) for key, value in rule.items() if type(value) is dt.date}
             conditions = rule.keys() - {"name", "except_subreddits"}
             if len(conditions) != 1:
-                raise ValueError(f"rule {rule.get('name')!r} has {len(conditions)} conditions, one is needed")
+                raise ValueError(f"rule {rule.get('name')!r} has {len(conditions)} conditions, expected 1")
             if "except_subreddits" in rule and conditions != {"subreddit_words"}:
                 raise ValueError(f"rule {rule.get('name')!r}: except_subreddits requires subreddit_words")
             re.compile(str(rule.get("unlike")))

@@ -172,7 +172,7 @@ def explain(
         fields = {name: getattr(post, name) for name in ("id", "subreddit", "created_utc", "score")}
         submissions.append({"file": file, "line": line, **fields, "outcome": outcomes[number]})
     lines = sum(survey.stats.lines for survey in surveys)
-    verdict = f"no submission of it in {plural(lines, 'line')} of {plural(len(surveys), 'file')}"
+    verdict = f"not found in {plural(lines, 'line')} of {plural(len(surveys), 'file')}"
     near = sum((survey.near for survey in surveys), Counter[str]())
     rules, files = run_inputs(config, filter, [survey.file for survey in surveys])
     identity = Identity(STAGE.name, STAGE.version, identity_of(resolve_config(config)), rules | files)

@@ -154,17 +154,14 @@ class FileStats:
         bad = f"{self.bad_lines:,} of its {self.lines:,} lines"
         too_many = self.bad_lines > _BAD_LINES_ALLOWED and self.bad_lines > self.lines * _BAD_SHARE_ALLOWED
         if source == "urls":
-            return f"{bad} cannot be read (more than 1%); is it a list of URLs?" if too_many else ""
+            return f"{bad} cannot be read (more than 1%), so it is probably not a list of URLs" if too_many else ""
         if not self.lines:
-            return "contains no lines at all; is the download complete?"
+            return "contains no lines; the download may be incomplete"
         if too_many or self.bad_lines == self.lines:
-            hint = " (A list of URLs needs --source urls)" if self.bad_lines == self.lines else ""
-            return (
-                f"{bad} are not submissions (more than 1%); "
-                f"is it a dump of Reddit submissions, one JSON object per line?{hint}"
-            )
+            hint = " (a list of URLs needs --source urls)" if self.bad_lines == self.lines else ""
+            return f"{bad} are not submissions in JSON (more than 1%){hint}"
         missing = "url" if not self.has_url else "score" if not self.has_score else None
-        return f"none of its {self.lines:,} lines has a usable `{missing}`; is it of submissions?" if missing else ""
+        return f"none of its {self.lines:,} lines has a `{missing}`, so it is not a dump" if missing else ""
 
     def problem(self, path: str) -> str | None:
         """Return what is wrong with the file, None if it is intact."""

@@ -82,9 +82,9 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
         summary = run.finish()
         if was_finished:  # repeat the warnings
             if count := summary.extra.get("damaged_files"):
-                run.note(f"damaged files, of which the readable part is used: {count:,}, see files-00000.parquet")
+                run.note(f"using the readable part of {count:,} damaged files; see files-00000.parquet")
             if count := summary.extra.get("months_with_fresh_scores"):
-                run.note(f"months whose scores were recorded at ingestion: {count:,}, see months-00000.parquet")
+                run.note(f"{count:,} months have scores recorded at ingestion; see months-00000.parquet")
         return summary
 
 
@@ -214,9 +214,8 @@ def _check_damage(run: StageRun, config: ScrapeConfig, files: Sequence[SourceFil
             run.note(problem)
         kind = "lists of URLs" if config.source == "urls" else "dumps of submissions"
         several = f"{len(problems):,} files are damaged or not {kind} (see above)"
-        message = problems[0] if len(problems) == 1 else several
         raise InputError(
-            f"{message}{'' if message.endswith('?') else '.'} Replace them and re-run (the other files are not read "
+            f"{problems[0] if len(problems) == 1 else several}; replace them and re-run (the other files are not read "
             "again), or use their readable part with --skip-damaged"
         )
     for problem in problems:

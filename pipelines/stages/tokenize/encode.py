@@ -110,7 +110,7 @@ def encode_shard(shard: inputs.DocumentShard, context: EncodeContext) -> TaskRes
     files = runs.finish()
     counts = {f"{split}_tokens": runs.tokens[split] for split in SPLITS}
     counts |= {f"{split}_documents": runs.documents[split] for split in SPLITS}
-    counts["compared_documents"] = check.documents
+    counts["documents_compared_with_tokenizers"] = check.documents
     return drops.task_result(documents, (*files, dropped.entry), counts)
 
 
@@ -225,5 +225,5 @@ def _describe_difference(id: str, ids: list[int], expected: list[int]) -> str:
     token, other = (tokens[position] if position < len(tokens) else "no token" for tokens in (ids, expected))
     return (
         f"document {id}: gigatoken has {token} as token {position}, tokenizers has {other}; "
-        "re-run with --engine tokenizers --overwrite, which deletes what gigatoken encoded in this run"
+        "re-run with --engine tokenizers --overwrite, which discards what gigatoken encoded"
     )

@@ -171,13 +171,13 @@ def _encode(source: inputs.DocumentInput, context: EncodeContext, run: StageRun,
 def _check_splits(config: TokenizeConfig, totals: Mapping[str, Mapping[str, int]], run: StageRun) -> None:
     if totals["held-out"]["documents"] and not totals["train"]["documents"]:
         raise InputError(
-            "tokenize: every document is held out, none is left to train on; lower --held-out and re-run with "
+            "tokenize: all documents are held out, so none are left to train on; lower --held-out and re-run with "
             "--overwrite, which encodes the documents again"
         )
     if config.held_out and not totals["held-out"]["documents"]:
-        run.note(f"no document is held out: too few for a fraction of {config.held_out:g} (--held-out)")
+        run.note(f"no documents are held out: there are too few for a fraction of {config.held_out:g} (--held-out)")
     if config.format == "nanogpt" and not totals["held-out"]["documents"]:
-        run.note("no val.bin, which nanoGPT's train.py reads: no document is held out; use a larger --held-out")
+        run.note("no val.bin, which nanoGPT's train.py reads: no documents are held out; use a larger --held-out")
 
 
 def _write_files(
@@ -204,7 +204,7 @@ def _write_files(
             {
                 "name": file.name,
                 "tokens": token_file.tokens,
-                "documents": int(entry.counts["pieces"]),
+                "documents": int(entry.counts["document_pieces"]),
                 "documents_file": documents_file(file.name),
                 "size_bytes": file.size_bytes,
                 "sha256": file.sha256,

@@ -208,7 +208,7 @@ def write_token_file(file: TokenFile, context: MergeContext) -> TaskResult:
             start += shard.tokens
             progress.advance(shard.tokens)
     files = (FileEntry(name, stream.size_bytes, stream.checksum), table.entry)
-    return TaskResult(counts={"pieces": table.records}, files=files)
+    return TaskResult(counts={"document_pieces": table.records}, files=files)
 
 
 def write_meta(output: str, tokenizer: Tokenizer) -> FileEntry:

@@ -54,7 +54,7 @@ def trace(location: str, tokenizer: str | None = None) -> TracedToken:
     description = read_token_description(folder)
     shard = _shard_of(description, name, path)
     if not 0 <= position < shard["tokens"]:
-        raise UsageError(f"--trace {location}: {name} has the tokens 0 to {shard['tokens'] - 1}")
+        raise UsageError(f"--trace {location}: {name} has tokens 0 to {shard['tokens'] - 1}")
     library = _load_tokenizer(folder, description, tokenizer)
     span = Span(0, max(0, position - _CONTEXT_TOKENS), min(shard["tokens"], position + 1 + _CONTEXT_TOKENS))
     pieces = read_pieces(folder.file(shard["documents_file"]), [span], "", name)[span]
@@ -96,7 +96,7 @@ def _shard_of(description: dict[str, Any], name: str, path: str) -> dict[str, An
         names = ", ".join([*list(known)[:5], *(["..."] if len(known) > 5 else [])])
         raise InputError(f"{path}: is not a token shard of its folder, which has {len(known):,}: {names}")
     if "documents_file" not in known[name]:
-        raise InputError(f"{path}: was made by an older version; delete the folder and re-run `webtext tokenize`")
+        raise InputError(f"{path}: was written by an older version; delete the folder and re-run `webtext tokenize`")
     return known[name]
 
 

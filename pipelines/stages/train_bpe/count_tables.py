@@ -77,8 +77,8 @@ class CountedWords:
     """
 
     paths: tuple[str, ...]
-    words: int
-    word_bytes: int
+    distinct_words: int
+    distinct_word_bytes: int
     repeated_words: int
     repeated_word_bytes: int
     samples: tuple[str, ...]
@@ -102,8 +102,8 @@ class CountedWords:
         """Return the words that are trained on as the trainer takes them."""
         symbol_of_byte = np.empty(256, np.uint8)
         symbol_of_byte[list(byte_characters())] = np.arange(256)
-        symbols, starts = np.empty(self.word_bytes, np.uint8), np.zeros(self.words + 1, np.int64)
-        counts = np.empty(self.words, np.int64)
+        symbols, starts = np.empty(self.distinct_word_bytes, np.uint8), np.zeros(self.distinct_words + 1, np.int64)
+        counts = np.empty(self.distinct_words, np.int64)
         size = end = 0
         for batch in self.read(train_on, min_count):
             kept = batch.filter(pc.greater(batch.column("count"), 0))
@@ -166,7 +166,7 @@ def add_up(
         unit="words",
         serial=buckets == 1,
     )
-    names = ("words", "word_bytes", "repeated_words", "repeated_word_bytes")
+    names = ("distinct_words", "distinct_word_bytes", "repeated_words", "repeated_word_bytes")
     return CountedWords(
         paths=tuple(storage.join(run.output, entry.files[0].name) for entry in entries),
         **{name: int(sum(entry.counts[name] for entry in entries)) for name in names},
@@ -195,8 +195,8 @@ def add_up_bucket(bucket: int, context: _BucketContext) -> TaskResult:
     repeated = pc.greater(pc.add(counts["count"], counts["held_out"]), 1)
     return TaskResult(
         counts={
-            "words": counts.num_rows,
-            "word_bytes": pc.sum(lengths).as_py() or 0,
+            "distinct_words": counts.num_rows,
+            "distinct_word_bytes": pc.sum(lengths).as_py() or 0,
             "repeated_words": pc.sum(repeated).as_py() or 0,
             "repeated_word_bytes": pc.sum(pc.if_else(repeated, lengths, 0)).as_py() or 0,
         },
@@ -267,7 +267,7 @@ def open_counts(paths: Sequence[str], held_out: float) -> GivenCounts:
     for file in files:
         real_path = storage.real_path(file.path)
         if real_path in known:
-            raise InputError(f"{file.path}: is given to --counts twice and would count double; give it once")
+            raise InputError(f"{file.path}: is given to --counts twice; give it once")
         known.add(real_path)
     sizes = [measure(file.path) for file in files]
     return GivenCounts(
@@ -398,6 +398,6 @@ def _check_sums(text_bytes: int, path: str) -> None:
     """Raise InputError for counts of more text than 64 bits can add up."""
     if text_bytes >= _MAX_TEXT_BYTES:
         raise InputError(
-            f"{path}: its counts, with those of the files before it, amount to an exabyte of text or more, which "
+            f"{path}: its counts and those of the files before it add up to an exabyte of text or more, which "
             "cannot be added up in 64 bits; check that the column contains counts"
         )

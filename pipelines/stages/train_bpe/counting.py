@@ -132,12 +132,10 @@ def _sampled_below(config: TrainBpeConfig, source: inputs.DocumentInput, run: St
     below = int(np.searchsorted(totals, config.sample_bytes, side="right"))
     if not below or not totals[below - 1]:
         raise InputError(
-            f"train-bpe: a sample of {config.sample_bytes:,} bytes contains no document; use a larger --sample-bytes"
+            f"train-bpe: a sample of {config.sample_bytes:,} bytes contains no documents; use a larger --sample-bytes"
         )
     if below == SAMPLE_BUCKETS:
-        run.note(
-            f"all documents have less text than {config.sample_bytes:,} bytes, so all are counted (--sample-bytes)"
-        )
+        run.note(f"the documents have less text than {config.sample_bytes:,} bytes, so all are used (--sample-bytes)")
     return below
 
 

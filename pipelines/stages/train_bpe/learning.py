@@ -52,7 +52,8 @@ def check_merging_memory(
 ) -> None:
     """Raise InputError if the counted words cannot be merged on this machine; note what a large number needs."""
     repeated = counted.repeated_words, counted.repeated_word_bytes
-    words, symbols = (counted.words, counted.word_bytes) if config.min_word_count == 1 else repeated
+    distinct = counted.distinct_words, counted.distinct_word_bytes
+    words, symbols = distinct if config.min_word_count == 1 else repeated
     needed_bytes = merging_bytes(words, symbols, config.vocab_size, config.engine)
     if words >= _NOTED_WORDS:
         seconds = symbols * _SECONDS_PER_SYMBOL + words * _SECONDS_PER_WORD + config.vocab_size * _SECONDS_PER_MERGE
@@ -60,18 +61,16 @@ def check_merging_memory(
             f"train-bpe: {words:,} distinct words: merging takes about {format_duration(seconds)} and "
             f"{format_bytes(needed_bytes)} of memory"
         )
-    counts = f"--counts {storage.join(output, 'counts-*.parquet')}"
-    advice = f"on a machine with more memory ({counts})"
     if config.engine == "tokenizers":
-        less_bytes = merging_bytes(words, symbols, config.vocab_size)
-        alternative = f"with --engine webtext ({counts}), which needs about {format_bytes(less_bytes)}"
+        less_bytes, option = merging_bytes(words, symbols, config.vocab_size), "--engine webtext"
     else:
-        less_bytes = merging_bytes(*repeated, config.vocab_size)
-        alternative = f"{advice}, or use --min-word-count 2, which needs about {format_bytes(less_bytes)}"
+        less_bytes, option = merging_bytes(*repeated, config.vocab_size), "--min-word-count 2"
+    counts = f"--counts {storage.join(output, 'counts-*.parquet')}"
     is_enough = available_bytes is not None and less_bytes <= available_bytes
-    advice = alternative if is_enough else f"{advice}, or count fewer documents with --sample-bytes"
-    task = f"train-bpe: merging {words:,} distinct words"
-    check_memory(task, needed_bytes, available_bytes, f"the counts are kept: train from them {advice}")
+    alternative = f"with {option}, which needs about {format_bytes(less_bytes)}"
+    advice = f"train from the counts ({counts}) on a machine with more memory, or "
+    advice += alternative if is_enough else "count fewer documents with --sample-bytes"
+    check_memory(f"train-bpe: merging {words:,} distinct words", needed_bytes, available_bytes, advice)
 
 
 def merging_bytes(words: int, symbols: int, vocab_size: int, engine: str = "webtext") -> int:
@@ -114,9 +113,7 @@ def learn_with_library(config: TrainBpeConfig, texts: Iterator[str], words: Word
     differs = np.flatnonzero((left[:common] != expected.left[:common]) | (right[:common] != expected.right[:common]))
     same = int(differs[0]) if len(differs) else common
     if same < max(len(left), len(expected.left)):
-        progress.note(
-            f"train-bpe: tokenizers and webtext disagree from merge {same:,} on; the merges of tokenizers are written"
-        )
+        progress.note(f"train-bpe: tokenizers and webtext disagree from merge {same:,} on; writing those of tokenizers")
     counts = np.full(len(left), _UNKNOWN_COUNT, np.int64)
     counts[:same] = expected.counts[:same]
     return Merges(left, right, counts)
@@ -156,8 +153,8 @@ def read_merges(output: str) -> Merges:
     return Merges(*(column.to_numpy() for column in table.columns))
 
 
-def why_it_ended(config: TrainBpeConfig, merges: int) -> str:
-    """Return why training ended after a number of merges."""
+def why_it_stopped(config: TrainBpeConfig, merges: int) -> str:
+    """Return why training stopped after a number of merges."""
     if merges == max_merges(config):
-        return "the vocabulary is full"
-    return f"no further pair occurs {config.min_frequency} times" if config.min_frequency > 1 else "no pair is left"
+        return "vocabulary full"
+    return f"no further pair occurs {config.min_frequency} times" if config.min_frequency > 1 else "no pairs left"

@@ -64,7 +64,7 @@ def train_bpe(
                 else:
                     words = count_documents(config, source, run, limits)
             # Without a word there is nothing to train on; the summary will say what was dropped.
-            if words.words and not config.count_only:
+            if words.distinct_words and not config.count_only:
                 _train(config, source, words, reference, run=run, timer=timer)
         summary = run.finish()
         if not config.count_only and not storage.exists(storage.join(output, _PAGE)):
@@ -105,16 +105,16 @@ def _train(
         run.once("learn", learn, work=True, total=learning.max_merges(config), unit="merges")
     merges = learning.read_merges(run.output)
     entries = learning.BYTES + len(merges.left) + 1
-    ended = learning.why_it_ended(config, len(merges.left))
+    stopped = learning.why_it_stopped(config, len(merges.left))
     if entries < config.vocab_size:
-        run.note(f"the text fills only {entries:,} of the {config.vocab_size:,} entries: {ended}")
+        run.note(f"the text fills only {entries:,} of the {config.vocab_size:,} entries: {stopped}")
     sample = read_sample(words.samples)
     with timer.section("writing"):
         texts = [text[:_CHECKED_CHARACTERS] for text in sample.column("text")[:_CHECKED_TEXTS].to_pylist()]
         run.once("files", lambda: _write_files(run.output, merges, texts))
     with timer.section("report"):
         run.once("report", lambda: _write_report(config, run.output, words, merges, sample=sample, reference=reference))
-    timing = {**timer.figures(), "engine": config.engine, "ended": ended}
+    timing = {**timer.figures(), "engine": config.engine, "stopped": stopped}
     storage.write_json(storage.join(run.output, _TIMING), timing)
 
 

@@ -37,7 +37,7 @@ def test_a_document_has_the_text_and_metadata_of_the_page(corpus):
     pages, links, tmp_path = corpus
     summary = run(pages, tmp_path / "out", links)
     assert (summary.records_in, summary.records_out, dict(summary.dropped)) == (4, 4, {})
-    assert summary.extra["without_link"] == 0
+    assert summary.extra["pages_without_link"] == 0
     assert pq.read_schema(tmp_path / "out" / "documents-00000.parquet").equals(DOCUMENT_SCHEMA)
     document = rows(tmp_path / "out", "documents")[3]
     url = "http://example.org/1/1"

@@ -195,7 +195,7 @@ def test_the_child_exits_with_the_block():
 
 def test_an_extractor_that_cannot_start_is_an_error_not_a_crash_of_every_page(capfd):
     with (
-        pytest.raises(WebtextError, match="the extractor does not start"),
+        pytest.raises(WebtextError, match="the extractor did not start"),
         contextlib.closing(PageReader(broken_at_start, LIMITS)) as reader,
     ):
         read_with(reader, ["one"])

@@ -48,11 +48,11 @@ def test_a_page_without_a_link_keeps_its_domain_and_is_counted(corpus):
     pages, _, tmp_path = corpus
     fewer = write_links(tmp_path / "fewer", [["http://example.org/0/0"], []])
     summary = run(pages, tmp_path / "out", fewer)
-    assert summary.extra["without_link"] == 3
+    assert summary.extra["pages_without_link"] == 3
     document = rows(tmp_path / "out", "documents")[1]
     assert (document["domain"], document["score"], document["submission_ids"]) == ("example.org", None, None)
     summary = run(pages, tmp_path / "none", None)
-    assert "without_link" not in summary.extra
+    assert "pages_without_link" not in summary.extra
     assert rows(tmp_path / "none", "documents")[0]["score"] is None
 
 
@@ -64,7 +64,7 @@ def test_links_that_the_fetch_did_not_read_are_noted(tmp_path):
     set_inputs(pages, links=fingerprint(links))
     assert notes_of(pages, links, tmp_path / "same") == []
     [note] = notes_of(pages, None, tmp_path / "none")
-    assert "without --links documents have no score" in note
+    assert "documents have no score" in note
     set_inputs(pages, links="others")
     [note] = notes_of(pages, links, tmp_path / "others")
     assert "the pages were fetched from other links" in note
@@ -77,7 +77,7 @@ def test_pages_of_the_corpus_are_joined_row_by_row(corpus):
     urls = [[f"http://example.org/{shard}/{page}" for page in range(2)] for shard in range(2)]
     links = write_links(tmp_path / "links", [[*part, f"http://gone.example/{at}"] for at, part in enumerate(urls)])
     set_inputs(pages, links=fingerprint(links))
-    assert run(pages, tmp_path / "out", links).extra["without_link"] == 0
+    assert run(pages, tmp_path / "out", links).extra["pages_without_link"] == 0
     assert [row["score"] for row in rows(tmp_path / "out", "documents")] == [3, 4, 13, 14]
     for name, broken in {
         "swapped": [[urls[0][0], "http://gone.example/0", urls[0][1]], urls[1]],
@@ -95,7 +95,7 @@ def test_pages_of_a_list_are_joined_by_url_over_all_shards_of_links(tmp_path):
     pages = [(url, html_page(url[-1]).encode(), HTML_HEADERS) for url in reversed(urls)]
     fetched = write_pages(tmp_path / "again", [pages])
     set_inputs(fetched, urls="a list")
-    assert run(fetched, tmp_path / "out", links).extra["without_link"] == 0
+    assert run(fetched, tmp_path / "out", links).extra["pages_without_link"] == 0
     scores = {row["url"]: row["score"] for row in rows(tmp_path / "out", "documents")}
     assert scores == dict(zip(urls, [3, 13, 23, 24], strict=True))
 
@@ -123,13 +123,13 @@ def test_the_command_reads_the_corpus(corpus):
     result = CliRunner().invoke(command, ["--corpus", str(tmp_path), *arguments])
     assert result.exit_code == 0, result.output
     summary = json.loads(result.output)
-    assert (summary["stage"], summary["records_out"], summary["without_link"]) == ("extract", 4, 0)
+    assert (summary["stage"], summary["records_out"], summary["pages_without_link"]) == ("extract", 4, 0)
     again = CliRunner().invoke(
         command,
         [*arguments, "-i", str(tmp_path / "fetch"), "--links", str(tmp_path / "scrape"), "-o", str(tmp_path / "o")],
     )
     assert again.exit_code == 0, again.output
-    assert json.loads(again.output)["without_link"] == 0
+    assert json.loads(again.output)["pages_without_link"] == 0
 
 
 def test_the_command_refuses_links_that_are_missing_or_unfinished(corpus):
@@ -151,4 +151,4 @@ def test_the_command_refuses_links_that_are_missing_or_unfinished(corpus):
     set_inputs(pages, urls="a list")
     result = CliRunner().invoke(command, [*arguments, "--json"])
     assert result.exit_code == 0, result.output
-    assert "without_link" not in json.loads(result.output)
+    assert "pages_without_link" not in json.loads(result.output)

@@ -209,7 +209,7 @@ def test_captures_of_wayback_that_cannot_be_decoded_are_refused(
 
 def test_a_pause_of_more_than_an_hour_ends_the_run(tmp_path: Path, web: LocalWeb) -> None:
     with wayback([Archived(web.url("/a"), "2014-01-01")], [(429, {"Retry-After": "inf"})]) as machine:
-        with pytest.raises(WebtextError, match="asks to stay away; re-run"):
+        with pytest.raises(WebtextError, match="refuses requests for now; re-run"):
             fetch_links(tmp_path, [web.url("/a")], **machine_options(machine))
         assert sources(fetch_links(tmp_path, [web.url("/a")], **machine_options(machine))) == {"/a": "2014-01-01"}
 
@@ -243,7 +243,7 @@ def test_a_retry_is_not_added_to_a_run_that_has_asked_archives(
     with wayback([Archived(web.url("/b"), "2014-01-01")], [(404, {}), (429, {})]) as machine:
         with pytest.raises(WebtextError, match="status 429"):
             run_fetch(tmp_path, urls, **machine_options(machine))
-        with pytest.raises(ChangedRunError, match="an unfinished run retries other reasons; complete it"):
+        with pytest.raises(ChangedRunError, match="an unfinished run retries other reasons"):
             run_fetch(tmp_path, urls, **machine_options(machine), retry=["http_not_found"])
         fetched = run_fetch(tmp_path, urls, **machine_options(machine))
     assert sources(fetched) == {"/live": "live", "/a": "dropped.http_not_found", "/b": "2014-01-01"}

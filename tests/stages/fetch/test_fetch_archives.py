@@ -48,7 +48,7 @@ def test_the_capture_nearest_to_the_submission_is_taken(tmp_path: Path, web: Loc
     assert record.rec_headers.get_header("WARC-Date") == "2014-05-20T12:00:00Z"
     assert "warc/" in record.rec_headers.get_header("WARC-Source-URI")
     assert fetched.summary is not None
-    assert fetched.summary.extra["pages_commoncrawl"] == 1
+    assert fetched.summary.extra["pages_from_commoncrawl"] == 1
     [dropped] = read_rows(fetched.folder, "dropped")
     assert dropped["detail"] == "status 404; commoncrawl: no capture"
 
@@ -344,7 +344,7 @@ def test_a_budget_ends_the_requests_and_a_larger_one_asks_for_the_rest(tmp_path:
         assert len(machine.requests) == 5
         assert list(sources(first).values()) == ["2014-01-01"] * 2 + [_GONE] * 4
         assert first.summary is not None
-        assert first.summary.extra["wayback_not_asked"] == 4
+        assert first.summary.extra["links_unanswered_by_wayback"] == 4
         second = fetch_links(tmp_path, urls, **machine_options(machine, wayback_requests=100))
         assert set(sources(second).values()) == {"2014-01-01"}
         assert len(machine.requests) == 5 + 8

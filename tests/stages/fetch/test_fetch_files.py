@@ -86,7 +86,7 @@ def test_files_are_the_pages_of_a_table(tmp_path: Path, saved: Path, name: str, 
     assert record.rec_headers.get_header("WARC-Source-URI") == str(saved / "deep" / "b.txt")
     assert fetched.summary is not None
     extra = fetched.summary.extra
-    assert (extra["rows_without_file"], extra["files_without_row"], extra["pages_files"]) == (1, 1, 2)
+    assert (extra["rows_without_file"], extra["files_without_row"], extra["pages_from_files"]) == (1, 1, 2)
     table = f"{saved / name}: "
     assert [note.removeprefix(table) for note in notes] == [
         f"1 row has no URL, or no file below {saved}: no.html (3)",

@@ -72,7 +72,7 @@ def test_each_link_has_its_nearest_capture_or_is_not_in_the_source(tmp_path: Pat
     assert fetched.row(f"{_HOST}/b")["final_url"] == "https://example.org/b/"
     assert fetched.summary is not None
     assert fetched.summary.dropped == {"not_in_source": 2, "bad_url": 1}
-    assert fetched.summary.extra["source_pages"] == 6
+    assert fetched.summary.extra["pages_in_source"] == 6
     details = {row["url"]: row["detail"] for row in read_rows(fetched.folder, "dropped")}
     assert details[f"{_HOST}/d"] == "warc: no capture"
     report = " ".join(re.sub(r"<[^>]+>", " ", (fetched.folder / "report.html").read_text()).split())

@@ -87,7 +87,7 @@ def test_a_document_is_explained_and_a_sample_is_shown_without_writing(documents
     assert values["curly_bracket"] == (1.0, True)
     assert values["few_stop_words"] == (8.0, False)
     assert explain(document_filter, source, "prose")["reason"] is None
-    with pytest.raises(InputError, match="nothing: no document has this id or URL"):
+    with pytest.raises(InputError, match="nothing: no document of the input has this id or URL"):
         explain(document_filter, source, "nothing")
     funnel = sample_funnel(document_filter, source, 3)
     assert (funnel["documents"], funnel["dropped"]) == (3, {"too_few_words": 1, "few_alphabetic_words": 1})
@@ -120,7 +120,7 @@ def test_the_report_has_the_documents_near_each_threshold(documents: str, tmp_pa
         ({"set": ("too_shrt=3",)}, "--set: unknown rule 'too_shrt'; did you mean too_short"),
         ({"set": ("too_short=abc",)}, "--set too_short=abc: is neither RULE=NUMBER nor RULE=off"),
         ({"rule": ("nothing",)}, "--rule: unknown rule 'nothing'"),
-        ({"rule": ("curly_bracket",)}, "--rule curly_bracket: is counted while lines are removed; name its profile"),
+        ({"rule": ("curly_bracket",)}, "--rule curly_bracket: is computed while lines are removed"),
         ({"language": ("EN",)}, "--language: unknown language 'EN'; did you mean en"),
         ({"language": ("english",)}, "--language: unknown language 'english'"),
         ({"set": ("too_short=nan",)}, "rule too_short: its threshold is nan, which is not a finite number"),
@@ -128,9 +128,9 @@ def test_the_report_has_the_documents_near_each_threshold(documents: str, tmp_pa
         ({"quality_alpha": 5.0}, "--quality-alpha needs --quality-model"),
         ({"profile": ("c4", "webtext", "c4")}, "--profile: c4 is named twice"),
         ({"set": ("too_short=1", "too_short=2")}, "--set too_short=2: too_short is set twice"),
-        ({"set": ("hashes=1",)}, "--set hashes=1: the profiles of this run have no rule hashes; add it with --rule"),
-        ({"rule": ("too_short",)}, "--rule too_short: is a rule of this run already"),
-        ({"rule": ("hashes", "hashes")}, "--rule hashes: is a rule of this run already"),
+        ({"set": ("hashes=1",)}, "--set hashes=1: no profile of this run has a rule hashes"),
+        ({"rule": ("too_short",)}, "--rule too_short: is already a rule of this run"),
+        ({"rule": ("hashes", "hashes")}, "--rule hashes: is already a rule of this run"),
     ],
 )
 def test_wrong_options_are_named(documents: str, tmp_path: Path, config: dict[str, Any], problem: str) -> None:

@@ -326,7 +326,7 @@ def test_disk_and_memory_are_checked_first(tmp_path: Path, monkeypatch: pytest.M
 
 def test_an_error_rate_beyond_the_hash_width_is_refused(tmp_path: Path) -> None:
     documents = _write(tmp_path / "docs.parquet", [_text(0)])
-    with pytest.raises(UsageError, match="--error-rate 1e-15: an error rate of 1e-15 is out of reach"):
+    with pytest.raises(UsageError, match="--error-rate 1e-15: an error rate of 1e-15 is not reachable"):
         _index(documents, tmp_path / "index", items=10**6, error_rate=1e-15)
 
 

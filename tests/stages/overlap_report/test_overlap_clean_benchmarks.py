@@ -212,7 +212,7 @@ def test_files_with_similar_names_are_all_written(tmp_path: Path) -> None:
 
 def test_a_changed_benchmark_is_detected(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("x\ny\n")
-    with pytest.raises(InputError, match=r"b\.txt: b has 2 examples, but 3 were audited; it was changed, re-run"):
+    with pytest.raises(InputError, match=r"b\.txt: b has 2 examples, but 3 were checked; the file has changed: re-run"):
         _write(f"b={tmp_path / 'b.txt'}", tmp_path / "out", [True] * 3)
 
 

@@ -109,7 +109,7 @@ def test_a_filter_that_exceeds_its_error_bound_is_refused(tmp_path: Path) -> Non
     header = dataclasses.replace(read_header(data[:HEADER_BYTES], len(data)), error_bound=1e-4)
     _rewrite(folder, "index.bloom", write_header(header) + data[HEADER_BYTES:])
     with pytest.raises(
-        InputError, match=r"index\.bloom: finds [\d,]+ of 100,000 random n-grams.* its bits explain 10\.0"
+        InputError, match=r"index\.bloom: finds [\d,]+ of 100,000 random n-grams.* its fill explains only 10\.0"
     ):
         FilterIndex(str(folder)).certificate(probes=100_000)
 
@@ -141,7 +141,7 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
     data = (folder / "index.bloom").read_bytes()
     header = dataclasses.replace(read_header(data[:HEADER_BYTES], len(data)), ngram_hash="other-1")
     _rewrite(folder, "index.bloom", write_header(header) + data[HEADER_BYTES:])
-    with pytest.raises(InputError, match=r"hashes n-grams by 'other-1', this version by .*; rebuild it"):
+    with pytest.raises(InputError, match=r"uses n-gram hash 'other-1', this version .*; rebuild it"):
         FilterIndex(str(folder))
 
 

@@ -152,7 +152,7 @@ def test_another_reference_is_another_result(documents: Path, built: Path, tmp_p
 
 
 def test_a_reference_and_an_index_exclude_each_other(documents: Path, built: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--reference and --reference-index exclude each other"):
+    with pytest.raises(UsageError, match="--reference and --reference-index cannot be combined"):
         run(documents, tmp_path / "out", write_dump(tmp_path / "a.xml"), index=built)
 
 

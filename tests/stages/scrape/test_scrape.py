@@ -239,7 +239,7 @@ def test_more_than_one_percent_of_bad_lines_fails_the_file(tmp_path: Path, good:
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ([], "RS_2017-11.json: contains no lines at all"),
+        ([], "RS_2017-11.json: contains no lines"),
         (["oops", "oops"], "RS_2017-11.json: 2 of its 2 lines are not submissions"),
         ([_record("a", "")], "RS_2017-11.json: none of its 1 lines has a usable `url`"),
         (
@@ -389,5 +389,5 @@ def test_accepted_problems_are_reported_again(tmp_path: Path) -> None:
         _scrape([dump], tmp_path / "out", RunOptions(progress=Notes()), skip_damaged=True)
     assert said == [
         "scrape: already complete; checksums verified",
-        "damaged files, of which the readable part is used: 1, see files-00000.parquet",
+        "using the readable part of 1 damaged files; see files-00000.parquet",
     ]

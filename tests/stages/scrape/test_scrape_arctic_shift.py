@@ -190,7 +190,7 @@ def test_stored_listings_are_not_requested_again(api: ArcticShift, tmp_path: Pat
     summary, notes = _scrape(api, tmp_path / "out", subreddit=("r/Python", "news", "python", "empty"))
     assert summary.records_in == 255
     assert summary.dropped == {"low_score": 3}
-    assert notes == ["empty: Arctic Shift has no submissions of it in this time window; is the name right?"]
+    assert notes == ["empty: Arctic Shift has no submissions in this time range; check the name and the dates"]
     names = [file.name for file in read_manifest(str(tmp_path / "out")).files]
     assert [name for name in names if name.startswith("listing")] == [
         f"listing-0000{number}.ndjson.zst" for number in range(3)
@@ -249,7 +249,7 @@ def test_the_window_ends_before_fresh_scores_and_is_fixed_per_run(
     monkeypatch.setattr(arctic_shift.time, "time", lambda: float(now))
     seconds = [0, 4 * 3600 - 1, 4 * 3600, 10 * 3600]
     api.posts = _posts(seconds)
-    with pytest.raises(UsageError, match="younger than 36 hours"):
+    with pytest.raises(UsageError, match="less than 36 hours"):
         _scrape(api, tmp_path / "late", subreddit=("python",), after="2017-11-02")
     api.faults = [Fault(404, body=b'{"error": "down"}')]
     with pytest.raises(InputError, match="down"):

@@ -173,7 +173,7 @@ def test_wording_of_the_verdict(tmp_path: Path) -> None:
     assert verdict(page, subreddit=("x",), before="2016-01-01") == "dropped: too_late 1, other_subreddit 1"
     assert verdict("HTTP://I.imgur.com:80/1") == "dropped: low_score"
     assert verdict("http://self.example/") == "dropped: self_post"
-    assert verdict("http://nowhere.example/") == "no submission of it in 4 lines of 1 file"
+    assert verdict("http://nowhere.example/") == "not found in 4 lines of 1 file"
     imgur = _explain(ScrapeConfig(), "http://i.imgur.com/1", dumps, out)
     assert (imgur["rule"], imgur["domain"], imgur["shard"], imgur["result"]) == ("media_host", "imgur.com", None, None)
     (only,) = imgur["submissions"]
@@ -225,7 +225,7 @@ def test_similar_urls_are_counted(tmp_path: Path) -> None:
     near = {"http://hpb.com/heroes/": 3, "http://hpb.com/heroes": 1, "https://hpb.com/heroes": 1}
     found = _explain(ScrapeConfig(), "https://www.hpb.com/heroes/", [dump, other], tmp_path / "out")
     assert (found["submissions"], found["near"], list(found["near"])) == ([], near, list(near))
-    assert found["verdict"] == "no submission of it in 7 lines of 2 files"
+    assert found["verdict"] == "not found in 7 lines of 2 files"
     found = _explain(ScrapeConfig(), "http://hpb.com/heroes/", [dump, other], tmp_path / "out")
     assert (len(found["submissions"]), found["near"]) == (3, dict.fromkeys(list(near)[1:], 1))
     (tmp_path / "urls.txt").write_text("\n".join(urls))

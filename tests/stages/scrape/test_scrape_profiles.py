@@ -338,7 +338,7 @@ def test_other_profiles_block_domains_in_openais_list() -> None:
         (_HEAD.replace("version = 1", "version = true"), "got `bool`.*version"),
         (_HEAD + "[[rule]]\ndomains = ['a.com']\n", "missing required field `name`"),
         (_HEAD + "[[rule]]\nname = 'x'\ndomain = ['a.com']\n", "unknown field `domain`"),
-        (_HEAD + "[[rule]]\nname = 'x'\n", "has 0 conditions, one is needed"),
+        (_HEAD + "[[rule]]\nname = 'x'\n", "has 0 conditions, expected 1"),
         (_HEAD + "[[rule]]\nname = 'x'\nover_18 = true\ndomains = ['a.com']\n", "has 2 conditions"),
         (_HEAD + "[[rule]]\nname = 'x'\ndomains = ['A.com']\n", "domains"),
         (_HEAD + "[[rule]]\nname = 'x'\nextensions = ['tar.gz']\n", "extensions"),

@@ -317,7 +317,7 @@ def test_a_shard_without_held_out_documents_has_no_empty_file(small: Path, tmp_p
 def test_everything_held_out_is_refused(small: Path, tmp_path: Path) -> None:
     held_out = next(number for number in range(100) if is_held_out(f"x{number}", 0.5))
     (tmp_path / "d.jsonl").write_text(json.dumps({"id": f"x{held_out}", "text": "x"}))
-    with pytest.raises(InputError, match="every document is held out"):
+    with pytest.raises(InputError, match="all documents are held out"):
         run(tmp_path / "d.jsonl", small, tmp_path / "t", held_out=0.5)
 
 

@@ -125,7 +125,7 @@ def test_both_engines_write_the_same_shards(small: Path, tmp_path: Path) -> None
     for engine in ("gigatoken", "tokenizers"):
         summary = run(tmp_path / "docs.parquet", small, tmp_path / engine, engine=engine, held_out=0.0)
         assert described(tmp_path / engine)["engine"] == engine
-        assert summary.extra["compared_documents"] == (3 if engine == "gigatoken" else 0)
+        assert summary.extra["documents_compared_with_tokenizers"] == (3 if engine == "gigatoken" else 0)
     assert shard_bytes(tmp_path / "gigatoken") == shard_bytes(tmp_path / "tokenizers")
 
 

@@ -41,7 +41,7 @@ def test_shards_larger_than_memory_are_refused_with_a_size_that_fits() -> None:
     fitting.check_memory(3 * _GB)
     assert "use --workers" not in fitting.describe(3, 3 * _GB)
     assert "more than the 3 GB available; use --workers 3" in fitting.describe(4, 3 * _GB)
-    message = r"5\.5 GB of memory, and 3 GB are available; use --shard-tokens (\d+) or"
+    message = r"5\.5 GB of memory, but 3 GB is available; use --shard-tokens (\d+) or"
     with pytest.raises(InputError, match=message) as refusal:
         _needs(2_000_000_000).check_memory(3 * _GB)
     match = re.search(r"--shard-tokens (\d+)", str(refusal.value))

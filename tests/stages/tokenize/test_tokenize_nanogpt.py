@@ -80,7 +80,7 @@ def test_pretrain_and_trace_read_the_folder(folder: Path) -> None:
     [table] = pieces(folder / "tokens", "train")
     token = trace(f"{folder / 'tokens' / 'train.bin'}:{table[3]['offset'] + 1}")
     assert (token.id, token.position_in_document) == (table[3]["id"], 1)
-    with pytest.raises(UsageError, match=r"val\.bin has the tokens 0 to"):
+    with pytest.raises(UsageError, match=r"val\.bin has tokens 0 to"):
         trace(f"{folder / 'tokens' / 'val.bin'}:1000000")
 
 

@@ -60,7 +60,7 @@ def test_invalid_locations_are_refused(tokens: Path) -> None:
     file = described(tokens)["splits"]["train"][0]
     with pytest.raises(UsageError, match="expected FILE:POSITION"):
         trace(str(tokens / file["name"]))
-    with pytest.raises(UsageError, match=f"has the tokens 0 to {file['tokens'] - 1}"):
+    with pytest.raises(UsageError, match=f"has tokens 0 to {file['tokens'] - 1}"):
         trace(f"{tokens / file['name']}:{file['tokens']}")
     with pytest.raises(InputError, match="is not a token shard of its folder"):
         trace(f"{tokens / 'train-99999.bin'}:0")

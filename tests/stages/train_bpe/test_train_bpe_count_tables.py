@@ -130,9 +130,7 @@ def test_counts_beyond_64_bits_are_refused(tmp_path: Path) -> None:
     other = _counts_file(tmp_path / "b.parquet", word=["low"], count=[2 * 10**17])
     _train_from([one], tmp_path / "one")
     assert _merges(tmp_path / "one") == [("l", "o"), ("lo", "w")]
-    with pytest.raises(
-        InputError, match=r"b\.parquet: its counts, with those of the files before it, amount to an exabyte"
-    ):
+    with pytest.raises(InputError, match=r"b\.parquet: .* an exabyte"):
         _train_from([one, other], tmp_path / "both")
     most = _counts_file(tmp_path / "c.parquet", word=["low", "high"], count=[2**63 - 1, 2**63 - 1])
     with pytest.raises(InputError, match=r"c\.parquet: its counts.* cannot be added up in 64 bits"):

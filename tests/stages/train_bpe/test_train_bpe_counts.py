@@ -189,8 +189,8 @@ def test_a_sample_of_all_or_no_documents(tmp_path: Path) -> None:
     notes = _Notes()
     summary = _train(tmp_path / "d.jsonl", tmp_path / "all", notes, sample_bytes=10**9)
     assert summary.dropped == {}
-    assert any("all documents have less text" in note for note in notes.notes)
-    with pytest.raises(InputError, match="a sample of 1 bytes contains no document; use a larger --sample-bytes"):
+    assert any("documents have less text" in note for note in notes.notes)
+    with pytest.raises(InputError, match="a sample of 1 bytes contains no documents; use a larger --sample-bytes"):
         _train(tmp_path / "d.jsonl", tmp_path / "none", sample_bytes=1)
 
 
@@ -296,7 +296,7 @@ def test_too_little_memory_is_refused_and_the_counts_are_kept(tmp_path: Path, mo
     with monkeypatch.context() as patch:
         patch.setattr(machine, "available_memory_bytes", lambda: 10_000_000)
         with pytest.raises(
-            InputError, match=r"merging \d+ distinct words needs about .* are available; .*counts are kept"
+            InputError, match=r"merging \d+ distinct words needs about .* is available; train from the counts"
         ):
             _train(tmp_path / "d.jsonl", tmp_path / "bpe")
     _train_from([tmp_path / "bpe" / "counts-*.parquet"], tmp_path / "elsewhere")
@@ -325,16 +325,16 @@ _MANY = CountedWords((), 120_000_000, 1_100_000_000, 50_000_000, 400_000_000, ()
     ("available_gb", "config", "advice"),
     [
         (14.8, {}, None),
+        (14.7, {}, r"on a machine with more memory, or with --min-word-count 2, which needs about 6\.08"),
+        (5.0, {}, r"on a machine with more memory, or count fewer documents with --sample-bytes$"),
         (
-            14.7,
-            {},
-            r"on a machine with more memory \(--counts .*\), or use --min-word-count 2, which needs about 6\.08",
-        ),
-        (5.0, {}, r"on a machine with more memory .* or count fewer documents with --sample-bytes$"),
-        (14.8, {"vocab_size": 100_000}, r".*, or use --min-word-count 2, which needs about 6\.88 GB"),  # ids of 32 bits
+            14.8,
+            {"vocab_size": 100_000},
+            r".*, or with --min-word-count 2, which needs about 6\.88 GB",
+        ),  # ids of 32 bits
         (6.1, {"min_word_count": 2}, None),
-        (6.0, {"min_word_count": 2}, r"on a machine with more memory .* or count fewer documents with --sample-bytes$"),
-        (100.0, {"engine": "tokenizers"}, r"with --engine webtext \(--counts .*\), which needs about 14\.8 GB"),
+        (6.0, {"min_word_count": 2}, r"on a machine with more memory, or count fewer documents with --sample-bytes$"),
+        (100.0, {"engine": "tokenizers"}, r".*, or with --engine webtext, which needs about 14\.8 GB"),
     ],
 )
 def test_the_counted_words_must_fit_into_memory(
@@ -346,7 +346,7 @@ def test_the_counted_words_must_fit_into_memory(
     if advice is None:
         check()
         return
-    with pytest.raises(InputError, match=f"merging .* distinct words needs about .*: train from them {advice}"):
+    with pytest.raises(InputError, match=rf"needs about .*; train from the counts \(--counts .*\) {advice}"):
         check()
 
 
