@@ -183,6 +183,7 @@ class StageStatus:
     """
 
     stage: str
+    folder: str
     state: str
     records_in: int = 0
     records_out: int = 0
@@ -253,14 +254,17 @@ def run_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options
     )
 
 
-def status(corpus: str, verify: bool) -> list[StageStatus]:
-    """Return the state of every stage's folder; with `verify`, also each file that is missing or damaged.
+def status(source: str | Sequence[str], verify: bool) -> list[StageStatus]:
+    """Return the state of every stage of a corpus, or of folders; with `verify`, also each missing or damaged file.
 
-    Stages that are not part of the corpus, and have no folder, are left out.
+    Stages that are not part of the corpus, and have no folder, are left out. A corpus may be the folder of one stage.
     """
-    check_corpus(corpus)
-    skipped = CorpusConfig(corpus).skipped()
-    stages = [_stage_status(storage.join(corpus, stage.name), stage.name, verify) for stage in PIPELINE]
+    if not isinstance(source, str) or has_manifest(source) or is_unfinished(source):
+        folders = [source] if isinstance(source, str) else source
+        return [_stage_status(folder, _stage_of(folder), verify) for folder in folders]
+    check_corpus(source, takes_input=True)
+    skipped = CorpusConfig(source).skipped()
+    stages = [_stage_status(storage.join(source, stage.name), stage.name, verify) for stage in PIPELINE]
     return [stage for stage in stages if stage.state != "-" or stage.stage not in skipped]
 
 
@@ -271,12 +275,33 @@ def finished_stages(corpus: str) -> list[str]:
     return [name for name in names if has_manifest(storage.join(corpus, name))]
 
 
-def check_corpus(corpus: str) -> None:
-    """Raise InputError if a corpus folder does not exist."""
-    if storage.exists(corpus) and not storage.is_folder(corpus):
-        raise InputError(f"{corpus}: is a file; --corpus takes a folder")
+def require_finished_stages(corpus: str) -> list[str]:
+    """Return the finished stages of a corpus that is only read; raise InputError if there are none."""
+    check_corpus(corpus, takes_input=True)
+    if not (finished := finished_stages(corpus)):
+        unfinished = next((name for name in BY_NAME if is_unfinished(storage.join(corpus, name))), None)
+        remedy = f"re-run `webtext {unfinished}`, which was interrupted" if unfinished else "run `webtext build`"
+        raise InputError(f"{corpus}: no stage has finished; {remedy}, or name another folder with --corpus")
+    return finished
+
+
+def check_corpus(corpus: str, *, takes_input: bool = False) -> None:
+    """Raise InputError if a folder does not exist, or is not a corpus: it has no webtext.toml and no stage.
+
+    The message of a command that `takes_input` instead of a corpus says so.
+    """
     if not storage.is_folder(corpus):
-        raise InputError(f"{corpus}: no such folder; run `webtext init {corpus}` to create a corpus")
+        problem = "it is a file" if storage.exists(corpus) else "no such folder"
+    elif has_manifest(corpus) or is_unfinished(corpus):
+        problem = "it is the folder of a stage"
+    elif {*storage.list_folder(corpus)}.isdisjoint((CONFIG_FILE, *BY_NAME)):
+        problem = "no webtext.toml and no folder of a stage"
+    else:
+        return
+    other = ", or an input with --input" if takes_input else ""
+    raise InputError(
+        f"{corpus}: is not a corpus ({problem}); name another folder with --corpus{other}; `webtext init` creates one"
+    )
 
 
 def string_list(value: Any, name: str) -> list[str]:
@@ -286,19 +311,28 @@ def string_list(value: Any, name: str) -> list[str]:
     return value
 
 
+def _stage_of(folder: str) -> str:
+    if identity := OutputFolder(folder).recorded_identity():
+        return identity.stage
+    raise InputError(
+        f"{folder}: is not the folder of a stage; `webtext stats -i {folder}` counts documents of any file"
+    )
+
+
 def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
     writer = writer_of(folder)
     progress = read_progress(folder) if writer else None
     if not has_manifest(folder):
         state = "running" if writer else "unfinished"
-        return StageStatus(name, state if is_unfinished(folder) else "-", writer=writer, progress=progress)
+        return StageStatus(name, folder, state if is_unfinished(folder) else "-", writer=writer, progress=progress)
     try:
         manifest = read_manifest(folder)
     except InputError as error:
-        return StageStatus(name, "damaged", problems=(str(error),))
+        return StageStatus(name, folder, "damaged", problems=(str(error),))
     problems = [problem for file in manifest.files if (problem := check_file(folder, file))] if verify else []
     return StageStatus(
         stage=name,
+        folder=folder,
         state="damaged" if problems else "done",
         records_in=manifest.records_in,
         records_out=manifest.records_out,

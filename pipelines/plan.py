@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from pipelines import storage
-from pipelines.build import CorpusConfig
+from pipelines.build import CorpusConfig, check_corpus
 from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run_record import read_runs
 from pipelines.errors import InputError
@@ -152,6 +152,9 @@ def read_corpus_workload(corpus: str) -> Workload:
 
     What later stages keep is taken from those that are finished; the others are assumed to keep everything.
     """
+    if has_manifest(corpus):
+        return read_documents_workload([corpus])
+    check_corpus(corpus, takes_input=True)
     config = CorpusConfig(corpus)
     skipped = config.skipped()
     folders = {stage: storage.join(corpus, stage) for stage in _STAGES}
@@ -159,9 +162,10 @@ def read_corpus_workload(corpus: str) -> Workload:
     own = [path for stage in ("filter", "dedup") if stage not in skipped for path in config.own_input(stage)]
     if own:
         work = read_documents_workload(own)
-    elif not {"scrape", "fetch", "extract"} <= {*manifests}:
+    elif missing := [stage for stage in ("scrape", "fetch", "extract") if stage not in manifests]:
         raise InputError(
-            f"{corpus}: scrape, fetch and extract are not finished; run `webtext build --to extract` first"
+            f"{corpus}: {missing[0]} has not finished; run `webtext build --to extract` first, or name documents with "
+            "--input"
         )
     else:
         scrape, fetch, extract = (manifests[stage] for stage in ("scrape", "fetch", "extract"))

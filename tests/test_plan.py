@@ -185,7 +185,7 @@ def test_the_table_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["-i", "{0}/none"], "none: no such file"),
-        (["--corpus", "{0}"], "scrape, fetch and extract are not finished"),
+        (["--corpus", "{0}"], "extract has not finished; run `webtext build --to extract --corpus {0}` first"),
         (["--corpus", "a", "-i", "b"], "are two samples; name one"),
         (["-i", "{0}/docs.txt", "--target-links", "5"], "contain no links"),
         (["--target-links", "nan"], "nan is not a number"),
@@ -196,5 +196,7 @@ def test_wrong_use_is_one_line(
     arguments: Sequence[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "docs.txt").write_text("some text")
+    for stage in ("scrape", "fetch"):
+        write_manifest(str(tmp_path / stage), Manifest(Identity(stage, 1, {}, {}), ()))
     assert main(["plan", *(argument.format(tmp_path) for argument in arguments)]) in (1, 2)
-    assert message in capsys.readouterr().err
+    assert message.format(tmp_path) in capsys.readouterr().err

@@ -192,7 +192,7 @@ def _explain_failure(error: BaseException, argv: Sequence[str]) -> int:
     if isinstance(error, WebtextError):
         # Messages of stages name the option for the output; build and demo only have --corpus.
         option = "--corpus" if argv[0] in ("build", "demo") else "--output"
-        complain(f"error: {str(error).replace('another --output', f'another {option}')}")
+        complain(f"error: {_name_corpus(str(error), argv).replace('another --output', f'another {option}')}")
         return error.exit_code
     if isinstance(error, MemoryError):
         complain("error: out of memory; try fewer --workers")
@@ -204,6 +204,20 @@ def _explain_failure(error: BaseException, argv: Sequence[str]) -> int:
     message = shorten_message(f"error: {type(error).__name__}: {error}")
     complain(f"{message}; re-run with --debug for a traceback, and report it", error)
     return 1
+
+
+def _name_corpus(message: str, argv: Sequence[str]) -> str:
+    """Return a message whose commands have the --corpus of the command line, so that they can be pasted."""
+    import re
+    import shlex
+
+    arguments = [part for argument in argv for part in re.split("(?<=^--corpus)=", argument, maxsplit=1)]
+    named = [value for flag, value in itertools.pairwise(arguments) if flag == "--corpus"]
+    commands = "|".join(COMMANDS.keys() - {"init", "help", "completion", "demo"})
+    pattern = rf"`(webtext (?:{commands})\b(?! --corpus| -i)[^`]*)`"
+    return (
+        re.sub(pattern, lambda match: f"`{match[1]} --corpus {shlex.quote(named[-1])}`", message) if named else message
+    )
 
 
 def run() -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pipelines.build import CorpusConfig
+from pipelines.build import CorpusConfig, check_corpus
 from pipelines.engine.config import Config, OptionSpec, field_types, flag_of, make_config, option_fields, spec_of
 from pipelines.engine.executor import ENGINES, make_executor
 from pipelines.engine.run import RunOptions, Summary
@@ -72,6 +72,8 @@ class StageCall:
 
     def input_files(self) -> list[str]:
         """Return the files that were named, or what the stage reads in the corpus; raise InputError without either."""
+        if not self.input:
+            check_corpus(self.corpus, takes_input=True)
         source = None if self.input else self.settings.sources(self.stage)[BY_NAME[self.stage].main_input or ""]
         if isinstance(source, str) and not is_folder(source):
             raise InputError(
@@ -113,6 +115,14 @@ def with_standard_input(paths: Sequence[str], quiet: bool = False) -> list[str]:
     size = format_bytes(size_bytes(spooled))
     make_progress(quiet).note(f"standard input: {size} in {spooled} until the command ends")
     return [spooled if path == STANDARD_INPUT else path for path in paths]
+
+
+def inputs_or_corpus(inputs: Sequence[str], corpus: str) -> str | list[str]:
+    """Return what a command reads that takes either; raise UsageError if the user named both."""
+    source = click.get_current_context().get_parameter_source("corpus")
+    if inputs and source is click.core.ParameterSource.COMMANDLINE:
+        raise UsageError("--corpus and --input exclude each other; name one of them")
+    return with_standard_input(inputs) or corpus
 
 
 def _as_list(source: str | Sequence[str] | None) -> list[str]:

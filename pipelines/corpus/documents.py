@@ -43,12 +43,12 @@ def choose_documents(
     if rows:
         return [row | _text_before(tables, row) for row in rows] if reason else rows
     if not reason:
-        raise InputError(f"{tables.corpus}: no document meets these conditions")
+        raise InputError(f"{tables.name}: no document meets these conditions")
     if where or domain:
-        raise InputError(f"{tables.corpus}: no document that was dropped for {reason} meets these conditions")
+        raise InputError(f"{tables.name}: no document that was dropped for {reason} meets these conditions")
     counts = tables.rows("SELECT reason, count(*) AS count FROM dropped GROUP BY reason ORDER BY count DESC")
     reasons = ", ".join(f"{row['reason']} ({row['count']:,})" for row in counts) or "none: nothing was dropped"
-    raise InputError(f"{tables.corpus}: no document was dropped for {reason}; the reasons are {reasons}")
+    raise InputError(f"{tables.name}: no document was dropped for {reason}; the reasons are {reasons}")
 
 
 def _document(tables: CorpusTables, target: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def _document(tables: CorpusTables, target: str) -> dict[str, Any]:
     for value in values:
         if row := tables.first("documents", f"{column} = ?", [value]):
             return row
-    raise InputError(f"{tables.corpus}: no document has the {column} {target}; `webtext explain {target}` says why")
+    raise InputError(f"{tables.name}: no document has the {column} {target}; `webtext explain {target}` says why")
 
 
 def _text_before(tables: CorpusTables, row: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,8 @@ class Step:
 class History:
     """The history of a document in the finished stages, up to the first one that does not have it.
 
-    `url` is None if it is unknown; `similar_urls` are links that differ from it only in scheme, `www.` or final slash.
+    `url` is None if it is unknown; `similar_urls` are those of the first stage that differ from it only in scheme,
+    `www.` or final slash.
     """
 
     id: str
@@ -57,12 +58,17 @@ def explain(tables: CorpusTables, target: str) -> History:
         if identity is None or step.outcome == DROPPED or (step.outcome == ABSENT and steps[0].outcome != ABSENT):
             break
     if not steps:
-        raise InputError(f"{tables.corpus}: no finished stage has links, pages, documents or tokens")
+        raise InputError(f"{tables.name}: no finished stage has links, pages, documents or tokens")
     if all(step.outcome == ABSENT for step in steps):
         steps = steps[:1]
-    near = near_urls(url) if url and steps[0].outcome == ABSENT and "links" in tables.views else ()
+    near = near_urls(url) if url and steps[0].outcome == ABSENT else ()
+    first = next(
+        view
+        for view in ("links", "pages", *map(documents_of, tables.document_stages), "tokens")
+        if view in tables.views
+    )
     marks = ", ".join("?" * len(near))
-    similar = tables.rows(f"SELECT url FROM links WHERE url IN ({marks}) ORDER BY url", near) if near else []
+    similar = tables.rows(f"SELECT DISTINCT url FROM {first} WHERE url IN ({marks}) ORDER BY url", near) if near else []
     return History(id, url, tuple(steps), tuple(row["url"] for row in similar))
 
 

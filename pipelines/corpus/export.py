@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import gzip
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, cast
 
 import pyarrow as pa
 import zstandard
 
 from pipelines import storage
-from pipelines.build import finished_stages
+from pipelines.build import require_finished_stages
+from pipelines.engine.manifest import has_manifest
+from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
-from pipelines.format import plural, to_json
+from pipelines.format import to_json
 from pipelines.pipeline import DOCUMENT_STAGES
 from pipelines.records import inputs
 from pipelines.records.document_options import DocumentConfig
@@ -34,20 +36,20 @@ def export_text(
     kind: str | None,
     share: float,
     limit: int | None,
-    text_field: str,
-    note: Callable[[str], None],
+    config: DocumentConfig,
+    options: RunOptions,
 ) -> int:
     """Write documents in their order to a file, or to standard output (`-`); return how many.
 
     `kind` is jsonl (all columns but those that are null) or txt (the texts; a line `<|endoftext|>` separates them), by
-    default that of the name. With `share` below 1, documents are chosen by the hashes of their ids. `note` receives
-    what of the input is not read, and how many records are not a document. Raises UsageError for a name of another
-    kind, InputError if there is no document.
+    default that of the name. With `share` below 1, documents are chosen by the hashes of their ids. The
+    progress of the options notes what is not read. Raises UsageError for a name of another
+    kind, InputError if there is no document, or if the file exists, unless `options.overwrite`.
     """
     kind = kind or _kind_of(output)
-    source, drops = inputs.open_documents(documents, DocumentConfig(text_field)), Drops()
-    for message in source.notes:
-        note(message)
+    if output != "-":
+        storage.check_replaceable(output, options.overwrite)
+    source, drops = inputs.open_configured(documents, config, options), Drops()
     written = 0
     with _open(output) as stream:
         for batch in _sample(source, share, drops):
@@ -62,9 +64,8 @@ def export_text(
                 written += 1
             if written == limit:
                 break
-        if reasons := ", ".join(f"{reason} {count:,}" for reason, count in sorted(drops.counts.items())):
-            records = plural(drops.counts.total(), "record of the input is", "records of the input are")
-            note(f"{records} not a document ({reasons})")
+        if message := drops.describe_bad_records():
+            options.progress.note(message)
         if kind == "txt":
             stream.write(b"\n")
         if not written:
@@ -73,8 +74,13 @@ def export_text(
 
 
 def last_documents(corpus: str) -> str:
-    """Return the folder of the last stage of a corpus that wrote documents; raise InputError if there is none."""
-    for stage in reversed(finished_stages(corpus)):
+    """Return the folder of the last stage of a corpus that wrote documents; raise InputError if there is none.
+
+    A corpus that is the folder of a stage is that folder.
+    """
+    if has_manifest(corpus):
+        return corpus
+    for stage in reversed(require_finished_stages(corpus)):
         if stage in DOCUMENT_STAGES:
             return storage.join(corpus, stage)
     raise InputError(f"{corpus}: no stage has written documents; run `webtext extract`, or name them with --input")

@@ -1,30 +1,46 @@
-"""The Parquet files of finished stages as tables of DuckDB, local or in an object store.
+"""The Parquet files of finished stages as tables of DuckDB, local or in an object store, or documents of any format.
 
 `links`, `pages` and `clusters` are the files of a stage; `documents` those of the last stage that wrote documents, and
 `extract_documents` and so on those of one stage; `dropped` has the drops of all stages, with a column `stage`; `tokens`
-has the position of each document in the token shards. Stages of `[build] skip` have no tables.
+has the position of each document in the token shards. Stages of `[build] skip` have no tables. Documents that no stage
+wrote are those of a stage `input`, whose drops are the records that are not documents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import canonical_url, is_url_id
-from pipelines.build import finished_stages
-from pipelines.errors import InputError, UsageError
+from pipelines.build import require_finished_stages
+from pipelines.engine.manifest import has_manifest, read_manifest
+from pipelines.engine.run import RunOptions
+from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.extras import require_extra
 from pipelines.pipeline import DOCUMENT_STAGES
-from pipelines.records.inputs import StageFolder, open_stage
+from pipelines.records.document_options import DocumentConfig
+from pipelines.records.drops import Drops
+from pipelines.records.inputs import (
+    DocumentInput,
+    StageFolder,
+    document_schema,
+    expand_globs,
+    open_configured,
+    read_documents,
+)
+from pipelines.records.schemas import DROPPED_SCHEMA
 from pipelines.storage.object_store import ObjectStore, ThreadedObjectStore
 
 if TYPE_CHECKING:
     import duckdb
 
 _BATCH_ROWS = 1024
+_INPUT = "input"
+_DOCUMENT_DEFAULTS, _RUN_DEFAULTS = DocumentConfig(), RunOptions()
 # Split and prefix of its files; `val` is the name in nanoGPT's format.
 _SPLITS = (("train", "train"), ("held-out", "held-out"), ("held-out", "val"))
 # View -> the stage and the beginning of the names of its files.
@@ -33,14 +49,23 @@ _UNIONS = {"documents": " or ".join(DOCUMENT_STAGES), "dropped": "any stage", "t
 
 
 class CorpusTables:
-    """A connection to the tables of a corpus. Raises InputError for a corpus without any finished stage."""
+    """A connection to the tables of a corpus folder, or of inputs: folders of different stages, or documents.
 
-    def __init__(self, corpus: str) -> None:
-        require_extra("sql", f"{corpus}: a query", "duckdb")
+    A corpus that is the folder of a stage is an input. Documents are read for each query, as `config` says; what of
+    them is not read is noted by the progress of `options`. Raises InputError for a corpus without any finished stage.
+    """
+
+    def __init__(
+        self,
+        source: str | Sequence[str],
+        config: DocumentConfig = _DOCUMENT_DEFAULTS,
+        options: RunOptions = _RUN_DEFAULTS,
+    ) -> None:
+        self.name = source if isinstance(source, str) else ", ".join(source)
+        require_extra("sql", f"{self.name}: a query", "duckdb")
         import duckdb  # deferred: only queries need it
 
         self._failures = (duckdb.Error, pa.ArrowException)
-        self.corpus = corpus
         # Rows are spilled to the folder of temporary files, not to the current folder; nothing is downloaded.
         self._connection: duckdb.DuckDBPyConnection = duckdb.connect(
             config={
@@ -50,23 +75,25 @@ class CorpusTables:
                 "late_materialization_max_rows": 100_000,
             }
         )
-        self.stages = {name: open_stage(storage.join(corpus, name), (name,)) for name in finished_stages(corpus)}
-        if not self.stages:
-            raise InputError(
-                f"{corpus}: has no finished stage; run `webtext build`, or name another folder with --corpus"
-            )
-        if "://" in corpus:
-            file_system = storage.file_system(corpus)
+        self.stages = _open_stages(source)
+        remote = {stage.path.partition("://")[0]: stage.path for stage in self.stages.values() if "://" in stage.path}
+        for path in remote.values():
+            file_system = storage.file_system(path)
             self._connection.register_filesystem(
                 ThreadedObjectStore(file_system.protocol) if isinstance(file_system, ObjectStore) else file_system
             )
         self.views: list[str] = []
-        self._create_views()
-
-    @property
-    def document_stages(self) -> list[str]:
-        """The finished stages that wrote documents, in order."""
-        return [stage for stage in DOCUMENT_STAGES if stage in self.stages]
+        self._streams: dict[str, _Stream] = {}
+        documents = {name: _scan(self.stages[name], "documents-") for name in DOCUMENT_STAGES if name in self.stages}
+        dropped = {name: scan for name, folder in self.stages.items() if (scan := _scan(folder, "dropped-"))}
+        if not self.stages:
+            self._streams = _open_streams(open_configured(source, config, options), options)
+            for name, stream in self._streams.items():
+                self._connection.register(name, stream)
+            documents, dropped = ({_INPUT: f"SELECT * FROM {name}"} for name in self._streams)
+        # The stages that wrote documents, in order.
+        self.document_stages = [*documents]
+        self._create_views(documents, dropped)
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return all rows of a query; raise UsageError if there is no such table or column."""
@@ -80,6 +107,8 @@ class CorpusTables:
         """Yield the rows of a user's query; raise UsageError for anything but one SELECT, which changes nothing."""
         import duckdb
 
+        if not query.strip():
+            raise UsageError("the query is empty; an example is FROM documents LIMIT 5")
         try:
             kinds = [statement.type for statement in duckdb.extract_statements(query)]
         except duckdb.Error as error:
@@ -103,24 +132,22 @@ class CorpusTables:
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)
             yield from reader
         except self._failures as error:
+            for stream in self._streams.values():
+                if stream.error:
+                    raise InputError(stream.error) from None
             raise UsageError(self._explain(str(error))) from error
 
-    def _create_views(self) -> None:
+    def _create_views(self, documents: Mapping[str, str], dropped: Mapping[str, str]) -> None:
         for view, (stage, prefix) in _FILES.items():
             if stage in self.stages:
                 self._create(view, _scan(self.stages[stage], prefix))
-        for stage in self.document_stages:
-            documents = f"({_scan(self.stages[stage], 'documents-')})"
-            url = "" if "url" in self.columns(documents) else ", NULL::VARCHAR AS url"  # foreign ones may have none
-            self._create(documents_of(stage), f"SELECT *{url} FROM {documents}")
+        for stage, scan in documents.items():
+            url = "" if "url" in self.columns(f"({scan})") else ", NULL::VARCHAR AS url"  # foreign ones may have none
+            self._create(documents_of(stage), f"SELECT *{url} FROM ({scan})")
         if self.document_stages:
             self._create("documents", f"SELECT * FROM {documents_of(self.document_stages[-1])}")
-        dropped = [
-            f"SELECT '{name}' AS stage, id, url, reason, detail FROM ({scan})"
-            for name, folder in self.stages.items()
-            if (scan := _scan(folder, "dropped-"))
-        ]
-        self._create("dropped", " UNION ALL ".join(dropped))
+        drops = [f"SELECT '{name}' AS stage, id, url, reason, detail FROM ({scan})" for name, scan in dropped.items()]
+        self._create("dropped", " UNION ALL ".join(drops))
         if "tokenize" in self.stages:
             tokens = [
                 f"SELECT '{split}' AS split, replace(parse_filename(filename), '-documents.parquet', '') AS shard, "
@@ -146,10 +173,79 @@ class CorpusTables:
         for view in {*_FILES, *_UNIONS, *map(documents_of, DOCUMENT_STAGES)} - {*self.views}:
             if f"Table with name {view} does not exist" in line:
                 stage = _FILES[view][0] if view in _FILES else _UNIONS.get(view, view.removesuffix("_documents"))
-                line = (
-                    f"{self.corpus}: no table {view}, because {stage.replace('_', '-')} has not finished or is skipped"
-                )
+                line = f"{self.name}: no table {view}; {stage.replace('_', '-')} is absent, unfinished or skipped"
         return f"{line}; the tables are {', '.join(self.views)}"
+
+
+class _Stream:
+    """Batches that are read anew by each query, through Arrow's PyCapsule interface; `error` is what ended one."""
+
+    def __init__(self, schema: pa.Schema, read: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+        self._schema, self._read = schema, read
+        self.error: str | None = None
+
+    def __arrow_c_schema__(self) -> object:
+        return self._schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, _requested_schema: object = None) -> object:
+        return pa.RecordBatchReader.from_batches(self._schema, self._batches()).__arrow_c_stream__()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._read()
+        except WebtextError as error:
+            self.error = str(error)
+            raise
+
+
+class _DroppedRows(Drops):
+    """Lists the dropped records in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[dict[str, Any]] = []
+
+    def add(self, reason: str, id: str, url: str | None = None, detail: str | None = None) -> None:
+        """Add one record."""
+        self.rows.append({"id": id, "url": url, "reason": reason, "detail": detail})
+
+
+def _open_streams(source: DocumentInput, options: RunOptions) -> dict[str, _Stream]:
+    """Return the documents that are read from files, and the records in them that are not documents."""
+    note = functools.cache(options.progress.note)  # once, not in each query
+
+    def read_all() -> Iterator[pa.RecordBatch]:
+        drops = Drops()
+        for shard in source.shards:
+            yield from read_documents(shard, drops)
+        if message := drops.describe_bad_records():
+            note(message)
+
+    def read_dropped() -> Iterator[pa.RecordBatch]:
+        for shard in source.shards:
+            drops = _DroppedRows()
+            for _ in (*read_documents(shard, drops), None):
+                yield pa.RecordBatch.from_pylist(drops.rows, schema=DROPPED_SCHEMA)
+                drops.rows.clear()
+
+    schema = document_schema(source.shards[0])
+    return {"input_files": _Stream(schema, read_all), "input_rejects": _Stream(DROPPED_SCHEMA, read_dropped)}
+
+
+def _open_stages(source: str | Sequence[str]) -> dict[str, StageFolder]:
+    """Return the stages of a corpus, or whose folders are the inputs; none if the inputs are documents."""
+    if isinstance(source, str) and not has_manifest(source):
+        folders = [storage.join(source, name) for name in require_finished_stages(source)]
+    else:
+        folders = [source] if isinstance(source, str) else expand_globs(source)
+    stages: dict[str, StageFolder] = {}
+    for folder in folders if all(map(has_manifest, folders)) else ():
+        stage = StageFolder(folder, read_manifest(folder))
+        name = stage.manifest.identity.stage
+        if name in stages:
+            raise UsageError(f"{folder}: is the output of {name}, as {stages[name].path} is; name one of them")
+        stages[name] = stage
+    return stages
 
 
 def documents_of(stage: str) -> str:

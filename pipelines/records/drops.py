@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.repeated_ids import hash_ids
 from pipelines.engine.stage import TaskResult
+from pipelines.format import plural
 from pipelines.records.shards import ShardWriter
 
 
@@ -29,6 +30,12 @@ class Drops:
         """Have the run count which of these ids of records others of its input have, too, if drops are listed."""
         if self._writer is not None:
             self._id_hashes += hash_ids(ids)
+
+    def describe_bad_records(self) -> str | None:
+        """Return how many records of the input are not documents, and why; None if all are."""
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(self.counts.items()))
+        records = plural(self.counts.total(), "record of the input is", "records of the input are")
+        return f"{records} not a document ({reasons})" if reasons else None
 
     def task_result(
         self, kept: int, files: tuple[FileEntry, ...], counts: Mapping[str, float] | None = None

@@ -432,6 +432,14 @@ def gradual_write(path: str) -> Iterator[HashingWriter]:
             os.fsync(raw.fileno())
 
 
+def check_replaceable(path: str, overwrite: bool, option: str = "--output") -> None:
+    """Raise InputError if a file to write exists and must not be replaced, or is not a regular file."""
+    if exists(path) and not is_file(path):
+        raise InputError(f"{path}: is not a regular file; name a file with {option}")
+    if not overwrite and exists(path):
+        raise InputError(f"{path}: already exists; --overwrite replaces it at the end, or choose another {option}")
+
+
 def write_bytes(path: str, data: bytes) -> None:
     """Write a whole file atomically."""
     with atomic_write(path) as writer:

@@ -75,7 +75,7 @@ def test_a_document_is_explained_from_its_link_to_its_tokens(corpus: Path, capsy
             assert steps["tokenize"]["fields"]["offset"] == token["offset"]
             assert steps["tokenize"]["fields"]["tokens"] == token["tokens"]
     text = _run(capsys, "explain", token["url"], "--corpus", str(corpus))
-    assert "The document is in the corpus, up to tokenize." in text
+    assert "The document is present, up to tokenize." in text
 
 
 def test_every_missing_document_is_explained_by_the_stage_that_dropped_it(
@@ -97,7 +97,7 @@ def test_every_missing_document_is_explained_by_the_stage_that_dropped_it(
             explained += 1
     assert explained > 10
     text = _run(capsys, "explain", row["url"], "--corpus", str(corpus), code=1)
-    assert "The document is not in the corpus: remove-wikipedia dropped it." in text
+    assert "The document is missing: remove-wikipedia dropped it." in text
 
 
 def test_what_is_nowhere_is_said_with_similar_links(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,13 +132,15 @@ def test_documents_are_shown_by_name_condition_and_at_random(corpus: Path, capsy
     assert shown(one["id"]) == [one["id"]]
     assert shown("--limit", "2") == list(documents)[:2]
     assert shown("--random", "3") == shown("--random", "3") != shown("--random", "3", "--seed", "2")
+    assert shown("--random", "3", "--limit", "2") == shown("--random", "2") == shown("--random", "2", "--limit", "3")
     assert set(shown("--domain", "alpha.com", "--limit", "99")) == {
         id for id, row in documents.items() if row["domain"] == "alpha.com"
     }
     assert set(shown("--where", "score >= 7", "--limit", "99")) == {
         id for id, row in documents.items() if row["score"] >= 7
     }
-    assert "exclude each other" in _run(capsys, "show", "x", "--random", "2", "--corpus", str(corpus), code=2)
+    message = _run(capsys, "show", "doc-0", "--random", "2", "--where", "true", "--corpus", str(corpus), code=2)
+    assert "doc-0: names a document, and --random, --where chooses among all; omit one of them" in message
     assert "no document has the id nothing" in _run(capsys, "show", "nothing", "--corpus", str(corpus), code=1)
     assert "no document meets" in _run(capsys, "show", "--domain", "no.org", "--corpus", str(corpus), code=1)
     assert 'column "nix" not found in FROM clause! Candidate bindings: ' in _run(
@@ -171,7 +173,12 @@ def test_dropped_documents_are_shown_as_the_stage_read_them(corpus: Path, capsys
 
 def test_counts_by_all_kinds_of_groups(corpus: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     documents = _rows(corpus, "remove-wikipedia", "documents")
-    statistics = _json(capsys, "stats", "--corpus", str(corpus), "--html", str(tmp_path / "stats.html"))
+    page = tmp_path / "stats.html"
+    page.write_text("my notes")
+    to_page = ("stats", "--corpus", str(corpus), "--html", str(page))
+    assert f"{page}: already exists; --overwrite replaces it" in _run(capsys, *to_page, code=1)
+    assert page.read_text() == "my notes"
+    statistics = _json(capsys, *to_page, "--overwrite")
     assert statistics["total"] == {
         "value": None,
         "documents": len(documents),
@@ -190,10 +197,10 @@ def test_counts_by_all_kinds_of_groups(corpus: Path, capsys: pytest.CaptureFixtu
             members = [row for row in documents if group["value"] in value(row)]
             assert group["documents"] == len(members) > 0
             assert group["words"] == sum(row["words"] for row in members)
-    page = (tmp_path / "stats.html").read_text()
-    assert "alpha.com" in page
-    assert "128 to 255 words" in page
-    assert ".sortable thead button" in page  # the script that sorts the tables
+    html = page.read_text()
+    assert "alpha.com" in html
+    assert "128 to 255 words" in html
+    assert ".sortable thead button" in html  # the script that sorts the tables
     largest = _json(capsys, "stats", "--corpus", str(corpus), "--by", "extractor", "--by", "domain", "--limit", "1")
     assert largest["sizes"] == {"extractor": 1, "domain": len({row["domain"] for row in documents})}
     assert "more" in _run(capsys, "stats", "--corpus", str(corpus), "--by", "domain", "--limit", "1")
@@ -241,15 +248,22 @@ def test_a_wrong_query_names_the_tables_and_a_missing_stage(
     (tmp_path / "part").mkdir()
     shutil.copytree(corpus / "scrape", tmp_path / "part" / "scrape")
     message = _run(capsys, "sql", "SELECT * FROM pages", "--corpus", str(tmp_path / "part"), code=2)
-    assert "no table pages, because fetch has not finished" in message
-    assert "has no finished stage" in _run(capsys, "explain", "x", "--corpus", str(tmp_path), code=1)
+    assert "no table pages; fetch is absent, unfinished or skipped" in message
 
 
 @pytest.mark.parametrize(
-    "query", ["", "SELECT 1; SELECT 2", "COPY (SELECT 1) TO 'x.csv'", "CREATE TABLE t AS SELECT 1", "DROP VIEW links"]
+    "query",
+    [
+        "/* nothing */",
+        "SELECT 1; SELECT 2",
+        "COPY (SELECT 1) TO 'x.csv'",
+        "CREATE TABLE t AS SELECT 1",
+        "DROP VIEW links",
+    ],
 )
 def test_a_query_changes_nothing(corpus: Path, capsys: pytest.CaptureFixture[str], query: str) -> None:
     assert "is not a single SELECT" in _run(capsys, "sql", query, "--corpus", str(corpus), code=2)
+    assert "the query is empty" in _run(capsys, "sql", " ", "--corpus", str(corpus), code=2)
     assert "Parser Error" in _run(capsys, "sql", "SELECT FROM", "--corpus", str(corpus), code=2)
     assert (
         _run(capsys, "sql", "FROM links SELECT count(*) AS n", "--format", "csv", "--corpus", str(corpus))[:2] == "n\n"
@@ -267,7 +281,7 @@ def test_documents_are_exported_whole_or_as_a_sample(
     documents = _rows(corpus, "remove-wikipedia", "documents")
 
     def exported(name: str, *arguments: str) -> bytes:
-        _run(capsys, "export-text", "--corpus", str(corpus), "-o", str(tmp_path / name), *arguments)
+        _run(capsys, "export-text", "--corpus", str(corpus), "-o", str(tmp_path / name), "--overwrite", *arguments)
         data = (tmp_path / name).read_bytes()
         if name.endswith(".gz"):
             return gzip.decompress(data)
@@ -277,12 +291,16 @@ def test_documents_are_exported_whole_or_as_a_sample(
     assert [(row["id"], row["text"], row["subreddits"]) for row in rows] == [
         (row["id"], row["text"], row["subreddits"]) for row in documents
     ]
+    path = str(tmp_path / "all.jsonl")
+    message = _run(capsys, "export-text", "--corpus", str(corpus), "--limit", "1", "-o", path, code=1)
+    assert f"{path}: already exists; --overwrite replaces it at the end, or choose another --output" in message
+    assert len(Path(path).read_bytes().splitlines()) == len(documents)
     assert exported("all.jsonl.zst") == exported("all.jsonl.gz") == exported("all.jsonl")
     texts = exported("all.txt").decode()
     assert texts == "\n<|endoftext|>\n".join(row["text"] for row in documents) + "\n"
     assert exported("two.txt", "--limit", "2").decode().count("<|endoftext|>") == 1
     small, large = (
-        {json.loads(line)["id"] for line in exported("part.jsonl", "--sample", share).splitlines()}
+        {json.loads(line)["id"] for line in exported("part.jsonl", "--share", share).splitlines()}
         for share in ("0.3", "0.7")
     )
     assert small < large < {row["id"] for row in documents}
@@ -294,7 +312,6 @@ def test_documents_are_exported_whole_or_as_a_sample(
     own = ("export-text", "--input", str(tmp_path / "own.csv"))
     assert json.loads(_run(capsys, *own, "--text-field", "Body"))["text"] == "the first text"
     assert "(--text-field chooses another" in _run(capsys, *own, code=1)
-    assert "no stage has written documents" in _run(capsys, "export-text", "--corpus", str(tmp_path), code=1)
 
 
 def test_the_corpus_may_be_in_an_object_store(corpus: Path) -> None:

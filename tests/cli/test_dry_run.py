@@ -211,5 +211,5 @@ def test_a_dry_run_refuses_what_the_build_would_refuse(corpus: Path, capsys: pyt
         assert main(command) == 1
         assert "own.parquet: has no column 'text'" in capsys.readouterr().err
     (corpus / "webtext.toml").unlink()
-    assert main(["build", "--dry-run", "--corpus", "corpus"]) == 2
-    assert "webtext.toml: no such file; run `webtext init`" in capsys.readouterr().err
+    assert main(["build", "--dry-run", "--corpus", "corpus"]) == 1
+    assert "corpus: is not a corpus (no webtext.toml and no folder of a stage)" in capsys.readouterr().err

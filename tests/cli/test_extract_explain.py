@@ -193,7 +193,7 @@ def test_an_html_file_is_found_by_its_id(tmp_path: Path, capsys: pytest.CaptureF
         (["a.html", "--extractor", "trafilatura"], "of fast; --extractor trafilatura has none"),
         (["missing.html", "--corpus", "elsewhere"], "missing.html: no such file; --explain takes an HTML file"),
         (["missing.html", "-i", "a.html"], "missing.html: no such file, and no page with this id in a.html"),
-        ([_URL, "--corpus", "elsewhere"], "elsewhere/fetch: no such folder"),
+        ([_URL, "--corpus", "elsewhere"], "elsewhere: is not a corpus (no such folder)"),
     ],
 )  # fmt: skip
 def test_wrong_input(

@@ -105,10 +105,7 @@ def test_the_generated_docs_are_current() -> None:
         (["build", "--workers", "0"], 2, "error: Invalid value for '--workers'"),
         (["build", "--from", "extrct"], 2, "unknown stage 'extrct'; did you mean extract?"),
         (["build", "--from", "tokenize", "--to", "fetch"], 2, "error: no stage between tokenize and fetch"),
-        (["build"], 2, "webtext.toml: no such file; run `webtext init`"),
-        (["status", "--corpus", "nowhere"], 1, "error: nowhere: no such folder; run `webtext init nowhere` to create"),
-        (["build", "--corpus", "nowhere"], 1, "error: nowhere: no such folder; run `webtext init nowhere` to create"),
-        (["status", "--corpus", "links.txt"], 1, "error: links.txt: is a file; --corpus takes a folder"),
+        (["build"], 2, "webtext.toml: [scrape] has no dumps; add dumps = "),
         (["build", "--from", "dedupe"], 2, "error: --from, --to: unknown stage 'dedupe'; did you mean dedup?"),
         (["build", "--from", "dedup"], 2, "error: dedup reads extract, which is neither finished nor among the stages"),
         (["dedup", "docs.parquet"], 1, "error: docs.parquet: no such file or folder"),
@@ -141,7 +138,7 @@ def test_usage_errors_are_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WEBTEXT_DEBUG", raising=False)
-    (tmp_path / "links.txt").write_text("http://example.com/\n")
+    (tmp_path / "webtext.toml").touch()
     assert main(arguments) == code
     printed = capsys.readouterr()
     assert message in printed.err
@@ -390,12 +387,6 @@ def test_a_refused_input_does_not_block_another(tmp_path: Path, capsys: pytest.C
     assert (tmp_path / "out" / "manifest.json").exists()
     assert main([stage, *more, "-q", "-o", str(tmp_path / "file"), "-i", str(tmp_path / "docs.jsonl")]) == 1
     assert "file: cannot write: File exists; it is not a folder" in capsys.readouterr().err
-
-
-def test_the_corpus_must_be_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "links.txt").write_text("http://example.com/\n")
-    assert main(["status", "--corpus", str(tmp_path / "links.txt")]) == 1
-    assert "is a file; --corpus takes a folder" in capsys.readouterr().err
 
 
 def test_a_file_is_not_taken_for_the_folder_of_a_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pipelines.build import check_corpus
 from pipelines.engine.config import flag_of
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
@@ -76,6 +77,8 @@ def command(
     from pipelines.evaluation.results_page import PAGE, read_results, step_folders, write_page
     from pipelines.model.training.parallel import torchrun_world
 
+    if model is None and not (chosen.rescore and output):
+        check_corpus(corpus)
     tasks = parse_tasks(chosen.task, chosen.variant, chosen.examples, chosen.shots, chosen.shot_seeds)
     is_shown = torchrun_world().is_rank_zero
     progress = make_progress() if is_shown and not quiet else Silent()

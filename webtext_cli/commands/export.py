@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from pipelines.build import check_corpus
 from pipelines.engine.run import RunOptions
 from pipelines.storage import join
 from webtext_cli.console import make_progress, print_summary
@@ -40,6 +41,8 @@ def command(
     require_torch()
     from pipelines.model.io.export import ExportConfig, export
 
+    if model is None:
+        check_corpus(corpus)
     summary = export(
         ExportConfig(best=best),
         model=model or join(corpus, "pretrain"),

@@ -16,7 +16,7 @@ from pipelines.engine.run_record import LiveProgress
 from pipelines.errors import UsageError
 from pipelines.format import format_bytes, format_count, format_duration, format_quantity, to_json
 from webtext_cli.console import format_done, print_result, print_table, say
-from webtext_cli.options import corpus_option, output_options
+from webtext_cli.options import corpus_option, input_option, inputs_or_corpus, output_options
 
 _WATCH_S = 2.0
 
@@ -45,10 +45,11 @@ def init(folder: str, as_json: bool) -> None:
 
 @click.command("status")
 @corpus_option
+@input_option("Folder of a stage, as its --output named it")
 @click.option("--verify", is_flag=True, help="Verify the checksum of every file; exit code 1 if one differs.")
 @click.option("--watch", is_flag=True, help="Show the progress of what is running every two seconds, until it ends.")
 @output_options(has_progress=False)
-def status(corpus: str, verify: bool, watch: bool, as_json: bool) -> int:
+def status(corpus: str, input: tuple[str, ...], verify: bool, watch: bool, as_json: bool) -> int:
     """Show the state of each stage of a corpus.
 
     A stage is done if its manifest exists; its counts are read from there. A stage that is running, in another terminal
@@ -59,16 +60,18 @@ def status(corpus: str, verify: bool, watch: bool, as_json: bool) -> int:
       webtext status --corpus my-corpus
       webtext status --corpus my-corpus --watch
       webtext status --corpus my-corpus --verify
+      webtext status -i unique
     """
-    stages = read_status(corpus, verify)
+    source = inputs_or_corpus(input, corpus)
+    stages = read_status(source, verify)
     try:
         while watch and any(stage.writer for stage in stages):
-            _describe_runs(corpus, stages)
+            _describe_runs(stages)
             time.sleep(_WATCH_S)
-            stages = read_status(corpus, verify=False)
+            stages = read_status(source, verify=False)
     except KeyboardInterrupt:  # no run was interrupted, so there is nothing to resume
         return 130
-    print_result({"corpus": corpus, "stages": stages}, as_json, _print_stages)
+    print_result({"corpus": None if input else corpus, "stages": stages}, as_json, _print_stages)
     problems = [problem for stage in stages for problem in stage.problems]
     for problem in problems:
         click.echo(f"error: {problem}", err=True)
@@ -80,21 +83,21 @@ def status(corpus: str, verify: bool, watch: bool, as_json: bool) -> int:
 
 
 def _print_stages(result: Mapping[str, Any]) -> None:
-    corpus, stages = result["corpus"], result["stages"]
+    stages = result["stages"]
     print_table(["stage", "state", "in", "dropped", "out", "shards", "size"], [_row(stage) for stage in stages])
-    _describe_runs(corpus, stages)
+    _describe_runs(stages)
     for replacement in filter(None, (stage.replacement for stage in stages)):
         click.echo(f"note: {replacement}", err=True)
 
 
-def _describe_runs(corpus: str, stages: Sequence[StageStatus]) -> None:
+def _describe_runs(stages: Sequence[StageStatus]) -> None:
     for stage in stages:
         if stage.writer:
             say(_describe_run(stage))
         if stage.writer and stage.stage == "fetch":
             from pipelines.stages.fetch.report import describe_activity
 
-            if activity := describe_activity(storage.join(corpus, stage.stage)):
+            if activity := describe_activity(stage.folder):
                 say(f"  {activity}")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from pipelines import storage
+from pipelines.build import check_corpus
 from pipelines.engine.run import RunOptions
 from pipelines.format import to_json
 from pipelines.model.inference.options import SamplingOptions, read_prompts
@@ -68,11 +69,13 @@ def command(
     from pipelines.model import require_torch
 
     require_torch()
-    from pipelines.model.inference.sampling import Sampler, check_output, write_samples
+    from pipelines.model.inference.sampling import Sampler, write_samples
 
     options = config_of_flags(SamplingOptions, sampling)
+    if model is None:
+        check_corpus(corpus)
     if output is not None:
-        check_output(output, overwrite)  # before the model is loaded
+        storage.check_replaceable(output, overwrite)  # before the model is loaded
     all_prompts = [*prompts, *(read_prompts(prompt_file) if prompt_file is not None else [])] or [""]
     sampler = Sampler(model or storage.join(corpus, "pretrain"), all_prompts, options, device, best=best)
     if output is not None:

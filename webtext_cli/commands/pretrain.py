@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pipelines.build import check_corpus
 from pipelines.errors import UsageError
 from pipelines.format import escape_unprintable
 from pipelines.model import require_torch
@@ -64,6 +65,8 @@ def command(
     if show_preset:
         _show_preset(config, call.as_json)
         return
+    if not call.input:
+        check_corpus(call.corpus, takes_input=True)
     tokens, *others = call.input or [join(call.corpus, "tokenize")]
     if others:
         raise UsageError("--input: pretrain reads one tokenize folder")

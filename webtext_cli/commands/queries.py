@@ -5,35 +5,69 @@ from __future__ import annotations
 import csv
 import dataclasses
 import datetime as dt
+import functools
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipelines import storage
+from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError
 from pipelines.format import format_bytes, format_count, format_percent, plural, to_json
+from pipelines.records.document_options import DocumentConfig
 from webtext_cli.console import complain, make_progress, print_result, print_table, say, shorten
-from webtext_cli.options import DOCUMENTS_HELP, corpus_option, input_option, output_options, with_standard_input
+from webtext_cli.options import (
+    DOCUMENTS_HELP,
+    config_of_flags,
+    config_options,
+    corpus_option,
+    input_option,
+    inputs_or_corpus,
+    output_options,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pipelines.corpus.explain import History
+    from pipelines.corpus.tables import CorpusTables
 
 _INDENT = "  "
 _MAX_TABLE_ROWS = 200
 _MAX_CELL = 80
 # How a dropped or absent document reads.
 _OUTCOMES = {"kept": "kept", "dropped": "DROPPED", "absent": "not there"}
+_overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+
+
+def _document_options(is_argument: bool) -> Callable[[Any], Any]:
+    """Add the options of commands that read a corpus or other documents, and pass them on as `source` and `config`."""
+
+    def decorate(command: Any) -> Any:
+        @functools.wraps(command)
+        def wrapper(corpus: str, input: tuple[str, ...], **values: Any) -> Any:
+            flags = {field.name: values.pop(field.name) for field in dataclasses.fields(DocumentConfig)}
+            config = config_of_flags(DocumentConfig, flags)
+            return command(source=inputs_or_corpus(input, corpus), config=config, **values)
+
+        return corpus_option(input_option(DOCUMENTS_HELP, is_argument)(config_options(DocumentConfig)(wrapper)))
+
+    return decorate
+
+
+def _open_tables(source: str | Sequence[str], config: DocumentConfig) -> CorpusTables:
+    from pipelines.corpus.tables import CorpusTables
+
+    return CorpusTables(source, config, RunOptions(progress=make_progress()))
 
 
 @click.command("explain")
-@click.argument("document", metavar="URL_OR_ID")
-@corpus_option
+@click.argument("target", metavar="URL_OR_ID")
+@_document_options(is_argument=False)
 @output_options(has_progress=False)
-def explain(document: str, corpus: str, as_json: bool) -> int:
+def explain(target: str, source: str | Sequence[str], config: DocumentConfig, as_json: bool) -> int:
     """Show what every stage made of a document, or why it is missing.
 
     From the link and its submissions to the position in the token shards: whatever the finished stages recorded. The
@@ -45,9 +79,8 @@ def explain(document: str, corpus: str, as_json: bool) -> int:
       webtext explain 9fc5847bfde8303e8edaae501346eaac --corpus my-corpus --json
     """
     from pipelines.corpus.explain import explain as explain_document
-    from pipelines.corpus.tables import CorpusTables
 
-    history = explain_document(CorpusTables(corpus), document)
+    history = explain_document(_open_tables(source, config), target)
     result = dataclasses.asdict(history) | {"is_present": history.is_present}
     print_result(result, as_json, lambda _: _print_history(history))
     return 0 if history.is_present else 1
@@ -55,7 +88,7 @@ def explain(document: str, corpus: str, as_json: bool) -> int:
 
 @click.command("show")
 @click.argument("documents", nargs=-1, metavar="[URL_OR_ID]...")
-@corpus_option
+@_document_options(is_argument=False)
 @click.option("--random", type=click.IntRange(1), metavar="N", help="Show N documents, chosen at random.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Random seed of --random.")
 @click.option("--domain", metavar="NAME", help="Only documents of this registered domain.")
@@ -65,20 +98,20 @@ def explain(document: str, corpus: str, as_json: bool) -> int:
     "--limit",
     "-n",
     type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    help="Maximum number of documents, without --random.",
+    show_default="10, or that of --random",
+    help="Maximum number of documents.",
 )
 @output_options("Print one JSON object per document.", has_progress=False)
 def show(
     documents: tuple[str, ...],
-    corpus: str,
+    source: str | Sequence[str],
+    config: DocumentConfig,
     random: int | None,
     seed: int,
     domain: str | None,
     where: str | None,
     dropped: str | None,
-    limit: int,
+    limit: int | None,
     as_json: bool,
 ) -> None:
     """Print documents of a corpus as readable text.
@@ -94,18 +127,18 @@ def show(
       webtext show --domain nytimes.com --where "words > 5000" --limit 2
     """
     from pipelines.corpus.documents import choose_documents
-    from pipelines.corpus.tables import CorpusTables
 
-    if documents and (random or domain or where or dropped):
-        raise UsageError("documents by name and --random, --domain, --where, --dropped exclude each other")
+    conditions = {"--random": random, "--domain": domain, "--where": where, "--dropped": dropped}
+    if documents and (used := ", ".join(name for name, value in conditions.items() if value)):
+        raise UsageError(f"{documents[0]}: names a document, and {used} chooses among all; omit one of them")
     chosen = choose_documents(
-        CorpusTables(corpus),
+        _open_tables(source, config),
         documents,
         domain=domain,
         where=where,
         reason=dropped,
         seed=seed if random else None,
-        limit=random or limit,
+        limit=min(random or limit or 10, limit or random or 10),
     )
     for number, document in enumerate(chosen):
         if number and not as_json:
@@ -114,7 +147,7 @@ def show(
 
 
 @click.command("stats")
-@corpus_option
+@_document_options(is_argument=True)
 @click.option(
     "--by",
     multiple=True,
@@ -126,8 +159,17 @@ def show(
     "--limit", "-n", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of groups to show."
 )
 @click.option("--html", metavar="FILE", help="Also write the tables as a page.")
+@_overwrite_option
 @output_options(has_progress=False)
-def stats(corpus: str, by: tuple[str, ...], limit: int, html: str | None, as_json: bool) -> None:
+def stats(
+    source: str | Sequence[str],
+    config: DocumentConfig,
+    by: tuple[str, ...],
+    limit: int,
+    html: str | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
     """Count the documents, words and bytes of a corpus.
 
     The documents are those of the last stage that wrote documents. A document counts once for each of its subreddits.
@@ -139,10 +181,10 @@ def stats(corpus: str, by: tuple[str, ...], limit: int, html: str | None, as_jso
       webtext stats --corpus my-corpus --html stats.html
     """
     from pipelines.corpus.statistics import count_documents, group_name
-    from pipelines.corpus.tables import CorpusTables
 
-    tables = CorpusTables(corpus)
-    statistics = count_documents(tables, by, limit)
+    if html:
+        storage.check_replaceable(html, overwrite, "--html")
+    statistics = count_documents(_open_tables(source, config), by, limit)
     if html:
         from pipelines.reports.render import render
 
@@ -158,7 +200,7 @@ def stats(corpus: str, by: tuple[str, ...], limit: int, html: str | None, as_jso
 
 @click.command("sql")
 @click.argument("query")
-@corpus_option
+@_document_options(is_argument=False)
 @click.option(
     "--format",
     "kind",
@@ -168,12 +210,12 @@ def stats(corpus: str, by: tuple[str, ...], limit: int, html: str | None, as_jso
     help="A table has at most 200 rows, and 80 characters of a cell.",
 )
 @output_options("Print one JSON object per row, as --format jsonl does.", has_progress=False)
-def sql(query: str, corpus: str, kind: str, as_json: bool) -> None:
+def sql(query: str, source: str | Sequence[str], config: DocumentConfig, kind: str, as_json: bool) -> None:
     """Query the files of a corpus with SQL (DuckDB).
 
     The tables are links, pages, documents, dropped (with a column stage), clusters and tokens; extract_documents,
-    dedup_documents and remove_wikipedia_documents are the documents of one stage. docs/formats.md lists the columns.
-    Only queries are allowed: nothing is changed.
+    filter_documents, dedup_documents and remove_wikipedia_documents are the documents of one stage. docs/formats.md
+    lists the columns. Only queries are allowed: nothing is changed.
 
     \b
     Examples:
@@ -181,9 +223,7 @@ def sql(query: str, corpus: str, kind: str, as_json: bool) -> None:
       webtext sql "SELECT url FROM dropped WHERE reason = 'http_not_found'" --format csv
       webtext sql "DESCRIBE documents"
     """
-    from pipelines.corpus.tables import CorpusTables
-
-    batches = CorpusTables(corpus).select(query)
+    batches = _open_tables(source, config).select(query)
     if kind == "csv" and not as_json:
         _write_csv(batches)
     elif as_json or kind == "jsonl":
@@ -195,15 +235,7 @@ def sql(query: str, corpus: str, kind: str, as_json: bool) -> None:
 
 
 @click.command("export-text")
-@corpus_option
-@input_option(DOCUMENTS_HELP)
-@click.option(
-    "--text-field",
-    default="text",
-    show_default=True,
-    metavar="NAME",
-    help="Column or field with the text, for --input.",
-)
+@_document_options(is_argument=True)
 @click.option(
     "--output",
     "-o",
@@ -216,21 +248,22 @@ def sql(query: str, corpus: str, kind: str, as_json: bool) -> None:
 )
 @click.option("--limit", "-n", type=click.IntRange(1), metavar="N", help="Maximum number of documents.")
 @click.option(
-    "--sample",
+    "--share",
     type=click.FloatRange(0, 1, min_open=True),
     default=1.0,
     metavar="SHARE",
     help="Write this share of the documents, chosen by a hash of the id: a larger share has all of a smaller.",
 )
+@_overwrite_option
 @output_options("Print the number of documents as one JSON object, on standard error.")
 def export_text(
-    corpus: str,
-    input: tuple[str, ...],
-    text_field: str,
+    source: str | Sequence[str],
+    config: DocumentConfig,
     output: str,
     kind: str | None,
     limit: int | None,
-    sample: float,
+    share: float,
+    overwrite: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -242,14 +275,15 @@ def export_text(
     \b
     Examples:
       webtext export-text --corpus my-corpus -o corpus.jsonl.zst
-      webtext export-text --corpus my-corpus --sample 0.01 -o sample.txt
+      webtext export-text --corpus my-corpus --share 0.01 -o sample.txt
       webtext export-text --corpus my-corpus --limit 10 | jq .title
     """
     from pipelines.corpus.export import export_text as write_text
     from pipelines.corpus.export import last_documents
 
-    documents = with_standard_input(input) or [last_documents(corpus)]
-    written = write_text(documents, output, kind, sample, limit, text_field, make_progress(quiet).note)
+    documents = [last_documents(source)] if isinstance(source, str) else source
+    options = RunOptions(overwrite=overwrite, progress=make_progress(quiet))
+    written = write_text(documents, output, kind, share, limit, config, options)
     complain(to_json({"documents": written}) if as_json else f"{plural(written, 'document')} written")
     sys.stdout.flush()
 
@@ -261,14 +295,14 @@ def _print_history(history: History) -> None:
         say(f"\n{step.stage}: {_OUTCOMES[step.outcome]}{f', {step.reason}' if step.reason else ''}")
         _print_fields(step.fields)
     if history.similar_urls:
-        say("\nlinks with a similar URL:")
+        say("\nsimilar URLs:")
         say("\n".join(f"{_INDENT}{url}" for url in history.similar_urls))
     last = history.steps[-1]
     if history.is_present:
-        say(f"\nThe document is in the corpus, up to {last.stage}.")
+        say(f"\nThe document is present, up to {last.stage}.")
     else:
         problem = "does not have it" if last.outcome == "absent" else "dropped it"
-        say(f"\nThe document is not in the corpus: {last.stage} {problem}.")
+        say(f"\nThe document is missing: {last.stage} {problem}.")
 
 
 def _print_fields(fields: Mapping[str, Any]) -> None:

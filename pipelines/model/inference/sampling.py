@@ -18,7 +18,7 @@ import torch
 from pipelines import progress, storage
 from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
-from pipelines.errors import InputError, UsageError
+from pipelines.errors import UsageError
 from pipelines.format import to_json
 from pipelines.model.device import derived_seed, device_config, reproducible, select_device, translate_memory_errors
 from pipelines.model.inference.decoding import BatchDecoder, batch_rows, choose_by, continue_texts
@@ -151,14 +151,6 @@ def sample_tokens(
     return [text.tokens for text in texts]
 
 
-def check_output(path: str, overwrite: bool) -> None:
-    """Raise InputError if the file exists and must not be replaced."""
-    if storage.is_folder(path):
-        raise InputError(f"{path}: is a folder; name a file as --output")
-    if storage.exists(path) and not overwrite:
-        raise InputError(f"{path}: already exists; --overwrite replaces it at the end, or choose another --output")
-
-
 def write_samples(
     sampler: Sampler, samples: int, path: str, options: RunOptions, part_tokens: int = _PART_TOKENS
 ) -> Summary:
@@ -168,7 +160,7 @@ def write_samples(
     file exists, and ChangedRunError if its parts are of another model, other prompts or options, both unless
     `options.overwrite`.
     """
-    check_output(path, options.overwrite)
+    storage.check_replaceable(path, options.overwrite)
     config = SamplesConfig(**dataclasses.asdict(sampler.options), samples=samples, device=sampler.device.type)
     prompts = hashlib.sha256(json.dumps(sampler.prompts).encode()).hexdigest()
     inputs = {"model": sampler.trained.fingerprint(), "prompts": prompts}

@@ -1,0 +1,192 @@
+"""`show`, `stats`, `sql`, `explain`, `status` and `export-text` on what --output named and on files; wrong folders."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.corpus.tables import CorpusTables
+from pipelines.engine.journal import OutputFolder
+from pipelines.engine.manifest import Identity
+from pipelines.engine.run import RunOptions
+from pipelines.stages.dedup.config import DedupConfig
+from pipelines.stages.dedup.stage import dedup
+from webtext_cli.main import main
+
+_ROWS: list[dict[str, Any]] = [
+    {"id": "d0", "url": "http://www.a.org/x", "text": "one two three"},
+    {"id": "d1", "url": "https://news.bbc.co.uk/b", "text": "four five"},
+    {"id": "d2", "url": None, "text": "one two three"},
+]
+_READING = (["show"], ["stats"], ["sql", "FROM documents"], ["explain", "d0"], ["status"], ["export-text"], ["plan"])
+_STAGES = (["fetch"], ["extract"], ["filter"], ["dedup"], ["remove-wikipedia"], ["train-bpe"], ["tokenize"],
+           ["pretrain"], ["overlap-index"])  # fmt: skip
+_OTHERS = (["build"], ["build", "--dry-run"], ["clean"], ["generate"], ["export"], ["evaluate", "--task", "lambada=x"])
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same documents in several formats, and in the output folder of dedup, `unique`."""
+    monkeypatch.chdir(tmp_path)
+    lines = "".join(json.dumps(row) + "\n" for row in _ROWS)
+    (tmp_path / "docs.jsonl").write_text(lines)
+    (tmp_path / "docs.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    pq.write_table(pa.Table.from_pylist(_ROWS), tmp_path / "docs.parquet")
+    (tmp_path / "docs.csv").write_text(
+        "id,url,text\n" + "".join(f"{','.join(map(str, row.values()))}\n" for row in _ROWS)
+    )
+    dedup(DedupConfig(), documents=str(tmp_path / "docs.jsonl"), output=str(tmp_path / "unique"), options=RunOptions())
+    return tmp_path
+
+
+def _run(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert main(arguments) == code
+    captured = capsys.readouterr()
+    return captured.out if code == 0 else captured.out + captured.err
+
+
+@pytest.mark.parametrize("name", ["docs.jsonl", "docs.jsonl.gz", "docs.parquet", "docs.csv"])
+def test_files_are_queried_without_a_corpus(name: str, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = _run(capsys, "show", "--json", "-i", name).splitlines()
+    assert [(row["id"], row["text"]) for row in map(json.loads, shown)] == [(row["id"], row["text"]) for row in _ROWS]
+    total = json.loads(_run(capsys, "stats", "--json", "-i", name))["total"]
+    assert (total["documents"], total["words"]) == (3, 8)
+    # Read by each query anew, here twice.
+    query = "SELECT a.id AS one, b.id AS other FROM documents a JOIN documents b USING (text) WHERE a.id < b.id"
+    assert _run(capsys, "sql", query, "-i", name, "--format", "csv") == "one,other\nd0,d2\n"
+    history = json.loads(_run(capsys, "explain", "http://www.a.org/x", "-i", name, "--json"))
+    assert [(step["stage"], step["outcome"]) for step in history["steps"]] == [("input", "kept")]
+    assert json.loads(_run(capsys, "export-text", "-i", name, "--limit", "1"))["id"] == "d0"
+
+
+def test_the_folder_of_a_stage_is_queried_alone(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for place in (["-i", "unique"], ["--corpus", "unique"]):
+        assert len(_run(capsys, "show", "--json", *place).splitlines()) == 2
+        assert json.loads(_run(capsys, "stats", "--json", *place))["total"]["documents"] == 2
+        assert _run(capsys, "sql", "FROM dropped SELECT stage, id", "--format", "csv", *place) == "stage,id\ndedup,d2\n"
+        history = json.loads(_run(capsys, "explain", "d2", "--json", *place, code=1))
+        assert [(step["stage"], step["reason"]) for step in history["steps"]] == [("dedup", "exact_duplicate")]
+        [stage] = json.loads(_run(capsys, "status", "--json", *place))["stages"]
+        assert (stage["stage"], stage["folder"], stage["state"], stage["records_out"]) == ("dedup", "unique", "done", 2)
+        assert len(_run(capsys, "export-text", *place).splitlines()) == 2
+        assert "dedup" in _run(capsys, "plan", *place)
+    message = _run(capsys, "sql", "FROM pages", "-i", "unique", code=2)
+    assert "unique: no table pages; fetch is absent, unfinished or skipped; the tables are clusters" in message
+
+
+def test_outputs_of_several_stages_are_one_corpus(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["remove-wikipedia", "-i", "unique", "-o", "clean", "--domain", "bbc.co.uk", "-q"]) == 0
+    capsys.readouterr()
+    history = json.loads(_run(capsys, "explain", "d1", "--json", "-i", "clean", "-i", "unique", code=1))
+    assert [step["stage"] for step in history["steps"]] == ["dedup", "remove-wikipedia"]
+    stages = json.loads(_run(capsys, "status", "--json", "-i", "unique", "-i", "clean"))["stages"]
+    assert [stage["records_out"] for stage in stages] == [2, 1]
+    assert "unique: is the output of dedup, as unique is" in _run(
+        capsys, "show", "-i", "unique", "-i", "unique", code=2
+    )
+    assert "cannot be combined with other inputs" in _run(capsys, "show", "-i", "unique", "-i", "docs.csv", code=1)
+    assert "name one of them" in _run(capsys, "stats", "-i", "docs.csv", "--corpus", "unique", code=2)
+
+
+def test_documents_of_other_fields_and_from_standard_input(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (files / "own.jsonl").write_text('{"key": 7, "body": "a text"}\n')
+    own = ("-i", "own.jsonl", "--text-field", "body", "--id-field", "key")
+    assert json.loads(_run(capsys, "show", "7", "--json", *own))["text"] == "a text"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((files / "docs.jsonl").read_bytes())))
+    assert json.loads(_run(capsys, "stats", "--json", "-i", "-"))["total"]["documents"] == 3
+
+
+def test_records_that_are_not_documents_are_noted_and_listed(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "mixed.jsonl").write_text('{"text": "fine"}\nnot JSON\n{"id": "x", "body": 1}\n')
+    assert main(["stats", "-i", "mixed.jsonl"]) == 0
+    assert "2 records of the input are not a document (bad_json 1, missing_text 1)" in capsys.readouterr().err
+    [row] = map(
+        json.loads, _run(capsys, "show", "--dropped", "missing_text", "--json", "-i", "mixed.jsonl").splitlines()
+    )
+    assert (row["stage"], row["id"], row["text"]) == ("input", "x", None)
+    (files / "none.jsonl").write_text('{"body": "a text"}\n')
+    message = _run(capsys, "stats", "-i", "none.jsonl", code=1)
+    assert "none.jsonl: none of its 1 records has a text in the field 'text'" in message
+    assert "Traceback" not in message
+
+
+def test_the_first_documents_of_a_large_file_are_shown_at_once(files: Path) -> None:
+    (files / "large.jsonl").write_text("".join(f'{{"text": "text {number}"}}\n' for number in range(200_000)) + "bad\n")
+    notes: list[str] = []
+    options = RunOptions()
+    options.progress.note = notes.append  # type: ignore[method-assign]
+    tables = CorpusTables(["large.jsonl"], options=options)
+    assert [row["text"] for row in tables.rows("SELECT text FROM documents LIMIT 2")] == ["text 0", "text 1"]
+    assert notes == []  # the last record was not read
+    assert tables.rows("SELECT count(*) AS n FROM documents") == [{"n": 200_000}]
+    assert len(notes) == 1
+
+
+def test_similar_urls_of_own_documents_are_listed(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for place in ("docs.jsonl", "unique"):
+        for near in ("http://a.org/x", "https://www.a.org/x", "http://www.a.org/x/"):
+            history = json.loads(_run(capsys, "explain", near, "--json", "-i", place, code=1))
+            assert history["similar_urls"] == ["http://www.a.org/x"]
+    assert "similar URLs:\n  http://www.a.org/x\n" in _run(capsys, "explain", "http://a.org/x", "-i", "unique", code=1)
+
+
+@pytest.mark.parametrize(
+    ("folder", "problem"),
+    [
+        ("none", "no such folder"),
+        ("docs.jsonl", "it is a file"),
+        ("empty", "no webtext.toml and no folder of a stage"),
+        ("unique", "it is the folder of a stage"),
+    ],
+)
+def test_every_command_says_in_the_same_words_what_is_not_a_corpus(
+    folder: str, problem: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (files / "empty").mkdir()
+    pytest.importorskip("torch")
+
+    def refusal(command: Sequence[str]) -> str:
+        assert main([*command, "--corpus", folder]) == 1, command
+        return capsys.readouterr().err
+
+    takes_input = {refusal(command) for command in (*(_READING if folder != "unique" else ()), *_STAGES)}
+    assert takes_input == {
+        f"error: {folder}: is not a corpus ({problem}); name another folder with --corpus, or an input with --input; "
+        "`webtext init` creates one\n"
+    }
+    assert {refusal(command) for command in _OTHERS} == {
+        f"error: {folder}: is not a corpus ({problem}); name another folder with --corpus; `webtext init` creates one\n"
+    }
+    assert not (files / "none").exists()
+
+
+def test_a_corpus_without_a_finished_stage_says_what_to_run(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "new").mkdir()
+    (files / "new" / "webtext.toml").touch()
+    queries = [command for command in _READING if command[0] not in ("status", "plan")]
+    for remedy in ("run `webtext build --corpus new`", "re-run `webtext dedup --corpus new`, which was interrupted"):
+        messages = {_run(capsys, *command, "--corpus", "new", code=1) for command in queries}
+        assert messages == {f"error: new: no stage has finished; {remedy}, or name another folder with --corpus\n"}
+        OutputFolder("new/dedup").write_header(Identity("dedup", 1, {}, {}))
+    [stage] = json.loads(_run(capsys, "status", "--json", "-i", "new/dedup"))["stages"]
+    assert (stage["stage"], stage["state"]) == ("dedup", "unfinished")
+    assert "docs.csv: is not the folder of a stage" in _run(capsys, "status", "-i", "docs.csv", code=1)
+
+
+def test_a_stage_creates_the_corpus_that_it_writes(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dedup", "-i", "docs.jsonl", "--corpus", "my new", "-q"]) == 0
+    capsys.readouterr()
+    assert len(_run(capsys, "show", "--json", "--corpus", "my new").splitlines()) == 2
+    # A remedy can be pasted.
+    message = _run(capsys, "tokenize", "--corpus=my new", code=1)
+    assert "run `webtext remove-wikipedia --corpus 'my new'` first" in message
