@@ -83,7 +83,7 @@ def test_the_folder_of_a_stage_is_queried_alone(files: Path, capsys: pytest.Capt
 
 
 def test_outputs_of_several_stages_are_one_corpus(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["remove-wikipedia", "-i", "unique", "-o", "clean", "--domain", "bbc.co.uk", "-q"]) == 0
+    assert main(["remove-wikipedia", "-i", "unique", "-o", "clean", "--extra-domain", "bbc.co.uk", "-q"]) == 0
     capsys.readouterr()
     history = json.loads(_run(capsys, "explain", "d1", "--json", "-i", "clean", "-i", "unique", code=1))
     assert [step["stage"] for step in history["steps"]] == ["dedup", "remove-wikipedia"]
