@@ -25,6 +25,7 @@ from webtext_cli.console import make_progress, open_log, print_summary
 
 DOCUMENTS_HELP = "Documents: a stage's folder, or Parquet, Arrow, CSV, JSON, JSONL, text or WET; - is standard input"
 Command = TypeVar("Command", bound=Callable[..., Any])
+Corpus = TypeVar("Corpus", str, str | None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +118,7 @@ def with_standard_input(paths: Sequence[str], quiet: bool = False) -> list[str]:
     return [spooled if path == STANDARD_INPUT else path for path in paths]
 
 
-def inputs_or_corpus(inputs: Sequence[str], corpus: str) -> str | list[str]:
+def inputs_or_corpus(inputs: Sequence[str], corpus: Corpus) -> Corpus | list[str]:
     """Return what a command reads that takes either; raise UsageError if the user named both."""
     source = click.get_current_context().get_parameter_source("corpus")
     if inputs and source is click.core.ParameterSource.COMMANDLINE:

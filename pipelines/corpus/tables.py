@@ -9,8 +9,9 @@ wrote are those of a stage `input`, whose drops are the records that are not doc
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -33,6 +34,7 @@ from pipelines.records.inputs import (
     read_documents,
 )
 from pipelines.records.schemas import DROPPED_SCHEMA
+from pipelines.records.shards import ShardWriter
 from pipelines.storage.object_store import ObjectStore, ThreadedObjectStore
 
 if TYPE_CHECKING:
@@ -45,7 +47,6 @@ _DOCUMENT_DEFAULTS, _RUN_DEFAULTS = DocumentConfig(), RunOptions()
 _SPLITS = (("train", "train"), ("held-out", "held-out"), ("held-out", "val"))
 # View -> the stage and the beginning of the names of its files.
 _FILES = {"links": ("scrape", "links-"), "pages": ("fetch", "pages-"), "clusters": ("dedup", "clusters.parquet")}
-_UNIONS = {"documents": " or ".join(DOCUMENT_STAGES), "dropped": "any stage", "tokens": "tokenize"}
 
 
 class CorpusTables:
@@ -83,14 +84,15 @@ class CorpusTables:
                 ThreadedObjectStore(file_system.protocol) if isinstance(file_system, ObjectStore) else file_system
             )
         self.views: list[str] = []
-        self._streams: dict[str, _Stream] = {}
+        self._errors: list[str] = []
         documents = {name: _scan(self.stages[name], "documents-") for name in DOCUMENT_STAGES if name in self.stages}
         dropped = {name: scan for name, folder in self.stages.items() if (scan := _scan(folder, "dropped-"))}
         if not self.stages:
-            self._streams = _open_streams(open_configured(source, config, options), options)
-            for name, stream in self._streams.items():
+            note = functools.cache(options.progress.note)  # not for each query
+            streams = _open_streams(open_configured(source, config, options), note, self._errors)
+            for name, stream in zip(("input_kept", "input_dropped"), streams, strict=True):
                 self._connection.register(name, stream)
-            documents, dropped = ({_INPUT: f"SELECT * FROM {name}"} for name in self._streams)
+            documents, dropped = {_INPUT: "FROM input_kept"}, {_INPUT: "FROM input_dropped"}
         # The stages that wrote documents, in order.
         self.document_stages = [*documents]
         self._create_views(documents, dropped)
@@ -132,9 +134,8 @@ class CorpusTables:
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)
             yield from reader
         except self._failures as error:
-            for stream in self._streams.values():
-                if stream.error:
-                    raise InputError(stream.error) from None
+            if self._errors:
+                raise InputError(self._errors.pop()) from None
             raise UsageError(self._explain(str(error))) from error
 
     def _create_views(self, documents: Mapping[str, str], dropped: Mapping[str, str]) -> None:
@@ -163,88 +164,69 @@ class CorpusTables:
             self.views.append(view)
 
     def _explain(self, message: str) -> str:
-        """Return DuckDB's message in one line; about an absent table with those that there are, and why it is not."""
+        """Return DuckDB's message in one line; about an absent table with those that there are."""
         line, _, rest = message.partition("\n")
         candidates = next((line for line in rest.split("\n") if line.startswith("Candidate bindings")), None)
         if candidates:
             return f"{line} {candidates}"
         if "Table with name" not in line:
             return line
-        for view in {*_FILES, *_UNIONS, *map(documents_of, DOCUMENT_STAGES)} - {*self.views}:
-            if f"Table with name {view} does not exist" in line:
-                stage = _FILES[view][0] if view in _FILES else _UNIONS.get(view, view.removesuffix("_documents"))
-                line = f"{self.name}: no table {view}; {stage.replace('_', '-')} is absent, unfinished or skipped"
-        return f"{line}; the tables are {', '.join(self.views)}"
+        return f"{self.name}: {line} The tables of its stages are {', '.join(self.views)}"
 
 
 class _Stream:
-    """Batches that are read anew by each query, through Arrow's PyCapsule interface; `error` is what ended one."""
+    """Batches that every query reads anew, through Arrow's PyCapsule interface."""
 
     def __init__(self, schema: pa.Schema, read: Callable[[], Iterator[pa.RecordBatch]]) -> None:
         self._schema, self._read = schema, read
-        self.error: str | None = None
 
     def __arrow_c_schema__(self) -> object:
         return self._schema.__arrow_c_schema__()
 
-    def __arrow_c_stream__(self, _requested_schema: object = None) -> object:
-        return pa.RecordBatchReader.from_batches(self._schema, self._batches()).__arrow_c_stream__()
+    def __arrow_c_stream__(self, _schema: object = None) -> object:
+        return pa.RecordBatchReader.from_batches(self._schema, self._read()).__arrow_c_stream__()
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+
+class _Rows(list[dict[str, Any]]):
+    write = list.append
+
+
+def _open_streams(source: DocumentInput, note: Callable[[str], None], errors: list[str]) -> list[_Stream]:
+    """Return the documents in files, and the records in them that are not documents, for one note about each."""
+
+    def read(drops: Drops) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._read()
-        except WebtextError as error:
-            self.error = str(error)
+            for shard in source.shards:
+                yield from read_documents(shard, drops)
+        except WebtextError as error:  # DuckDB's message would have the traceback
+            errors.append(str(error))
             raise
 
-
-class _DroppedRows(Drops):
-    """Lists the dropped records in memory."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[dict[str, Any]] = []
-
-    def add(self, reason: str, id: str, url: str | None = None, detail: str | None = None) -> None:
-        """Add one record."""
-        self.rows.append({"id": id, "url": url, "reason": reason, "detail": detail})
-
-
-def _open_streams(source: DocumentInput, options: RunOptions) -> dict[str, _Stream]:
-    """Return the documents that are read from files, and the records in them that are not documents."""
-    note = functools.cache(options.progress.note)  # once, not in each query
-
-    def read_all() -> Iterator[pa.RecordBatch]:
-        drops = Drops()
-        for shard in source.shards:
-            yield from read_documents(shard, drops)
+    def read_kept() -> Iterator[pa.RecordBatch]:
+        yield from read(drops := Drops())
         if message := drops.describe_bad_records():
             note(message)
 
     def read_dropped() -> Iterator[pa.RecordBatch]:
-        for shard in source.shards:
-            drops = _DroppedRows()
-            for _ in (*read_documents(shard, drops), None):
-                yield pa.RecordBatch.from_pylist(drops.rows, schema=DROPPED_SCHEMA)
-                drops.rows.clear()
+        rows = _Rows()
+        for _ in itertools.chain(read(Drops(cast(ShardWriter, rows))), [None]):
+            yield pa.RecordBatch.from_pylist(rows, schema=DROPPED_SCHEMA)
+            rows.clear()
 
-    schema = document_schema(source.shards[0])
-    return {"input_files": _Stream(schema, read_all), "input_rejects": _Stream(DROPPED_SCHEMA, read_dropped)}
+    return [_Stream(document_schema(source.shards[0]), read_kept), _Stream(DROPPED_SCHEMA, read_dropped)]
 
 
 def _open_stages(source: str | Sequence[str]) -> dict[str, StageFolder]:
-    """Return the stages of a corpus, or whose folders are the inputs; none if the inputs are documents."""
+    """Return the stages of a corpus, or those whose folders are the inputs; none if the inputs are documents."""
+    folders = [source] if isinstance(source, str) else expand_globs(source)
     if isinstance(source, str) and not has_manifest(source):
         folders = [storage.join(source, name) for name in require_finished_stages(source)]
-    else:
-        folders = [source] if isinstance(source, str) else expand_globs(source)
     stages: dict[str, StageFolder] = {}
     for folder in folders if all(map(has_manifest, folders)) else ():
         stage = StageFolder(folder, read_manifest(folder))
-        name = stage.manifest.identity.stage
-        if name in stages:
-            raise UsageError(f"{folder}: is the output of {name}, as {stages[name].path} is; name one of them")
-        stages[name] = stage
+        other = stages.setdefault(stage.manifest.identity.stage, stage)
+        if other is not stage:
+            raise UsageError(f"{folder}: is of the same stage as {other.path}; name one of them")
     return stages
 
 

@@ -79,7 +79,9 @@ def test_the_folder_of_a_stage_is_queried_alone(files: Path, capsys: pytest.Capt
         assert len(_run(capsys, "export-text", *place).splitlines()) == 2
         assert "dedup" in _run(capsys, "plan", *place)
     message = _run(capsys, "sql", "FROM pages", "-i", "unique", code=2)
-    assert "unique: no table pages; fetch is absent, unfinished or skipped; the tables are clusters" in message
+    assert (
+        "unique: Catalog Error: Table with name pages does not exist! The tables of its stages are clusters" in message
+    )
 
 
 def test_outputs_of_several_stages_are_one_corpus(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,9 +91,7 @@ def test_outputs_of_several_stages_are_one_corpus(files: Path, capsys: pytest.Ca
     assert [step["stage"] for step in history["steps"]] == ["dedup", "remove-wikipedia"]
     stages = json.loads(_run(capsys, "status", "--json", "-i", "unique", "-i", "clean"))["stages"]
     assert [stage["records_out"] for stage in stages] == [2, 1]
-    assert "unique: is the output of dedup, as unique is" in _run(
-        capsys, "show", "-i", "unique", "-i", "unique", code=2
-    )
+    assert "unique: is of the same stage as unique" in _run(capsys, "show", "-i", "unique", "-i", "unique", code=2)
     assert "cannot be combined with other inputs" in _run(capsys, "show", "-i", "unique", "-i", "docs.csv", code=1)
     assert "name one of them" in _run(capsys, "stats", "-i", "docs.csv", "--corpus", "unique", code=2)
 

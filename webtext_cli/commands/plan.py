@@ -10,7 +10,7 @@ import click
 from pipelines.errors import UsageError
 from pipelines.format import format_bytes, format_duration, format_quantity, plural, to_json
 from webtext_cli.console import print_table, say
-from webtext_cli.options import DOCUMENTS_HELP, input_option, output_options
+from webtext_cli.options import DOCUMENTS_HELP, input_option, inputs_or_corpus, output_options
 
 if TYPE_CHECKING:
     from pipelines.plan import Resources, StageCost, Workload
@@ -63,14 +63,12 @@ def command(
     from pipelines.engine.executor import default_workers
     from pipelines.engine.machine import available_memory_bytes
 
-    if corpus and input:
-        raise UsageError("--corpus and --input are two samples; name one")
     memory_bytes = memory_gb * 1e9 if memory_gb else available_memory_bytes()
     if memory_bytes is None:
         raise UsageError("the memory of this machine is unknown; name it with --memory-gb")
     work = plan.WEBTEXT
-    if corpus or input:
-        work = plan.read_corpus_workload(corpus) if corpus else plan.read_documents_workload(input)
+    if source := inputs_or_corpus(input, corpus):
+        work = plan.read_corpus_workload(source) if isinstance(source, str) else plan.read_documents_workload(source)
     rates = plan.read_rates(corpus, work)
     work = work.scaled(target_links) if target_links else work
     resources = plan.Resources(nodes, cores or default_workers(), int(memory_bytes), **prices)

@@ -7,7 +7,7 @@ import dataclasses
 import datetime as dt
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,35 +39,32 @@ _MAX_TABLE_ROWS = 200
 _MAX_CELL = 80
 # How a dropped or absent document reads.
 _OUTCOMES = {"kept": "kept", "dropped": "DROPPED", "absent": "not there"}
+_DOCUMENT_FLAGS = [field.name for field in dataclasses.fields(DocumentConfig)]
 _overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 
 
-def _document_options(is_argument: bool) -> Callable[[Any], Any]:
-    """Add the options of commands that read a corpus or other documents, and pass them on as `source` and `config`."""
+def _table_options(is_argument: bool = False) -> Callable[[Any], Any]:
+    """Add the options that name a corpus or other documents, and pass their tables to the command."""
 
     def decorate(command: Any) -> Any:
         @functools.wraps(command)
         def wrapper(corpus: str, input: tuple[str, ...], **values: Any) -> Any:
-            flags = {field.name: values.pop(field.name) for field in dataclasses.fields(DocumentConfig)}
-            config = config_of_flags(DocumentConfig, flags)
-            return command(source=inputs_or_corpus(input, corpus), config=config, **values)
+            from pipelines.corpus.tables import CorpusTables
+
+            config = config_of_flags(DocumentConfig, {name: values.pop(name) for name in _DOCUMENT_FLAGS})
+            options = RunOptions(progress=make_progress())
+            return command(tables=CorpusTables(inputs_or_corpus(input, corpus), config, options), **values)
 
         return corpus_option(input_option(DOCUMENTS_HELP, is_argument)(config_options(DocumentConfig)(wrapper)))
 
     return decorate
 
 
-def _open_tables(source: str | Sequence[str], config: DocumentConfig) -> CorpusTables:
-    from pipelines.corpus.tables import CorpusTables
-
-    return CorpusTables(source, config, RunOptions(progress=make_progress()))
-
-
 @click.command("explain")
 @click.argument("target", metavar="URL_OR_ID")
-@_document_options(is_argument=False)
+@_table_options()
 @output_options(has_progress=False)
-def explain(target: str, source: str | Sequence[str], config: DocumentConfig, as_json: bool) -> int:
+def explain(target: str, tables: CorpusTables, as_json: bool) -> int:
     """Show what every stage made of a document, or why it is missing.
 
     From the link and its submissions to the position in the token shards: whatever the finished stages recorded. The
@@ -80,7 +77,7 @@ def explain(target: str, source: str | Sequence[str], config: DocumentConfig, as
     """
     from pipelines.corpus.explain import explain as explain_document
 
-    history = explain_document(_open_tables(source, config), target)
+    history = explain_document(tables, target)
     result = dataclasses.asdict(history) | {"is_present": history.is_present}
     print_result(result, as_json, lambda _: _print_history(history))
     return 0 if history.is_present else 1
@@ -88,7 +85,7 @@ def explain(target: str, source: str | Sequence[str], config: DocumentConfig, as
 
 @click.command("show")
 @click.argument("documents", nargs=-1, metavar="[URL_OR_ID]...")
-@_document_options(is_argument=False)
+@_table_options()
 @click.option("--random", type=click.IntRange(1), metavar="N", help="Show N documents, chosen at random.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Random seed of --random.")
 @click.option("--domain", metavar="NAME", help="Only documents of this registered domain.")
@@ -104,8 +101,7 @@ def explain(target: str, source: str | Sequence[str], config: DocumentConfig, as
 @output_options("Print one JSON object per document.", has_progress=False)
 def show(
     documents: tuple[str, ...],
-    source: str | Sequence[str],
-    config: DocumentConfig,
+    tables: CorpusTables,
     random: int | None,
     seed: int,
     domain: str | None,
@@ -132,7 +128,7 @@ def show(
     if documents and (used := ", ".join(name for name, value in conditions.items() if value)):
         raise UsageError(f"{documents[0]}: names a document, and {used} chooses among all; omit one of them")
     chosen = choose_documents(
-        _open_tables(source, config),
+        tables,
         documents,
         domain=domain,
         where=where,
@@ -147,7 +143,7 @@ def show(
 
 
 @click.command("stats")
-@_document_options(is_argument=True)
+@_table_options(is_argument=True)
 @click.option(
     "--by",
     multiple=True,
@@ -162,8 +158,7 @@ def show(
 @_overwrite_option
 @output_options(has_progress=False)
 def stats(
-    source: str | Sequence[str],
-    config: DocumentConfig,
+    tables: CorpusTables,
     by: tuple[str, ...],
     limit: int,
     html: str | None,
@@ -184,7 +179,7 @@ def stats(
 
     if html:
         storage.check_replaceable(html, overwrite, "--html")
-    statistics = count_documents(_open_tables(source, config), by, limit)
+    statistics = count_documents(tables, by, limit)
     if html:
         from pipelines.reports.render import render
 
@@ -200,7 +195,7 @@ def stats(
 
 @click.command("sql")
 @click.argument("query")
-@_document_options(is_argument=False)
+@_table_options()
 @click.option(
     "--format",
     "kind",
@@ -210,7 +205,7 @@ def stats(
     help="A table has at most 200 rows, and 80 characters of a cell.",
 )
 @output_options("Print one JSON object per row, as --format jsonl does.", has_progress=False)
-def sql(query: str, source: str | Sequence[str], config: DocumentConfig, kind: str, as_json: bool) -> None:
+def sql(query: str, tables: CorpusTables, kind: str, as_json: bool) -> None:
     """Query the files of a corpus with SQL (DuckDB).
 
     The tables are links, pages, documents, dropped (with a column stage), clusters and tokens; extract_documents,
@@ -223,7 +218,7 @@ def sql(query: str, source: str | Sequence[str], config: DocumentConfig, kind: s
       webtext sql "SELECT url FROM dropped WHERE reason = 'http_not_found'" --format csv
       webtext sql "DESCRIBE documents"
     """
-    batches = _open_tables(source, config).select(query)
+    batches = tables.select(query)
     if kind == "csv" and not as_json:
         _write_csv(batches)
     elif as_json or kind == "jsonl":
@@ -235,7 +230,9 @@ def sql(query: str, source: str | Sequence[str], config: DocumentConfig, kind: s
 
 
 @click.command("export-text")
-@_document_options(is_argument=True)
+@corpus_option
+@input_option(DOCUMENTS_HELP)
+@config_options(DocumentConfig)
 @click.option(
     "--output",
     "-o",
@@ -257,8 +254,8 @@ def sql(query: str, source: str | Sequence[str], config: DocumentConfig, kind: s
 @_overwrite_option
 @output_options("Print the number of documents as one JSON object, on standard error.")
 def export_text(
-    source: str | Sequence[str],
-    config: DocumentConfig,
+    corpus: str,
+    input: tuple[str, ...],
     output: str,
     kind: str | None,
     limit: int | None,
@@ -266,6 +263,7 @@ def export_text(
     overwrite: bool,
     as_json: bool,
     quiet: bool,
+    **flags: Any,
 ) -> None:
     """Write documents as JSONL or plain text.
 
@@ -281,8 +279,12 @@ def export_text(
     from pipelines.corpus.export import export_text as write_text
     from pipelines.corpus.export import last_documents
 
+    source = inputs_or_corpus(input, corpus)
     documents = [last_documents(source)] if isinstance(source, str) else source
-    options = RunOptions(overwrite=overwrite, progress=make_progress(quiet))
+    config, options = (
+        config_of_flags(DocumentConfig, flags),
+        RunOptions(overwrite=overwrite, progress=make_progress(quiet)),
+    )
     written = write_text(documents, output, kind, share, limit, config, options)
     complain(to_json({"documents": written}) if as_json else f"{plural(written, 'document')} written")
     sys.stdout.flush()
