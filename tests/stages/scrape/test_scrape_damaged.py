@@ -70,7 +70,7 @@ def test_a_truncated_dump_is_named_and_only_it_is_read_again_after_repair(
     with pytest.raises(InputError) as raised:
         run_scrape(dumps, out)
     assert f"{dumps[damaged]}: is truncated or corrupt near compressed byte {size} (" in str(raised.value)
-    assert re.search(r"\); \d+ lines before it were read; replace them and re-run", str(raised.value))
+    assert re.search(r"\); \d+ lines before it were read; replace it and re-run", str(raised.value))
     assert "--skip-damaged" in str(raised.value)
     # All others were read, and nothing that looks like a result is there.
     assert reads == _names(dumps)
@@ -315,7 +315,7 @@ def test_damaged_lists_of_urls_are_named_and_read_again_after_repair(
     assert "20 of its 120 lines cannot be read (more than 1%)" in bad
     assert "is not a Parquet file (" in none
     # One alone is named in the error itself.
-    with pytest.raises(InputError, match=r"c.jsonl: 20 of its 120 lines .*; replace them"):
+    with pytest.raises(InputError, match=r"c.jsonl: 20 of its 120 lines .*; replace it"):
         run_scrape(lists[2:3], tmp_path / "bad", source="urls")
     for path in lists[1:]:
         path.unlink()
