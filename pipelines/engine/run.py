@@ -309,9 +309,7 @@ class StageRun:
             self._begin_replacement(OutputFolder(output, self._stage.writes))
         if decision.discards:
             if self._folder.entries():
-                self.note(
-                    f"{self.output}: starting again; the unfinished run differs ({decision.discards})"
-                )
+                self.note(f"{self.output}: starting again; the unfinished run differs ({decision.discards})")
             self._folder.empty()
         elif decision.changed_inputs:
             if self._folder.entries():

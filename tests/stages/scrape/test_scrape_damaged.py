@@ -87,7 +87,7 @@ def test_a_truncated_dump_is_named_and_only_it_is_read_again_after_repair(
     assert result_bytes(out) == result_bytes(tmp_path / "whole")
 
 
-_MANY_BAD = "20 of its 420 lines are not submissions in JSON (more than 1%)"
+_MANY_BAD = "20 of its 420 lines are not submissions (more than 1%)"
 
 
 def test_several_damaged_files_are_all_named(tmp_path: Path, dumps: list[Path]) -> None:
