@@ -27,7 +27,8 @@ def command(call: StageCall, explain: str | None, lint: bool) -> int:
     """Collect the links that Reddit users gave at least 3 karma.
 
     PATH is a monthly dump of Reddit's submissions (.zst .xz .bz2 .gz or plain NDJSON), a table of them (.csv .tsv
-    .parquet), a folder or glob, or - for NDJSON on standard input. Without one, the `dumps` under [scrape] in webtext.toml are read.
+    .parquet), a folder or glob, or - for NDJSON on standard input. Without one, the `dumps` under [scrape] in
+    webtext.toml are read.
 
     \b
     Examples:
