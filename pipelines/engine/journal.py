@@ -59,7 +59,7 @@ class OutputFolder:
         return identity if config is None else identity.with_current_options(config)
 
     def mark_refused(self) -> None:
-        """Record that the input of the unfinished run was refused, so that the run does not block another input."""
+        """Record that the unfinished run was refused, so that it does not block other options or inputs."""
         storage.write_json(self._journal_path(_HEADER), self._header() | {_REFUSED: True})
 
     def write_header(
@@ -142,7 +142,7 @@ class OutputFolder:
         """Return whether the run here has no manifest, no finished task and no work, so that nothing valuable is lost.
 
         There may be shards of a task that was killed, or of tasks that dropped all records; other files, such as
-        checkpoints, are worth keeping. What a run did whose input was refused is of no use for another input.
+        checkpoints, are worth keeping. What a run did that was refused is of no use for other options or inputs.
         """
         if has_manifest(self.path):
             return False

@@ -173,10 +173,11 @@ class Manifest:
             raise InputError(f"{name}: the input contains no records; check the input paths or the previous stage")
         if records_out == 0:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in list(self.dropped.items())[:5])
+            noun = {"scrape": "links", "fetch": "pages"}.get(name, "documents")
             all_records = "the only record was" if records_in == 1 else f"all {records_in:,} records were"
             raise WebtextError(
-                f"{name}: {all_records} dropped ({reasons}); nothing remains for the next stage. "
-                "Change the options, or re-run the same command if the cause has passed"
+                f"{name}: no {noun} left: {all_records} dropped ({reasons}); relax the options, or retry if the cause "
+                "was temporary"
             )
 
     def fingerprint(self) -> str:

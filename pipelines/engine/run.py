@@ -39,9 +39,9 @@ from pipelines.engine.manifest import (
 from pipelines.engine.repeated_ids import count_repeated_ids, write_id_hashes
 from pipelines.engine.run_decision import DryRun, RunDecision, decide_run
 from pipelines.engine.run_record import RecordedProgress
-from pipelines.engine.stage import RunOptions, Stage, Summary, TaskResult
+from pipelines.engine.stage import GROWS_BY_FILES, RunOptions, Stage, Summary, TaskResult
 from pipelines.engine.tasks import Item, NameOf, SerialExecutor, item_name
-from pipelines.errors import ChangedRunError, DamagedShardError, InputError, StorageError
+from pipelines.errors import ChangedRunError, DamagedShardError, InputError, StorageError, UsageError
 from pipelines.format import format_bytes, plural
 from pipelines.progress import show_progress
 
@@ -287,8 +287,10 @@ class StageRun:
         )
 
     def mark_refused(self) -> None:
-        """Let another command replace this run, whose documents were refused: repaired ones are other documents."""
-        if not self.finished and "documents" in self._identity.inputs:
+        """Let other options or inputs replace this run, which cannot finish with its own."""
+        stage = self._stage
+        is_costly = stage.is_irreplaceable or stage.is_expensive or GROWS_BY_FILES in stage.grows
+        if not self.finished and not is_costly:
             self._folder.mark_refused()
 
     def open(self, output: str, global_phases: Sequence[str]) -> None:
@@ -306,11 +308,12 @@ class StageRun:
         if self._folder.path != output:
             self._begin_replacement(OutputFolder(output, self._stage.writes))
         if decision.discards:
-            if not self._folder.has_no_results():
-                self.note(f"{self.output}: discards the unfinished run that is there ({decision.discards})")
+            if self._folder.entries():
+                self.note(f"{self.output}: starting again; the unfinished run differs ({decision.discards})")
             self._folder.empty()
         elif decision.changed_inputs:
-            self.note(f"resuming with changed inputs: {decision.changed_inputs}")
+            if self._folder.entries():
+                self.note(f"{self._identity.stage}: resuming an unfinished run: {decision.changed_inputs}")
             self._folder.discard_phases(global_phases)
         recorded = self._folder.recorded_identity()
         if recorded is None:
@@ -468,7 +471,7 @@ def stage_run(
                 # What another process did that took the lock may be the cause; a store may not answer.
                 with contextlib.suppress(StorageError):
                     run.lease.check()
-            if isinstance(error, InputError):
+            if isinstance(error, InputError | UsageError):
                 run.mark_refused()
             recorded.end(None, str(error) or type(error).__name__)
             raise

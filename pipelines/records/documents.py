@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pipelines import storage
 from pipelines.algorithms.web.text_repair import replace_surrogates
 from pipelines.errors import InputError
+from pipelines.format import plural
 from pipelines.records import shards
 from pipelines.records.document_options import DocumentConfig
 from pipelines.records.drops import Drops
@@ -95,13 +96,14 @@ def _rows(path: str, name: str, drops: Drops, options: DocumentConfig) -> Iterat
         raise InputError(f"{error}{_TEXT_FIELD_ADVICE * (error.column == options.text_field)}") from error
     if form not in ("jsonl", "json"):
         return
+    read = plural(count, "record")
     if first and not kept:
         raise InputError(
-            f"{path}: none of its {count:,} records has a text in the field {options.text_field!r}; the first "
+            f"{path}: no record has a text in the field {options.text_field!r} (of {read}); the first "
             f"{_describe_record(parse_json(first), options.text_field)} (--text-field chooses another field)"
         )
     if options.id_field and kept and not ids:
-        raise InputError(f"{path}: none of its {count:,} records has the field {options.id_field!r} of --id-field")
+        raise InputError(f"{path}: no record has the field {options.id_field!r} of --id-field (of {read})")
 
 
 def document_row(value: Any, default_id: str, drops: Drops, options: DocumentConfig) -> Row | None:

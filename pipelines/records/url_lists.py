@@ -69,7 +69,7 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
     if not name.endswith(TABLE_SUFFIXES):
         yield from _urls_of_lines(path, None if name.endswith(PLAIN_SUFFIX) else column, report_bytes)
         return
-    with _list_errors(path):
+    with list_errors(path):
         if name.endswith(".parquet"):
             row = 0
             for batch in table_batches(path, [column]):
@@ -88,8 +88,8 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
 
 
 @contextlib.contextmanager
-def _list_errors(path: str) -> Iterator[None]:
-    """Raise UrlListError where the reading of a list ends."""
+def list_errors(path: str) -> Iterator[None]:
+    """Raise UrlListError where the reading of a list or table ends."""
     try:
         yield
     except (ColumnError, DamagedFileError, UrlListError):
@@ -173,7 +173,7 @@ def _urls_of_lines(path: str, field: str | None, report_bytes: bool) -> Iterator
 
 def _lines(path: str, report_bytes: bool) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not blank, without white space around them, and their numbers."""
-    with _list_errors(path):
+    with list_errors(path):
         for first, lines in line_columns(path, _MAX_LINE_BYTES, may_be_bad=True, report_bytes=report_bytes):
             for number, line in enumerate(_texts(lines), first):
                 if line and (stripped := line.strip()):

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import importlib
 import io
-import json
 import os
 import random
 import shutil
@@ -38,7 +37,7 @@ from pipelines.pipeline import BY_NAME
 from pipelines.progress import Silent
 from pipelines.storage import join, sha256_of
 
-pytestmark = pytest.mark.usefixtures("warm_processes")
+pytestmark = pytest.mark.usefixtures("warm_processes", "on_the_web")
 
 _ALL_STAGES = pytest.mark.parametrize("name", stage_names())
 
@@ -95,36 +94,6 @@ def test_an_overwrite_leaves_the_old_result_as_it_was_until_the_new_one_is_compl
     run_stage(corpus, name, out, options, **{key: value})
     assert leftovers(out, _UNLISTED.get(name, ())) == []
     assert read_manifest(str(out)).identity != read_manifest(str(corpus / name)).identity
-
-
-@pytest.fixture(scope="session")
-def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment that sends requests to the small web of the tests."""
-    with small_web.served(small_web.pages(), tmp_path_factory.mktemp("web")) as environment:
-        yield environment
-
-
-@pytest.fixture(autouse=True)
-def _on_the_web(web: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable, value in web.items():
-        monkeypatch.setenv(variable, value)
-
-
-@pytest.fixture(scope="session")
-def corpus(web: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus on which every stage has run once, in one process: the reference for the other runs."""
-    folder = tmp_path_factory.mktemp("contract")
-    (folder / "dumps").mkdir()
-    small_web.write_dumps(folder / "dumps")
-    texts = ["the corpus of the language model is not what he said about it at all", "two words"]
-    texts.append(" ".join(small_web.words_text(2, 240).split()[5:40]))
-    (folder / "sentences.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    with pytest.MonkeyPatch.context() as patch:
-        for variable, value in web.items():
-            patch.setenv(variable, value)
-        for name in stage_names():
-            run_stage(folder, name, folder / name, RunOptions())
-    return folder
 
 
 def test_the_table_has_every_stage() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from pipelines.engine.config import option
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.engine.stage import GROWS_BY_FILES
 from pipelines.errors import (
     InputError,
 )
@@ -137,7 +138,7 @@ def files_below(folder: Path) -> dict[str, bytes]:
 
 def refuse_input(output: Path, options: RunOptions | None = None, name: str = "documents") -> None:
     """Do the four tasks, or those that remain, and refuse the input of this name."""
-    stage, options = Stage("numbers", 1), options or RunOptions()
+    stage, options = Stage("numbers", 1, grows=(GROWS_BY_FILES,) if name == "listings" else ()), options or RunOptions()
     with stage_run(stage, Config(), inputs={name: "1"}, output=str(output), options=options) as run:
         run.map(write_numbers, [Task(10 * number, run.output) for number in range(4)])
         raise InputError("no numbers")

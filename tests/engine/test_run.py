@@ -121,7 +121,7 @@ def test_a_damaged_file_in_a_folder_of_the_stage_still_belongs_to_it(tmp_path: P
 def test_a_run_in_which_everything_was_dropped_is_retried(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(
-            WebtextError, match=r"all 40 records were dropped.*or re-run the same command if the cause has passed"
+            WebtextError, match=r"no documents left: all 40 records were dropped.*retry if the cause was temporary"
         ):
             run_numbers(tmp_path / "out", Config(least=100))
     assert [path.name for path in (tmp_path / "out" / "_journal").iterdir()] == ["run.json"]

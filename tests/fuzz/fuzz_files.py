@@ -150,11 +150,16 @@ _SUBMISSION = {
     "domain": "a.example", "is_self": False, "over_18": False, "crosspost_parent_list": None,
 }  # fmt: skip
 _DUMP = "".join(json.dumps({"id": f"a{number}", **_SUBMISSION}) + "\n" for number in range(12)).encode()
+_POSTS = b'url,score,created,is_self,permalink\nhttp://a.example/,"5",2016-01-01,False,/r/news/comments/4x1/a/\n'
 _CSV = b'url,title\nhttp://a.example/,"a ""b"", c"\n'
 _SCORES = [b'{"accuracy": 1, "nll": 2.5}\n' * 4, b"".join(b'{"example": %d, "f": true}\n' % n for n in range(4))]
 
 add_packed(
     "RS_2014-05", _scrape, _DUMP, "created_utc|crosspost_parent_list|url_overridden_by_dest|promoted|\\ud83d|1e400"
+)
+add_file("posts.csv", _scrape, lambda: [_POSTS], 'url|score|permalink|2016-01-01 10:00|1e400|True|"|""|,|\r|\n"')
+_add_parquet(
+    "posts.parquet", _scrape, "created", {"url": ["http://a.example/1"] * 3, "score": [5] * 3, "created": [9] * 3}
 )
 add_file("urls.txt", _read_urls, lambda: [b"http://a.example/1\n# comment\nhttp://b.example/\n"])
 add_file("urls.csv", _read_urls, lambda: [_CSV], 'url|"|""|,|\r|\n"')

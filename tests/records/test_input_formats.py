@@ -159,7 +159,10 @@ def test_a_json_file_may_be_lines(tmp_path: Path) -> None:
         ('[{"text": "one"}, {"text": "tw', "its JSON array does not end; check that the copy"),
         ('[{"text": "one"}', "its JSON array does not end"),
         ('[{"text": "one"}] [1]', "has content after its JSON array"),
-        ('{\n "text": "one"\n}', r"none of its 3 records has a text in the field 'text'; the first is not valid JSON"),
+        (
+            '{\n "text": "one"\n}',
+            r"no record has a text in the field 'text' \(of 3 records\); the first is not valid JSON",
+        ),
     ],
 )
 def test_other_json_is_refused(tmp_path: Path, content: str, message: str) -> None:
@@ -268,7 +271,7 @@ def test_nested_fields_and_ids(tmp_path: Path) -> None:
         assert "doc" not in rest
     with pytest.raises(InputError, match=r"c\.parquet: doc: has no column 'title'; it has: body"):
         _read(tmp_path / "c.parquet", text_field="doc.title")
-    with pytest.raises(InputError, match=r"b\.json: none of its 1 records has the field 'key' of --id-field"):
+    with pytest.raises(InputError, match=r"b\.json: no record has the field 'key' of --id-field \(of 1 record\)"):
         _read(tmp_path / "b.json", text_field="doc.body.content", id_field="key")
     dotted = tmp_path / "d.jsonl"
     dotted.write_text('{"doc.content": "a name with a dot"}\n')

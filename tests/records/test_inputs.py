@@ -140,7 +140,9 @@ def test_a_file_without_texts_is_refused_with_what_its_first_record_has(
 ) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(f'{first}\n{{"body": "two"}}\n')
-    with pytest.raises(InputError, match=r"a\.jsonl: none of its 2 records has a text in the field 'text'; the first "):
+    with pytest.raises(
+        InputError, match=r"a\.jsonl: no record has a text in the field 'text' \(of 2 records\); the first "
+    ):
         _read(path)
     with pytest.raises(InputError, match=re.escape(problem)):
         _read(path)

@@ -26,8 +26,9 @@ from webtext_cli.options import StageCall, stage_options
 def command(call: StageCall, explain: str | None, lint: bool) -> int:
     """Collect the links that Reddit users gave at least 3 karma.
 
-    PATH is a monthly dump of Reddit's submissions (.zst .xz .bz2 .gz or plain NDJSON), a folder or glob of them, or -
-    for NDJSON on standard input. Without one, the `dumps` under [scrape] in webtext.toml are read.
+    PATH is a monthly dump of Reddit's submissions (.zst .xz .bz2 .gz or plain NDJSON), a table of them (.csv .tsv
+    .parquet), a folder or glob, or - for NDJSON on standard input. Without one, the `dumps` under [scrape] in
+    webtext.toml are read.
 
     \b
     Examples:

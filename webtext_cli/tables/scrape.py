@@ -55,7 +55,7 @@ def _submission_cells(row: dict[str, Any]) -> list[str]:
         f"{row['line']:,}",
         escape_unprintable(row["id"]),
         escape_unprintable(row["subreddit"]),
-        dt.datetime.fromtimestamp(row["created_utc"], dt.UTC).strftime("%Y-%m-%d"),
+        dt.datetime.fromtimestamp(row["created_utc"], dt.UTC).strftime("%Y-%m-%d") if row["created_utc"] else "-",
         "null" if row["score"] is None else f"{row['score']:,}",
         row["outcome"],
     ]

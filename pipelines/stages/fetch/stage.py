@@ -16,14 +16,14 @@ from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
 from pipelines.stages.fetch.links import LinkShard, open_links, read_links
 from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, REASONS
 from pipelines.stages.fetch.page_sources import open_source, record_absent, take_pages
-from pipelines.stages.fetch.report import write_report
+from pipelines.stages.fetch.report import PAGE, TABLES, write_report
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter, find_known, write_shard_files
 
 ARCHIVES = "archives"
 PAGES = "pages"
 
 # Pages change and vanish from the web.
-STAGE = Stage("fetch", 1, is_irreplaceable=True, grows=("links", "urls", ARCHIVES, PAGES))
+STAGE = Stage("fetch", 1, (PAGE, TABLES), is_irreplaceable=True, grows=("links", "urls", ARCHIVES, PAGES))
 
 
 def fetch(

@@ -26,10 +26,10 @@ from pipelines.records.tally import Tally
 from pipelines.stages.filter.config import FilterConfig
 from pipelines.stages.filter.languages import CODES, identify
 from pipelines.stages.filter.quality import ALPHA, QualityModel, draw_thresholds
-from pipelines.stages.filter.report import tally_documents, write_report
+from pipelines.stages.filter.report import PAGE, TABLES, tally_documents, write_report
 from pipelines.stages.filter.rules import OTHER_REASONS, RuleResults, RuleSet, load_rules
 
-STAGE = Stage("filter", 2, (DATA_CARD,))
+STAGE = Stage("filter", 2, (PAGE, TABLES, DATA_CARD))
 
 
 class Decisions(NamedTuple):

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from pipelines import storage
 from pipelines.engine.manifest import FileEntry
+from pipelines.format import plural
 from pipelines.records import shards
 from pipelines.records.schemas import make_schema
 from pipelines.stages.scrape.decision import SubmissionFilter
@@ -147,7 +148,8 @@ class FileStats:
         self.lines += len(submissions)
         self.has_url = self.has_url or any(submission.url is not None for submission in submissions)
         self.has_score = self.has_score or any(submission.score is not None for submission in submissions)
-        self.days.add(submissions)
+        if any(submission.created_utc for submission in submissions):  # not of a table without times
+            self.days.add(submissions)
 
     def implausibility(self, source: str) -> str:
         """Return why a file that could be read to its end is not what it seems; empty if nothing is wrong with it."""
@@ -159,9 +161,10 @@ class FileStats:
             return "contains no lines; the download may be incomplete"
         if too_many or self.bad_lines == self.lines:
             hint = " (a list of URLs needs --source urls)" if self.bad_lines == self.lines else ""
-            return f"{bad} are not submissions in JSON (more than 1%){hint}"
+            return f"{bad} are not submissions (more than 1%){hint}"
         missing = "url" if not self.has_url else "score" if not self.has_score else None
-        return f"none of its {self.lines:,} lines has a `{missing}`, so it is not a dump" if missing else ""
+        lines = plural(self.lines, "line")
+        return f"no line has a usable `{missing}` (of {lines}), so it is not of submissions" if missing else ""
 
     def problem(self, path: str) -> str | None:
         """Return what is wrong with the file, None if it is intact."""

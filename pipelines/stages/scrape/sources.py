@@ -33,6 +33,7 @@ from pipelines.records.url_lists import (
     DEFAULT_COLUMN,
     JSON_SUFFIXES,
     PLAIN_SUFFIX,
+    TABLE_SUFFIXES,
     URL_LIST_SUFFIXES,
     BadRow,
     UrlListError,
@@ -42,7 +43,7 @@ from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.decision import FilterResult, SubmissionFilter
 from pipelines.stages.scrape.merge import SUBMISSION_SCHEMA, batch_buckets, submission_batch
 from pipelines.stages.scrape.reports import FileStats, month_span
-from pipelines.stages.scrape.submission import REJECT_SCHEMA, Rejects, Submission, read_submissions
+from pipelines.stages.scrape.submission import REJECT_SCHEMA, Rejects, Submission, read_submissions, read_table
 from pipelines.storage.compression import SUFFIXES, open_decompressed, strip_compression
 
 _SPOOL_FILE = "stdin.ndjson.zst"
@@ -184,7 +185,7 @@ def _is_input(path: str, source: str) -> bool:
     # Dumps of comments are next to those of submissions, by month (RC_2017-11) or by subreddit (python_comments.zst).
     if name.startswith("RC_") or content_name.endswith("_comments"):
         return False
-    return name.endswith((*SUFFIXES, *JSON_SUFFIXES)) or (name.startswith("RS_") and "." not in name)
+    return name.endswith((*SUFFIXES, *JSON_SUFFIXES, *TABLE_SUFFIXES)) or (name.startswith("RS_") and "." not in name)
 
 
 def write_listing(folder: str, index: int, lines: Iterable[bytes]) -> TaskResult:
@@ -278,37 +279,52 @@ def read_file(
     """Yield the submissions of a file with their line numbers (of a list: their numbers), a few hundred at a time.
 
     They are counted in `stats`, and what cannot be read in `rejects`. A damaged file ends early; `stats` says so, and
-    whether the file is not what it seems. Raises InputError, naming the file, if a list of URLs has no such column.
+    whether the file is not what it seems. Raises InputError, naming the file, if it lacks a column.
     """
-    if config.source == "urls":
-        urls = enumerate(_submitted_urls(file, config.url_column, stats, rejects), 1)
-        while batch := list(itertools.islice(urls, _BATCH_ROWS)):
-            stats.lines += len(batch)
-            yield [number for number, _ in batch], [submission for _, submission in batch]
-    else:
-        try:
-            with open_decompressed(file.path, report_bytes=True) as stream:
-                for numbers, submissions in read_submissions(stream, rejects):
-                    stats.count(submissions)
-                    yield numbers, submissions
-        except DamagedFileError as error:
-            stats.damaged_at, stats.damage = error.offset_bytes, error.reason
+    for numbers, submissions in _read_blocks(file, config, stats, rejects):
+        stats.count(submissions)
+        yield numbers, submissions
     stats.bad_lines = rejects.reasons.total()
     stats.lines += stats.bad_lines
     if stats.damaged_at is None and not stats.damage:
         stats.damage = stats.implausibility(config.source)
 
 
-def _submitted_urls(file: SourceFile, column: str, stats: FileStats, rejects: Rejects) -> Iterator[Submission]:
-    """Yield the URLs of a list as submissions without id, score and time."""
+def _read_blocks(
+    file: SourceFile, config: ScrapeConfig, stats: FileStats, rejects: Rejects
+) -> Iterator[tuple[Sequence[int], list[Submission]]]:
+    if config.source == "urls" or strip_compression(file.path).endswith(TABLE_SUFFIXES):
+        rows = _read_rows(file, config, stats, rejects)
+        while block := list(itertools.islice(rows, _BATCH_ROWS)):
+            yield [number for number, _ in block], [submission for _, submission in block]
+        return
+    with _damage_noted(stats), open_decompressed(file.path, report_bytes=True) as stream:
+        yield from read_submissions(stream, rejects)
+
+
+def _read_rows(
+    file: SourceFile, config: ScrapeConfig, stats: FileStats, rejects: Rejects
+) -> Iterator[tuple[int, Submission]]:
+    """Yield the rows of a table of submissions, or the URLs of a list as submissions without id, score and time."""
+    with _damage_noted(stats):
+        if config.source != "urls":
+            yield from read_table(file.path, rejects)
+            return
+        try:
+            number = 0
+            for url in read_urls(file.path, config.url_column, report_bytes=True):
+                if isinstance(url, BadRow):
+                    rejects.add(*url)
+                else:
+                    yield (number := number + 1), Submission(id="", created_utc=0, url=url, is_self=False)
+        except ColumnError as error:
+            raise InputError(f"{error} (set another one with --url-column)") from error
+
+
+@contextlib.contextmanager
+def _damage_noted(stats: FileStats) -> Iterator[None]:
     try:
-        for url in read_urls(file.path, column, report_bytes=True):
-            if isinstance(url, BadRow):
-                rejects.add(*url)
-            else:
-                yield Submission(id="", created_utc=0, url=url, is_self=False)
-    except ColumnError as error:
-        raise InputError(f"{error} (set another one with --url-column)") from error
+        yield
     except DamagedFileError as error:
         stats.damaged_at, stats.damage = error.offset_bytes, error.reason
     except UrlListError as error:

@@ -126,9 +126,10 @@ def _fetch_listings(run: StageRun, config: ScrapeConfig, filter: SubmissionFilte
         entries = arctic_shift.fetch_listings(run, config, filter)
     listings = [entry.files[0] for entry in entries if entry.counts["listed_submissions"]]
     if not listings:
+        run.discard()
         raise InputError(
             f"--source {config.source}: no submissions of {', '.join(config.subreddit or config.host)}; "
-            "check the name and the dates, then re-run with --overwrite, which requests the listings again"
+            "check the name and the dates"
         )
     return [SourceFile(file.name, storage.join(run.output, file.name), file.sha256) for file in listings]
 
@@ -212,11 +213,14 @@ def _check_damage(run: StageRun, config: ScrapeConfig, files: Sequence[SourceFil
     if problems and not config.skip_damaged:
         for problem in problems if len(problems) > 1 else []:
             run.note(problem)
+        if not any(stat.kept for stat in stats):
+            run.discard()  # so that the next run can have other options
         kind = "lists of URLs" if config.source == "urls" else "dumps of submissions"
         several = f"{len(problems):,} files are damaged or not {kind} (see above)"
+        message, them, their = (problems[0], "it", "its") if len(problems) == 1 else (several, "them", "their")
+        others = " (the other files are not read again)" if len(files) > len(problems) else ""
         raise InputError(
-            f"{problems[0] if len(problems) == 1 else several}; replace them and re-run (the other files are not read "
-            "again), or use their readable part with --skip-damaged"
+            f"{message}; replace {them} and re-run{others}, or use {their} readable part with --skip-damaged"
         )
     for problem in problems:
         run.note(f"{problem}; the readable part is used")

@@ -1,4 +1,4 @@
-"""Reads submissions from the lines of a dump, whatever month the lines are from.
+"""Reads submissions from the lines of a dump, whatever month the lines are from, or from the rows of a table.
 
 Lines that are not a submission are counted and listed, never skipped silently. What drifted from 2005 to today:
 `created_utc` is a string in 2014 and 2015 and a float in some sources; `score`, `url` and `domain` are null in some
@@ -8,8 +8,11 @@ URL is the one that counts; from 2020 on the URL of an edited post is in `url_ov
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, BinaryIO
@@ -18,7 +21,10 @@ import msgspec
 from msgspec import Meta
 
 from pipelines.algorithms.web.text_repair import replace_surrogates
+from pipelines.records.reader import TABLES, BadRecord, file_format, read_records, table_schema
 from pipelines.records.schemas import make_schema
+from pipelines.records.shards import MissingColumnError
+from pipelines.records.url_lists import list_errors
 from pipelines.storage.bounded import BLOCK_BYTES, line_blocks
 
 REJECT_SCHEMA = make_schema(file="string", line="int64", reason="string", text="string")
@@ -31,6 +37,20 @@ _END_OF_TIME_S = 4102444800  # the year 2100
 _MAX_ID_CHARACTERS, _MAX_SUBREDDIT_CHARACTERS, _MAX_TITLE_CHARACTERS = 64, 128, 4096
 _INT64_MAX = 2**63 - 1
 _PREFIX = "t3_"
+
+# The columns of a table, under the names that public ones use; the first that is there counts.
+_COLUMNS = {
+    "url": ("url", "link_url", "link"),
+    "score": ("score", "ups", "upvotes", "up_votes"),
+    "created_utc": ("created_utc", "created", "created_at", "timestamp", "time_created", "datetime", "date"),
+    "id": ("id", "post_id", "submission_id", "name"),
+    "subreddit": ("subreddit", "subreddit.name", "subreddit_name"),
+    "over_18": ("over_18", "subreddit.nsfw", "nsfw"),
+    "permalink": ("permalink", "full_link", "link"),
+    **{name: (name,) for name in ("title", "domain", "is_self", "promoted", "url_overridden_by_dest")},
+}
+_PERMALINK = re.compile("/r/([^/]+)/comments/([a-z0-9]+)")
+_BOOLS = {"true": True, "false": False, "1": True, "0": False}
 
 Id = Annotated[str, Meta(min_length=len(_PREFIX) + 1, max_length=_MAX_ID_CHARACTERS)]
 Time = Annotated[int, Meta(ge=0, lt=_END_OF_TIME_S)]
@@ -155,6 +175,61 @@ def parse_submission(record: Mapping[str, Any]) -> Submission:
     )
     submission.resolve()
     return submission
+
+
+def read_table(path: str, rejects: Rejects) -> Iterator[tuple[int, Submission]]:
+    """Yield the submissions of a table (CSV, TSV, Parquet) with the numbers of their lines or rows.
+
+    Raises MissingColumnError without a column of URLs or of scores, UrlListError if the file cannot be read.
+    """
+    with list_errors(path):
+        columns = _find_columns(path, table_schema(path).names) if file_format(path) in TABLES else {}
+        names = list(dict.fromkeys(columns.values()))
+        for number, row, content in read_records(path, columns=names, max_bytes=_MAX_LINE_BYTES, report_bytes=True):
+            try:
+                if isinstance(row, BadRecord):
+                    raise BadLineError(row.reason)
+                columns = columns or _find_columns(path, list(row))
+                yield number, _parse_row(row, columns)
+            except BadLineError as error:
+                rejects.add(number, str(error), content or repr(row).encode(errors="replace"))
+
+
+def _find_columns(path: str, present: Sequence[str]) -> dict[str, str]:
+    """Return the columns of the fields that a table has."""
+    names = {name.lower(): name for name in reversed(present)}
+    columns = {field: names[name] for field, known in _COLUMNS.items() for name in reversed(known) if name in names}
+    for field in ("url", "score"):
+        if field not in columns:
+            remedy = "; --source urls takes all its URLs, whatever their score" if field == "score" else ""
+            raise MissingColumnError(
+                f"{path}: has no column of {field}s ({', '.join(_COLUMNS[field])}), so it is not a table of "
+                f"submissions (it has {', '.join(present)}){remedy}",
+                field,
+            )
+    return columns
+
+
+def _parse_row(row: Mapping[str, Any], columns: Mapping[str, str]) -> Submission:
+    """Return the submission in a row; without a column of ids or times, its id is empty or its time 0."""
+    record = {field: row[column] for field, column in columns.items()}
+    if match := _PERMALINK.search(str(record.get("permalink"))):
+        record = {**record, "subreddit": record.get("subreddit") or match[1], "id": record.get("id") or match[2]}
+    for field in {"is_self", "over_18", "promoted"} & record.keys():
+        record[field] = _BOOLS.get(str(record[field]).lower(), record[field])
+    record["created_utc"] = _seconds(record.get("created_utc", 0))
+    submission = parse_submission({"id": "-", **record})
+    submission.id = submission.id if "id" in record else ""
+    return submission
+
+
+def _seconds(value: Any) -> Any:
+    """Return a date in ISO 8601 (UTC, unless it has a time zone) in seconds since 1970; another value as it is."""
+    with contextlib.suppress(ValueError):
+        if "-" in (text := str(value).strip()):
+            moment = dt.datetime.fromisoformat(text)
+            return int((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp())
+    return value
 
 
 def _post_fields(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -241,12 +241,15 @@ def test_more_than_one_percent_of_bad_lines_fails_the_file(tmp_path: Path, good:
     [
         ([], "RS_2017-11.json: contains no lines"),
         (["oops", "oops"], "RS_2017-11.json: 2 of its 2 lines are not submissions"),
-        ([_record("a", "")], "RS_2017-11.json: none of its 1 lines has a usable `url`"),
+        ([_record("a", "")], r"RS_2017-11.json: no line has a usable `url` \(of 1 line\)"),
         (
             [_record("a", score=None), _record("b", score=None)],
-            "RS_2017-11.json: none of its 2 lines has a usable `score`",
+            r"RS_2017-11.json: no line has a usable `score` \(of 2 lines\)",
         ),
-        ([{"id": "c1", "body": "a comment", "score": 4, "created_utc": 1}], "none of its 1 lines has a usable `url`"),
+        (
+            [{"id": "c1", "body": "a comment", "score": 4, "created_utc": 1}],
+            r"no line has a usable `url` \(of 1 line\)",
+        ),
     ],
 )
 def test_a_file_of_other_data_is_refused_by_name(tmp_path: Path, records: list[Any], message: str) -> None:

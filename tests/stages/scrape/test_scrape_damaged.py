@@ -70,7 +70,7 @@ def test_a_truncated_dump_is_named_and_only_it_is_read_again_after_repair(
     with pytest.raises(InputError) as raised:
         run_scrape(dumps, out)
     assert f"{dumps[damaged]}: is truncated or corrupt near compressed byte {size} (" in str(raised.value)
-    assert re.search(r"\); \d+ lines before it were read; replace them and re-run", str(raised.value))
+    assert re.search(r"\); \d+ lines before it were read; replace it and re-run", str(raised.value))
     assert "--skip-damaged" in str(raised.value)
     # All others were read, and nothing that looks like a result is there.
     assert reads == _names(dumps)
@@ -87,7 +87,7 @@ def test_a_truncated_dump_is_named_and_only_it_is_read_again_after_repair(
     assert result_bytes(out) == result_bytes(tmp_path / "whole")
 
 
-_MANY_BAD = "20 of its 420 lines are not submissions in JSON (more than 1%)"
+_MANY_BAD = "20 of its 420 lines are not submissions (more than 1%)"
 
 
 def test_several_damaged_files_are_all_named(tmp_path: Path, dumps: list[Path]) -> None:
@@ -315,7 +315,7 @@ def test_damaged_lists_of_urls_are_named_and_read_again_after_repair(
     assert "20 of its 120 lines cannot be read (more than 1%)" in bad
     assert "is not a Parquet file (" in none
     # One alone is named in the error itself.
-    with pytest.raises(InputError, match=r"c.jsonl: 20 of its 120 lines .*; replace them"):
+    with pytest.raises(InputError, match=r"c.jsonl: 20 of its 120 lines .*; replace it"):
         run_scrape(lists[2:3], tmp_path / "bad", source="urls")
     for path in lists[1:]:
         path.unlink()

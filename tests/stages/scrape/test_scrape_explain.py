@@ -317,7 +317,7 @@ def test_errors(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=message):
             _explain(config, url, dumps, tmp_path / "out")
     (note,) = _explain(ScrapeConfig(), "http://a.com/", [comments], tmp_path / "out")["notes"]
-    assert "none of its 1 lines has a usable `url`" in note
+    assert "no line has a usable `url` (of 1 line)" in note
 
 
 def test_real_submissions_of_2013(shared_data: Path, tmp_path: Path) -> None:

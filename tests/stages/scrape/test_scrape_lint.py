@@ -62,7 +62,7 @@ def test_the_table_of_real_dumps_matches_the_scrape(shared_data: Path, tmp_path:
         ([_record(n, 1, _SEPTEMBER_S) for n in range(1200)] + [_record(9999, 5, _SEPTEMBER_S)], {}, "2023-09: 0.1% of"),
         ([_record(n, 1) for n in range(1200)] + [_record(9999)], {"accept_fresh_scores": True}, None),
         ([_record(n, 1) for n in range(1200)] + [_record(9999, 9, 0)], {"before": "2017-11-01"}, None),
-        ([_record(n, None) for n in range(5)], {}, "none of its 5 lines has a usable `score`"),
+        ([_record(n, None) for n in range(5)], {}, "no line has a usable `score` (of 5 lines)"),
         ([], {}, "contains no lines"),
     ],
 )
