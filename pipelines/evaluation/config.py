@@ -13,7 +13,7 @@ class EvaluateConfig:
 
     limit: int | None = option(
         None,
-        "Maximum examples per task, or lines or records per file for a perplexity, for a trial run.",
+        "Maximum number of examples per task (for perplexity: lines or records per file), for a trial run.",
         minimum=1,
         example=100,
     )
@@ -24,7 +24,7 @@ class EvaluateConfig:
     )
     device: str = option(
         "auto",
-        "Device that runs the model; auto: a GPU if there is one.",
+        "Device to run on; auto selects a GPU if there is one.",
         identity=False,
         choices=("auto", "cpu", "cuda", "mps"),
     )
@@ -36,19 +36,19 @@ class TaskOptions:
 
     task: tuple[str, ...] = option(
         (),
-        "Task and its file, NAME[/SPLIT][=PATH], or a TOML file of your own task; without a file, the task's data set "
+        "Task and its file, NAME[/SPLIT][=PATH], or a TOML file of your own; without a path, the task's data set "
         "on the Hugging Face Hub.",
     )
     examples: tuple[str, ...] = option(
-        (), "Solved examples of a task, NAME[=PATH], such as its train set, for --shots and thresholds."
+        (), "File of few-shot examples, NAME[=PATH], such as the train set; used by --shots and to fit thresholds."
     )
-    shots: int = option(0, "Solved examples before every question.", minimum=0)
-    shot_seeds: int = option(1, "Number of random draws of the shots.", minimum=1, only_with="shots")
-    variant: str = option("paper", "Variant of the protocol; all runs every one.")
-    rescore: bool = option(False, "Compute the metrics again from the stored answers, without the model.")
-    checkpoints: bool = option(False, "Evaluate all checkpoints of a training, each in a folder step-N of the output.")
+    shots: int = option(0, "Few-shot examples before each question.", minimum=0)
+    shot_seeds: int = option(1, "Random draws of few-shot examples.", minimum=1, only_with="shots")
+    variant: str = option("paper", "Variant of the protocol; all runs every variant.")
+    rescore: bool = option(False, "Recompute the metrics from the stored answers, without running the model.")
+    checkpoints: bool = option(False, "Evaluate every checkpoint of a training run, in folders step-N.")
     compare: tuple[str, ...] = option(
-        (), "Output folder of another model, for paired differences on the same examples."
+        (), "Output folder of another model to compare with: paired differences on the same examples."
     )
     list_tasks: bool = option(False, "List the known tasks and exit.")
-    show_task: str = option("", "Show every choice of a task's protocol, with its reason, and exit.")
+    show_task: str = option("", "Show a task's protocol, every choice with its reason, and exit.")

@@ -15,18 +15,18 @@ class DocumentConfig:
         "text", "Column or field with the text; `doc.content` is a field of a nested object.", is_shown_last=True
     )
     id_field: str | None = option(
-        None, "Column or field with the id, if it is not `id`.", example="docid", is_shown_last=True
+        None, "Column or field with the document id. By default `id`, if present.", example="docid", is_shown_last=True
     )
     document: str = option(
         "file",
-        "What one document of a .txt file is: the file, or a line of it.",
+        "Documents in a .txt file: the whole file is one, or every line is one.",
         choices=("file", "line"),
         is_shown_last=True,
     )
     # A Parquet or Arrow file already bounds its documents.
     max_document_mib: int | None = option(
         None,
-        "Longest record (line of JSONL, row of CSV) and largest text file in MiB; larger ones are dropped as "
+        "Maximum size of a record (line of JSONL, row of CSV) or text file in MiB; larger ones are dropped as "
         "too_large. By default 64 for a record; for a file 1024, or 16 times its size on disk if less.",
         minimum=1,
         maximum=2000,

@@ -12,10 +12,10 @@ from pipelines.engine.config import option
 class NgramConfig:
     """The length of an n-gram, and how text is split into words."""
 
-    ngram: int = option(8, "Words in an n-gram.", minimum=1, maximum=100)
+    ngram: int = option(8, "Words per n-gram.", minimum=1, maximum=100)
     apostrophes: str = option(
         "split",
-        "An apostrophe within a word splits it (don, t), or is dropped from it (dont).",
+        "How to treat apostrophes within words: split the word (don, t), or drop the apostrophe (dont).",
         choices=("split", "drop"),
     )
     letters: str = option(
@@ -23,7 +23,7 @@ class NgramConfig:
         "Words consist of letters and digits of all scripts, or of ASCII, where any other character ends a word.",
         choices=("unicode", "ascii"),
     )
-    lines: str = option("cross", "N-grams cross line ends, or stop at them.", choices=("cross", "stop"))
+    lines: str = option("cross", "Whether n-grams cross line ends or stop there.", choices=("cross", "stop"))
 
     @property
     def normalization(self) -> Normalization:

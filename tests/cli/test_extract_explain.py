@@ -69,7 +69,7 @@ def test_each_block_has_its_probability_and_what_moved_it(tmp_path: Path, capsys
     assert lines[end + 3].startswith("confidence  0.")
     assert lines[end + 4].startswith("outcome     kept, ")
     assert lines[end + 6] == "River Tame"
-    assert lines[end - 2].startswith("p: probability to be wanted; log odds: +2.0 multiplies the odds ")
+    assert lines[end - 2].startswith("p: probability that the block is main content; ")
 
 
 def _page(*blocks: str, head: str = "") -> str:

@@ -165,7 +165,7 @@ def test_lint_counts_no_comments_and_names_a_file_in_one_form(
 
 def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
-        (["--lint", "--explain", _PAGE], "--explain and --lint exclude each other"),
+        (["--lint", "--explain", _PAGE], "--explain and --lint cannot be combined"),
         (["--explain", "example.com", "x"], "--explain example.com: not an http(s) URL"),
         (["--lint", "--source", "praw"], "--lint reads files, and --source praw queries an API; scrape first"),
         (["--lint", "--source", "urls", "x"], "lists of URLs (--source urls) have none"),

@@ -281,7 +281,7 @@ def test_clean_keeps_what_was_finished_while_the_question_was_open(
     running.__exit__(None, None, None)
     shown = capsys.readouterr().out
     for folder in (tmp_path / "dedup", wikipedia / "_next", tmp_path / "tokenize"):
-        assert f"{folder}: is in use or has changed meanwhile; not removed" in shown
+        assert f"{folder}: is in use or has changed; not removed" in shown
     assert (tmp_path / "tokenize" / "_journal").exists()
     assert not (tmp_path / "extract").exists()
     assert main(["status", "--corpus", str(tmp_path), "--verify"]) == 0

@@ -92,7 +92,7 @@ def test_results_are_resumed_scored_again_and_compared(folder: Path, capsys: pyt
     [compared] = _results(folder / "out")["compared"]
     assert {row["difference"] for row in compared["differences"]} == {0}
     assert main(_command(folder, "--rescore", output="none")) == 1
-    assert "has no results of checkpoints; run --checkpoints without --rescore first" in capsys.readouterr().err
+    assert "has no results of checkpoints; omit --rescore" in capsys.readouterr().err
 
 
 def test_a_held_out_loss_that_comes_later_does_not_change_the_model(folder: Path, tmp_path: Path) -> None:

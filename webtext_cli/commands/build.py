@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 @click.option("--from", "first", metavar="STAGE", help="First stage to run.")
 @click.option("--to", "last", metavar="STAGE", help="Last stage to run.")
 @click.option(
-    "--dry-run", is_flag=True, help="Show what would run, why, and the disk space; exit code 1 if a stage is refused."
+    "--dry-run",
+    is_flag=True,
+    help="Show which stages would run, why, and the disk space they need; exit code 1 if a stage is refused.",
 )
 @discard_pages_option
 @stage_options()
 def command(call: StageCall, first: str | None, last: str | None, dry_run: bool) -> int:
     """Run the stages listed in webtext.toml, in order.
 
-    Finished stages are only verified by their checksums; an interrupted stage resumes. New dumps, links and pages are
-    added, and the stages downstream of them rebuilt. A stage whose options have changed is refused; with --overwrite,
-    it is rebuilt. Fetched pages are only replaced with --discard-pages as well.
+    Finished stages are only verified by checksum; an interrupted stage resumes. New dumps, links and pages are added,
+    and the stages downstream are rebuilt. A stage whose options changed is refused; --overwrite rebuilds it. Fetched
+    pages are replaced only with --discard-pages as well.
 
     \b
     Examples:

@@ -17,13 +17,13 @@ from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
 @click.option(
     "--self-test",
     is_flag=True,
-    help="Plant altered copies of a sample of the documents, deduplicate these, and print how many are found; leave "
-    "nothing behind.",
+    help="Measure recall: plant altered copies of a sample of the documents, and print how many are found; write "
+    "nothing.",
 )
 @click.option(
     "--sample",
     type=click.IntRange(1, 100_000),
-    help="Number of documents that --self-test copies. [default: 1000]",
+    help="Number of documents to copy for --self-test. [default: 1000]",
 )
 @stage_options("dedup", DOCUMENTS_HELP)
 def command(call: StageCall, self_test: bool, sample: int | None) -> None:
@@ -31,7 +31,7 @@ def command(call: StageCall, self_test: bool, sample: int | None) -> None:
 
     Exact duplicates are equal after normalization; near-duplicates share most of their shingles, runs of --ngram words.
     MinHash finds candidate pairs, which are verified by their Jaccard similarity. A document is dropped if a duplicate
-    of higher score, or in an earlier corpus (--against), is kept; dropped-*.parquet names it, clusters.parquet lists
+    with a higher score, or in an earlier corpus (--against), is kept; dropped-*.parquet names it, clusters.parquet lists
     all duplicates, and report.html shows pairs side by side.
 
     \b

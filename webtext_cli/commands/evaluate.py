@@ -43,8 +43,8 @@ def command(
 ) -> None:
     """Evaluate a model on zero-shot tasks, from local files or data sets.
 
-    Every task has a folder in the output, with a row per example and results.json; evaluation.html shows all of them
-    next to the paper's. Re-run the same command to resume an interrupted run.
+    Writes a folder per task, with a row per example and results.json, and evaluation.html, which compares all results
+    with the paper's. Re-run the same command to resume an interrupted run.
 
     \b
     Examples:
@@ -88,7 +88,7 @@ def command(
     results: Any
     if chosen.rescore and chosen.checkpoints:
         if not (steps := step_folders(folder)):
-            raise InputError(f"{folder}: has no results of checkpoints; run --checkpoints without --rescore first")
+            raise InputError(f"{folder}: has no results of checkpoints; omit --rescore the first time")
         results = {
             step: stage.rescore(config, tasks=tasks, output=path, options=options) for step, path in steps.items()
         }

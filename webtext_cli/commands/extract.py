@@ -13,8 +13,8 @@ from webtext_cli.console import print_result, print_table, say, shorten
 from webtext_cli.options import StageCall, stage_options
 
 _TEXT_CHARACTERS = 60
-_LEGEND = "p: probability to be wanted; log odds: +2.0 multiplies the odds p / (1 - p) by 7.4, -2.0 divides them by 7.4"
-_REPEATS = 'kept: "repeats" is left out because its text is kept in another block'
+_LEGEND = "p: probability that the block is main content; log odds: +2.0 multiplies p / (1 - p) by 7.4, -2.0 divides it"
+_REPEATS = "repeats: dropped, because another block with the same text is kept"
 
 
 @click.command("extract")
@@ -22,14 +22,14 @@ _REPEATS = 'kept: "repeats" is left out because its text is kept in another bloc
 @click.option(
     "--explain",
     metavar="FILE|URL_OR_ID",
-    help="Show what this stage does with one HTML file, or one page of --input: its blocks, which are kept, and why; "
+    help="Show what this stage does with one HTML file, or one page of --input: which blocks it keeps, and why; "
     "write nothing. Only for fast.",
 )
 @stage_options("extract", "Pages: a folder of `webtext fetch`, WARC files, or .html files")
 def command(call: StageCall, links: str | None, explain: str | None) -> None:
     """Extract the main text of the pages.
 
-    Every page is extracted in a process that is killed if it exceeds the timeout or the memory limit; dropped-*.parquet
+    Pages are extracted in child processes, which are killed if they exceed the timeout or memory limit; dropped-*.parquet
     lists the pages without text, with the reason.
 
     \b
@@ -64,7 +64,7 @@ def _links_of_corpus(call: StageCall) -> str | None:
 def _print_explanation(explanation: Mapping[str, Any]) -> None:
     """Print the blocks of a page, then its outcome and the text that is written."""
     if explanation["blocks"]:
-        headings = ["block", "tag", "words", "kept", "p", "moved most by (log odds)"]
+        headings = ["block", "tag", "words", "kept", "p", "main features (log odds)"]
         print_table(headings, [_row(block) for block in explanation["blocks"]], narrow=True)
         say(_LEGEND)
         if any(block["is_repetition"] for block in explanation["blocks"]):
@@ -76,7 +76,7 @@ def _print_explanation(explanation: Mapping[str, Any]) -> None:
     say(f"page        {escape_unprintable(explanation['url'] or explanation['id'])}")
     say(f"title       {escape_unprintable(explanation['title'] or 'none')}")
     say(f"type        {explanation['page_type'] or 'not detected'}")
-    say(f"confidence  {format_decimal(explanation['confidence'])} (the F1 to expect: 1.00 is exactly what is wanted)")
+    say(f"confidence  {format_decimal(explanation['confidence'])} (estimated F1 of the text; 1.00 is perfect)")
     reason = explanation["reason"]
     say(f"outcome     {f'dropped as {reason}{detail}{why}' if reason else kept}")
     if reason is None:

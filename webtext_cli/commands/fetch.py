@@ -13,7 +13,7 @@ from webtext_cli.options import StageCall, discard_pages_option, stage_options
     "--retry",
     metavar="REASON",
     multiple=True,
-    help="Request the links again that a finished fetch dropped for this reason, such as timeout (repeatable).",
+    help="Retry links that a finished fetch dropped for this reason, such as timeout (repeatable).",
 )
 @discard_pages_option
 @stage_options("fetch", "Links: scrape's folder, Parquet with a column url, or .txt with one URL per line")
@@ -36,4 +36,4 @@ def command(call: StageCall, retry: tuple[str, ...]) -> None:
     summary = call.run(retry=retry)
     if not call.as_json and any(summary.dropped.values()) and (domains := read_domains(summary.output)):
         rows = [[domain or "-", f"{links:,}", f"{drops:,}", reason] for domain, links, drops, reason in domains]
-        print_table(["domain", "links", "dropped", "most frequent reason"], rows, title="domains with the most drops")
+        print_table(["domain", "links", "dropped", "most frequent reason"], rows, title="Domains with the most drops")

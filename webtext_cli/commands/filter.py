@@ -18,7 +18,7 @@ _ABOUT_RULES = ("profile", "rule", "set", "language", "language_score", "quality
 
 
 @click.command("filter")
-@click.option("--rules", metavar="FILE", help="Python file with rules of your own: its functions.")
+@click.option("--rules", metavar="FILE", help="Python file with your own rules, one function per rule.")
 @click.option("--quality-model", metavar="DIR", help="Quality model that --train-quality wrote.")
 @click.option(
     "--explain",
@@ -31,7 +31,7 @@ _ABOUT_RULES = ("profile", "rule", "set", "language", "language_score", "quality
     "--train-quality",
     metavar="PATH",
     multiple=True,
-    help="Train a quality model on these documents of good quality (repeatable), and write it to --output.",
+    help="Train a quality model on these good documents (repeatable) and write it to --output.",
 )
 @click.option(
     "--unfiltered", metavar="PATH", multiple=True, help="With --train-quality: unfiltered documents (repeatable)."
@@ -49,8 +49,8 @@ def command(
 ) -> None:
     """Drop documents by quality rules, language, or a classifier.
 
-    The paper says no more than "some heuristic based cleaning"; the default rules are mild ones of our own. Published
-    ones are the profiles gopher-quality, gopher-repetition, c4 and fineweb. Every drop has its rule and value.
+    The paper only mentions "some heuristic based cleaning"; the default rules are mild. The profiles gopher-quality,
+    gopher-repetition, c4 and fineweb are published rules. Every drop is recorded with its rule and value.
 
     \b
     Examples:
@@ -62,9 +62,9 @@ def command(
     """
     config = call.config()
     if bool(train_quality) != bool(unfiltered):
-        raise UsageError("--train-quality and --unfiltered belong together: good documents, and unfiltered ones")
+        raise UsageError("--train-quality and --unfiltered must be used together: good documents, and unfiltered ones")
     if sum(map(bool, (explain, dry_run, train_quality))) > 1:
-        raise UsageError("--explain, --dry-run and --train-quality exclude each other")
+        raise UsageError("--explain, --dry-run and --train-quality cannot be combined")
     if sample and not dry_run:
         raise UsageError("--sample has no effect without --dry-run; omit it")
     if (explain or dry_run) and (call.output or call.overwrite):
@@ -110,7 +110,7 @@ def _print_explanation(explanation: Mapping[str, Any]) -> None:
             rule["statistic"],
             f"{rule['value']:g}",
             f"at most {rule['max']:g}" if rule["min"] is None else f"at least {rule['min']:g}",
-            "drops it" if rule["drops"] else "",
+            "drop" if rule["drops"] else "",
         ]
         for rule in explanation["values"]
     ]

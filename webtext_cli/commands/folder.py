@@ -47,13 +47,13 @@ def init(folder: str, as_json: bool) -> None:
 @corpus_option
 @input_option("Folder of a stage, as its --output named it")
 @click.option("--verify", is_flag=True, help="Verify the checksum of every file; exit code 1 if one differs.")
-@click.option("--watch", is_flag=True, help="Show the progress of what is running every two seconds, until it ends.")
+@click.option("--watch", is_flag=True, help="Show the progress of running stages every two seconds until they end.")
 @output_options(has_progress=False)
 def status(corpus: str, input: tuple[str, ...], verify: bool, watch: bool, as_json: bool) -> int:
     """Show the state of each stage of a corpus.
 
-    A stage is done if its manifest exists; its counts are read from there. A stage that is running, in another terminal
-    or on another machine, is shown with its progress.
+    A stage is done if its manifest exists, which has its counts. A stage that is running in another terminal or on
+    another machine is shown with its progress.
 
     \b
     Examples:
@@ -125,15 +125,15 @@ def _row(stage: StageStatus) -> list[str]:
 
 @click.command("clean")
 @corpus_option
-@click.option("--stages", is_flag=True, help="Also documents of stages before the last one that wrote documents.")
+@click.option("--stages", is_flag=True, help="Also remove documents of all stages but the last one with documents.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
-@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed; remove nothing.")
 @output_options("Print what is or would be removed as one JSON object; needs --yes or --dry-run.", has_progress=False)
 def clean(corpus: str, stages: bool, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Remove what a corpus no longer needs.
 
-    Unfinished runs and replacements, temporary files of killed runs, and with --stages the documents that a later stage
-    has read. Fetched pages, trained models and stages that are running stay. Asks first.
+    Removes unfinished runs and replacements, temporary files of killed runs, and with --stages documents that a later
+    stage has read. Keeps fetched pages, trained models and running stages. Asks first.
 
     \b
     Examples:
@@ -167,6 +167,6 @@ def clean(corpus: str, stages: bool, yes: bool, dry_run: bool, as_json: bool) ->
     removed = remove(corpus, removable)
     for item in removable:
         if item not in removed:
-            say(f"{item.path}: is in use or has changed meanwhile; not removed")
+            say(f"{item.path}: is in use or has changed; not removed")
     say(f"{format_bytes(sum(item.size_bytes for item in removed))} removed")
     return 0

@@ -24,7 +24,7 @@ from webtext_cli.options import config_of_flags, config_options, corpus_option, 
     help="Use the checkpoint with the lowest held-out loss (pretrain --keep-best) instead of the last weights.",
 )
 @click.option(
-    "--prompt", "-p", "prompts", multiple=True, help="Text to continue (repeatable); without one: a new document."
+    "--prompt", "-p", "prompts", multiple=True, help="Text to continue (repeatable); by default, a new document."
 )
 @click.option("--prompt-file", metavar="PATH", help="File of prompts: one per line, or JSONL with `prompt` or `text`.")
 @click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="Samples per prompt.")
@@ -55,7 +55,7 @@ def command(
 ) -> None:
     """Sample text from a trained model.
 
-    Reads a folder of pretrain (if unfinished, its latest checkpoint) or export. A sample ends with <|endoftext|> or
+    Reads a folder of pretrain (if unfinished, its latest checkpoint) or export. A sample ends at <|endoftext|> or
     after --max-tokens. The same options and seed give the same samples. With --output, re-run the same command to
     resume an interrupted run.
 

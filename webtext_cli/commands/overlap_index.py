@@ -23,8 +23,8 @@ _WITH_MERGE = ("memory_limit_mib",)
 def command(call: StageCall, merge: tuple[str, ...]) -> None:
     """Index the corpus's 8-grams in a Bloom filter.
 
-    Use it for benchmarks that you do not have yet, and to share an index without its text: overlap-report --index reads
-    it. With the corpus at hand, overlap-report alone is exact and needs no index.
+    Use it to check benchmarks that you do not have yet, or to share an index without the text: overlap-report --index
+    queries it. If you have the corpus, overlap-report alone is exact and needs no index.
 
     \b
     Examples:
@@ -36,9 +36,9 @@ def command(call: StageCall, merge: tuple[str, ...]) -> None:
         call.run()
         return
     if call.input:
-        raise UsageError("--input and --merge exclude each other: merging does not read documents")
+        raise UsageError("--input and --merge cannot be combined: merging reads no documents")
     for name, value in call.flags.items():
         if value is not None and name not in _WITH_MERGE:
-            raise UsageError(f"{flag_of(name)} cannot be set with --merge, which takes it from the indexes; omit it")
+            raise UsageError(f"{flag_of(name)} has no effect with --merge, which takes it from the indexes; omit it")
     check_disjoint(call.output_folder(), merge)
     call.run(documents=None, merge=merge)

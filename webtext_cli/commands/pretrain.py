@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 @click.command("pretrain")
-@click.option("--show-preset", is_flag=True, help="Print the values of the preset and their origins, and exit.")
+@click.option("--show-preset", is_flag=True, help="Print the values of the preset with their origins, and exit.")
 @click.option(
     "--init-from",
     metavar="PATH",
-    help="Initial weights: a GPT-2 folder of Hugging Face, pretrain or export, or nanoGPT's ckpt.pt.",
+    help="Initial weights: a GPT-2 folder of Hugging Face, pretrain or export, or a nanoGPT ckpt.pt.",
 )
 @click.option(
     "--show-batch",
     type=click.IntRange(1),
     metavar="STEP",
-    help="Print the documents and the text in a step's batch, and exit.",
+    help="Print the documents and text in a step's batch, and exit.",
 )
 @click.option(
     "--replay",
     type=click.IntRange(1),
     metavar="STEP",
-    help="Recompute a step, print its loss and its documents as JSON, and exit.",
+    help="Recompute a step, print its loss and documents as JSON, and exit.",
 )
 @stage_options("pretrain", "Token shards: a folder of `webtext tokenize`", has_tasks=False)
 def command(

@@ -41,7 +41,7 @@ def command(call: StageCall, explain: str | None, lint: bool) -> int:
       webtext scrape --explain http://example.com/page dumps/
     """
     if explain is not None and lint:
-        raise UsageError("--explain and --lint exclude each other")
+        raise UsageError("--explain and --lint cannot be combined")
     config, paths = call.config(), [*call.input]
     if not paths and config.needs_files:
         paths = call.settings.files("scrape")

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     "--trace",
     "location",
     metavar="FILE:POSITION",
-    help="Print the document of the token at a position of a finished shard, and write nothing. FILE is taken as "
-    "given, not relative to --corpus.",
+    help="Print the document of the token at a position of a finished shard; write nothing. FILE is not relative "
+    "to --corpus.",
 )
 @stage_options("tokenize", DOCUMENTS_HELP)
 def command(call: StageCall, tokenizer: str | None, location: str | None) -> None:
     """Encode documents into token shards.
 
-    Writes train-*.bin and held-out-*.bin with a fixed number of tokens each (with --format, the files of nanoGPT, llm.c
-    or NumPy), a table of the documents in each file, and tokens.json, which describes them.
+    Writes train-*.bin and held-out-*.bin with a fixed number of tokens each (with --format, files for nanoGPT, llm.c or
+    NumPy), a table of the documents in each file, and tokens.json, which describes them.
 
     \b
     Examples:

@@ -32,8 +32,7 @@ _NAME_CHARACTERS = 30
 def command(call: StageCall, counts: tuple[str, ...], compare: str | None) -> None:
     """Train a byte-level BPE tokenizer like GPT-2's.
 
-    Writes the tokenizer in the format of every common library, the counts of all words (for --counts), and a
-    report. Ids follow GPT-2: 256 bytes, the merges, <|endoftext|> last.
+    Writes the tokenizer in every common tokenizer format, the counts of all words (for --counts), and a report. Ids follow GPT-2: 256 bytes, the merges, <|endoftext|> last.
 
     \b
     Examples:
@@ -42,7 +41,7 @@ def command(call: StageCall, counts: tuple[str, ...], compare: str | None) -> No
       webtext train-bpe --counts my-tokenizer -o smaller --vocab-size 4096
     """
     if counts and call.input:
-        raise UsageError("--input and --counts exclude each other: counts replace documents")
+        raise UsageError("--input and --counts cannot be combined: counts replace documents")
     # --input replaces the counts of webtext.toml, as counts replace the documents.
     files = call.configured(compare=compare, **({} if call.input else {"counts": counts}))
     summary = call.run(**files, **({"documents": []} if files.get("counts") else {}))

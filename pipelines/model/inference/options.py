@@ -25,7 +25,7 @@ class SamplesConfig(SamplingOptions):
     """All that determines a file of samples except the model and the prompts; devices round differently."""
 
     samples: int = option(1, "Samples per prompt.", minimum=1)
-    device: str = option("cpu", "Device that computes them.")
+    device: str = option("cpu", "Device to run on.")
 
 
 def read_prompts(path: str) -> list[str]:

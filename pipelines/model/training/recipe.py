@@ -27,7 +27,7 @@ _NOT_SETTABLE = ("preset", "seed", "extended_from")
 class Recipe:
     """All that determines the result of training on given tokens; presets give every value except the seed."""
 
-    preset: str = option(MISSING, "Preset that the values come from.")
+    preset: str = option(MISSING, "Preset of the recipe.")
     seed: int = option(MISSING, "Random seed for initial weights, data order and dropout.")
     layers: int = option(MISSING, "Transformer layers.", minimum=1)
     width: int = option(MISSING, "Dimension of the residual stream.", minimum=1)
@@ -42,7 +42,7 @@ class Recipe:
     learning_rate: float = option(MISSING, "Peak learning rate, at the end of the warm-up.", minimum=0.0)
     final_learning_rate: float = option(MISSING, "Learning rate at the end of the cosine decay.", minimum=0.0)
     warmup_steps: int = option(MISSING, "Steps of linear warm-up.", minimum=0)
-    weight_decay: float = option(MISSING, "Weight decay of matrices; biases and gains do not decay.", minimum=0.0)
+    weight_decay: float = option(MISSING, "Weight decay of matrices; biases and gains are not decayed.", minimum=0.0)
     beta1: float = option(MISSING, "Adam's beta1.", minimum=0.0, maximum=0.999999)
     beta2: float = option(MISSING, "Adam's beta2.", minimum=0.0, maximum=0.999999)
     grad_clip: float = option(MISSING, "Maximum gradient norm; 0 disables clipping.", minimum=0.0)
@@ -51,7 +51,7 @@ class Recipe:
         MISSING, "Held-out blocks per evaluation; 0 for all. The last evaluation uses all.", minimum=0
     )
     # Not a value of `--set`: it follows from what is in the output folder, see stages/pretrain/extension.py.
-    extended_from: tuple[int, ...] = option((), "Steps at which the training was complete before it was extended.")
+    extended_from: tuple[int, ...] = option((), "Steps at which training was complete before it was extended.")
 
     @property
     def batch_tokens(self) -> int:
@@ -90,7 +90,7 @@ class TrainingOptions:
         identity=False,
     )
     compile: str = option(
-        "auto", "Use torch.compile; auto does so on a CUDA GPU.", choices=("auto", "on", "off"), identity=False
+        "auto", "Use torch.compile; auto uses it on CUDA GPUs.", choices=("auto", "on", "off"), identity=False
     )
     parallel: str = option(
         "auto",
@@ -100,9 +100,9 @@ class TrainingOptions:
         identity=False,
     )
     activation_checkpointing: bool = option(
-        False, "Recompute each layer in the backward pass: less memory, slower.", identity=False
+        False, "Activation checkpointing: recompute layers in the backward pass to save memory; slower.", identity=False
     )
-    threads: int = option(0, "CPU threads; 0 leaves the number to torch.", minimum=0, identity=False)
+    threads: int = option(0, "CPU threads; 0 lets torch choose.", minimum=0, identity=False)
     checkpoint_every: int = option(250, "Steps between checkpoints.", minimum=1, identity=False)
     keep_checkpoints: int = option(2, "Number of latest checkpoints to keep.", minimum=1, identity=False)
     keep_best: bool = option(False, "Also keep the checkpoint with the lowest held-out loss.", identity=False)

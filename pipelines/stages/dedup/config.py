@@ -14,14 +14,14 @@ class DedupConfig(DocumentConfig):
 
     threshold: float = option(
         0.8,
-        "Minimum Jaccard similarity of near-duplicates, by their shingles; a lower value removes more documents.",
+        "Minimum Jaccard similarity of the shingles of near-duplicates; lower values drop more documents.",
         minimum=0.1,
         maximum=1,
     )
-    ngram: int = option(5, "Words per shingle; shorter shingles make documents more similar.", minimum=1, maximum=100)
+    ngram: int = option(5, "Words per shingle; shorter shingles find more duplicates.", minimum=1, maximum=100)
     num_perm: int = option(
         128,
-        "MinHash values per document; more values miss fewer near-duplicates but take longer.",
+        "MinHash values per document; more values find more near-duplicates but take longer.",
         minimum=16,
         maximum=1024,
     )
@@ -31,19 +31,19 @@ class DedupConfig(DocumentConfig):
     paragraphs: int | None = option(
         None,
         "Remove paragraphs (lines) that occur in more than this many documents, wherever they occur, before documents "
-        "are compared. By default they stay.",
+        "are compared. By default, paragraphs are kept.",
         minimum=1,
         example=100,
     )
     min_paragraph_words: int = option(
-        8, "Minimum words of a paragraph that is removed; shorter lines stay.", minimum=1, only_with="paragraphs"
+        8, "Minimum words of a removed paragraph; shorter ones are kept.", minimum=1, only_with="paragraphs"
     )
     against: tuple[str, ...] = option(
         (),
-        "Earlier corpus whose documents are dropped from this one: the folder of a stage, or documents. A folder of "
+        "Drop documents that duplicate one of an earlier corpus: a stage's folder, or document files. A folder of "
         "`webtext dedup --write-signatures` is compared without reading its texts again.",
         identity=False,
     )
     write_signatures: bool = option(
-        False, "Write the MinHash signatures of the kept documents, for datasketch and for a later --against."
+        False, "Write the MinHash signatures of the kept documents, for datasketch and a later --against."
     )

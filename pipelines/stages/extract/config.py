@@ -16,15 +16,14 @@ class ExtractConfig:
     extractor: str = option("fast", "Extractor of the main text.", choices=("fast", "trafilatura", "newspaper"))
     content: str = option(
         "auto",
-        "What fast keeps: main is what readers come for, article the body of an article only; auto uses article for "
-        "pages that are articles, else main.",
+        "What fast keeps: the main content, or the article body only; auto selects article for articles, else main.",
         choices=CONTENTS,
     )
     declared_language: str | None = option(
-        None, "Keep only pages whose HTML declares this language (such as en), or declares none.", example="en"
+        None, "Keep only pages whose HTML declares this language (such as en) or none.", example="en"
     )
-    min_words: int = option(0, "Minimum number of words in a document.", minimum=0)
-    fix_text: bool = option(False, "Repair text that was decoded by a wrong encoding in all lines, with ftfy.")
+    min_words: int = option(0, "Minimum number of words per document.", minimum=0)
+    fix_text: bool = option(False, "Repair wrongly decoded text (mojibake) with ftfy.")
     keep_non_documents: bool = option(
         False, "Keep error pages, bot checks, login walls and other pages that are not documents."
     )

@@ -29,40 +29,36 @@ class FetchConfig:
         example="urls.csv",
         only_with="source=files",
     )
-    concurrency: int = option(
-        32, "Hosts that each worker requests from at the same time.", identity=False, minimum=1, maximum=1024
-    )
+    concurrency: int = option(32, "Concurrent hosts per worker.", identity=False, minimum=1, maximum=1024)
     per_host_delay: float = option(
         1.0,
-        "Seconds between two requests to one host; its robots.txt may ask for more.",
+        "Minimum seconds between requests to a host; its robots.txt can ask for more.",
         identity=False,
         minimum=0,
         maximum=86_400,
     )
-    per_domain_hosts: int = option(
-        8, "Hosts of one registered domain that are requested from at the same time.", identity=False, minimum=1
-    )
+    per_domain_hosts: int = option(8, "Concurrent hosts per registered domain.", identity=False, minimum=1)
     max_wait: float = option(
         300.0,
-        "Longest pause in seconds that Crawl-delay, Retry-After or signs of overload can impose.",
+        "Maximum pause in seconds that Crawl-delay, Retry-After or overload can impose.",
         identity=False,
         minimum=0,
         maximum=86_400,
     )
     timeout: float = option(
         30.0,
-        "Timeout of a page in seconds: all its requests together, redirects included, queues excluded.",
+        "Per-page timeout in seconds: all requests and redirects, without time in queues.",
         minimum=0.1,
         maximum=86_400,
     )
     max_page_bytes: int = option(
-        5 * 2**20, "Largest page in bytes after decompression; larger pages are dropped.", minimum=1
+        5 * 2**20, "Maximum page size in bytes after decompression; larger pages are dropped.", minimum=1
     )
-    max_redirects: int = option(10, "Maximum number of redirects to follow for a page.", minimum=0)
+    max_redirects: int = option(10, "Maximum redirects per page.", minimum=0)
     retries: int = option(2, "Retries after a failed connection, a 429 or a server error.", minimum=0)
     max_pages_per_domain: int | None = option(
         None,
-        "Most links of a registered domain; further ones are dropped without a request.",
+        "Maximum links per registered domain; the others are dropped without a request.",
         minimum=1,
         example=10_000,
     )
@@ -70,34 +66,34 @@ class FetchConfig:
         False, "Drop pages that ask not to be archived, by X-Robots-Tag or a robots meta element."
     )
     stop_file: str | None = option(
-        None, "End when this file exists, so that a re-run resumes.", identity=False, example="stop"
+        None, "Stop when this file exists; a re-run resumes.", identity=False, example="stop"
     )
     user_agent: str = option(
         "webtext/0.1", "User-Agent header; rules in robots.txt are matched against the name before the slash."
     )
     contact: str | None = option(
         None,
-        "Address or URL at which site owners can reach you; added to the User-Agent.",
+        "Email address or URL where site owners can reach you; added to the User-Agent.",
         identity=False,
         example="mailto:me@example.org",
     )
     archive: tuple[str, ...] = option(
         (),
-        "Archive to ask for pages that are gone, in this order.",
+        "Archive in which to look up pages that are gone; several are tried in order.",
         identity=False,
         choices=("commoncrawl", "wayback"),
         only_with="source=live",
     )
     archive_for: str = option(
         "gone",
-        "Links to ask archives for: those that are gone, or all.",
+        "Links to look up in archives: those that are gone, or all.",
         identity=False,
         choices=("gone", "all"),
         only_with="archive",
     )
     archive_window: int | None = option(
         None,
-        "Most days between a capture and the submission of its link.",
+        "Maximum days between a capture and the submission of its link.",
         identity=False,
         minimum=0,
         example=365,
@@ -111,12 +107,12 @@ class FetchConfig:
     )
     cc_records: str = option(
         "https://data.commoncrawl.org",
-        "Where the WARC files that the index names are.",
+        "Location of the WARC files that the index names.",
         identity=False,
         only_with="archive=commoncrawl",
     )
     wayback_url: str = option(
-        "https://web.archive.org", "The Wayback Machine's address.", identity=False, only_with="archive=wayback"
+        "https://web.archive.org", "Base URL of the Wayback Machine.", identity=False, only_with="archive=wayback"
     )
     wayback_rate: float = option(
         20.0,
@@ -128,7 +124,7 @@ class FetchConfig:
     )
     wayback_requests: int = option(
         10_000,
-        "Most requests to the Wayback Machine in one run.",
+        "Maximum requests to the Wayback Machine per run.",
         identity=False,
         minimum=1,
         only_with="archive=wayback",

@@ -16,16 +16,16 @@ class FilterConfig(DocumentConfig):
         ("webtext",),
         "Rules to apply, in this order: webtext, gopher-quality, gopher-repetition, c4, fineweb, none, or a TOML file.",
     )
-    rule: tuple[str, ...] = option((), "Further rule, by name: of any profile, or a function in the file of --rules.")
-    set: tuple[str, ...] = option((), "Another threshold for a rule, as RULE=VALUE; RULE=off disables the rule.")
-    language: tuple[str, ...] = option((), "Keep only texts in this language (ISO 639-1, such as en).")
+    rule: tuple[str, ...] = option((), "Additional rule by name: of any profile, or a function in the --rules file.")
+    set: tuple[str, ...] = option((), "Override a threshold: RULE=VALUE; RULE=off disables the rule.")
+    language: tuple[str, ...] = option((), "Keep only documents in this language (ISO 639-1, such as en).")
     language_score: float = option(
-        0.0, "Minimum probability of the language.", minimum=0, maximum=1, only_with="language"
+        0.0, "Minimum language-detection confidence.", minimum=0, maximum=1, only_with="language"
     )
     quality_alpha: float = option(
         9.0,
-        "With a quality model, alpha of the Pareto distribution: a larger one keeps fewer documents of a low score.",
+        "Alpha of the Pareto distribution for --quality-model; larger values keep fewer low-scoring documents.",
         minimum=0.1,
         maximum=1000,
     )
-    seed: int = option(0, "Seed of the draws with a quality model.")
+    seed: int = option(0, "Random seed for --quality-model and --train-quality.")

@@ -17,7 +17,7 @@ class OverlapIndexConfig(NgramConfig, DocumentConfig):
     items: int | None = option(
         None,
         "Number of distinct n-grams to size the filter for; by default estimated from the documents. To merge indexes "
-        "later, set it in each of them to the number in all of them together.",
+        "later, use their total for each of them.",
         minimum=1,
         example=7_000_000_000,
     )
@@ -29,8 +29,8 @@ class OverlapIndexConfig(NgramConfig, DocumentConfig):
     )
     memory_limit_mib: int = option(
         1024,
-        "Memory per worker for a part of the filter. A larger filter is built in several parts, each in a pass over "
-        "the documents; a pybloom-live filter, which has no parts, is refused.",
+        "Memory limit per worker. Larger filters are built in parts, one pass over the documents per part; "
+        "pybloom-live filters cannot be split and are refused.",
         identity=False,
         minimum=1,
     )

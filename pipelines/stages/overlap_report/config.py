@@ -15,16 +15,16 @@ class OverlapReportConfig(NgramConfig, DocumentConfig):
 
     example: str = option(
         "auto",
-        "What an example is: a line of a .txt file or a record of other files (auto), a line, a paragraph (separated "
-        "by blank lines), or a whole file (document).",
+        "Unit of a benchmark: a line, a paragraph (separated by blank lines), or a document (whole file); auto: a line "
+        "of .txt files, a record of others.",
         choices=("auto", "line", "paragraph", "document"),
     )
     ignore_common: int | None = option(
-        None, "Ignore n-grams that are in more documents than this, such as boilerplate.", minimum=1, example=10
+        None, "Ignore n-grams that occur in more than this many documents, such as boilerplate.", minimum=1, example=10
     )
     held_out: float = option(
         0.0,
-        "Share of documents that `tokenize` held out: excluded from the corpus, and shown next to --generated.",
+        "Fraction of documents that `tokenize` held out: excluded from the corpus, and compared with --generated.",
         minimum=0.0,
         maximum=0.9,
     )
@@ -40,8 +40,8 @@ class OverlapReportConfig(NgramConfig, DocumentConfig):
     )
     probes: int | None = option(
         None,
-        "With --index: number of random n-grams to query, which measures the false-positive rate; by default 3 divided "
-        "by the index's target rate, at least 1 million and at most 1 billion.",
+        "With --index: number of random n-grams that measure the false-positive rate; by default 3 / the target rate, "
+        "between 1 million and 1 billion.",
         minimum=1,
         example=1_000_000,
     )

@@ -13,7 +13,7 @@ class RecipeOptions:
     """Which recipe to train; it determines the result."""
 
     preset: str = option("gpt2", "Model size and training recipe; --show-preset prints it.", choices=PRESETS)
-    set: tuple[str, ...] = option((), "Override a value of the preset, as key=value, for example steps=2000.")
+    set: tuple[str, ...] = option((), "Override a value of the preset: KEY=VALUE, such as steps=2000.")
     seed: int = option(0, "Random seed for initial weights, data order and dropout.", minimum=0, maximum=2**32 - 1)
 
 

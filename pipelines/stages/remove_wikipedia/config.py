@@ -17,13 +17,13 @@ class RemoveWikipediaConfig(DocumentConfig):
 
     extra_domain: tuple[str, ...] = option(
         (),
-        "Further registered domain to remove, in addition to those of data/wikipedia-domains.txt.",
+        "Additional registered domain to remove, next to those in data/wikipedia-domains.txt.",
     )
     sister_projects: bool = option(False, "Also remove Wikipedia's sister projects, such as Wiktionary and Wikibooks.")
     reference_share: float = option(
         0.5,
-        "With a reference, drop documents with at least this share of their words in passages of the reference.",
+        "Minimum share of a document's words in passages of --reference for it to be dropped.",
         minimum=0.01,
         maximum=1,
     )
-    mirror_text: bool = option(True, "Drop documents whose text has the notices and links of a mirror of Wikipedia.")
+    mirror_text: bool = option(True, "Drop documents whose text has the notices and links of a Wikipedia mirror.")

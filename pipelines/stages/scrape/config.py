@@ -26,21 +26,21 @@ class ScrapeConfig:
     )
     min_score: int | None = option(
         None,
-        "Minimum score (karma) of a link; by default that of the profile (3 in all of them).",
+        "Minimum score (karma) of a link; by default that of the profile, 3 in all of them.",
         minimum=0,
         example=3,
         only_with=_SUBMISSIONS,
     )
     karma: str | None = option(
         None,
-        "Score of a link that was submitted several times: the highest, the sum, or that of the first submission; by "
-        "default that of the profile (sum in openwebtext2, max in the others).",
+        "Score of a link with several submissions: the maximum, the sum, or that of the first; by default that of the "
+        "profile (sum in openwebtext2, max in the others).",
         choices=("max", "sum", "first"),
         only_with=_SUBMISSIONS,
     )
     after: str | None = option(
         None,
-        "Keep only submissions of this day or later, YYYY-MM-DD (UTC).",
+        "Keep only submissions on or after this day, YYYY-MM-DD (UTC).",
         example="2013-01-01",
         only_with=_SUBMISSIONS,
     )
@@ -50,9 +50,7 @@ class ScrapeConfig:
         example="2018-01-01",
         only_with=_SUBMISSIONS,
     )
-    profile: str = option(
-        "webtext-2019", "Filter rules, and the defaults of --min-score and --karma.", choices=PROFILES
-    )
+    profile: str = option("webtext-2019", "Filter rules, and defaults for --min-score and --karma.", choices=PROFILES)
     subreddit: tuple[str, ...] = option((), "Keep only submissions to this subreddit.", only_with=_SUBMISSIONS)
     shards: int = option(64, "Number of shards; all links of a domain are in the same shard.", minimum=1, maximum=10000)
     url_column: str = option(
@@ -80,7 +78,7 @@ class ScrapeConfig:
     )
     limit: int = option(
         1000,
-        "With --source praw: maximum number of items; Reddit cuts listings at 1,000.",
+        "With --source praw: maximum number of items; Reddit limits listings to 1,000.",
         minimum=1,
         maximum=1000,
         only_with="source=praw",
@@ -106,21 +104,20 @@ class ScrapeConfig:
     refresh_scores: str | None = option(
         None,
         "Fetch the current scores of months that were archived seconds after posting: from Arctic Shift (500 "
-        "submissions per request) or Reddit's API (100).",
+        "per request) or Reddit's API (100).",
         choices=("arctic-shift", "praw"),
         identity=False,  # so that a run refused for its scores can be resumed; it is recorded as an input instead
         only_with=_SUBMISSIONS,
     )
     skip_damaged: bool = option(
         False,
-        "Use what could be read of files that are truncated, corrupt, or have many bad lines.",
+        "Use the readable part of files that are truncated, corrupt, or have many bad lines.",
         identity=False,
     )
 
     keep_partitions: bool = option(
         True,
-        "Keep the submissions of every file next to the links, so that a further file can be added without reading the "
-        "others again.",
+        "Keep the submissions of every file, so that files can be added later without reading the others again.",
         identity=False,
         only_with="source=dump|urls",
     )

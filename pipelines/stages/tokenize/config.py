@@ -14,7 +14,7 @@ class TokenizeConfig(DocumentConfig):
 
     shard_tokens: int = option(
         100_000_000,
-        "Tokens per shard; the last shard of a split may have fewer. With --format nanogpt, tokens in memory at once.",
+        "Tokens per shard (the last shard of a split can have fewer). With --format nanogpt: tokens in memory at once.",
         minimum=1,
         maximum=2**40,
     )

@@ -15,32 +15,32 @@ class TrainBpeConfig(DocumentConfig):
     vocab_size: int = option(
         50257, "Vocabulary size: 256 bytes, the merges, and <|endoftext|>.", minimum=258, maximum=2**31 - 1
     )
-    min_frequency: int = option(2, "Minimum number of occurrences of a pair to be merged.", minimum=1)
+    min_frequency: int = option(2, "Minimum count of a pair for it to be merged.", minimum=1)
     min_word_count: int = option(
-        1, "Ignore words that occur fewer times; above 1 saves memory but is not exact.", minimum=1
+        1, "Ignore words with a lower count; values above 1 save memory, but the merges are not exact.", minimum=1
     )
     sample_bytes: int | None = option(
         None,
-        "Count the words of a sample of the documents, chosen by hash, of at most this many bytes.",
+        "Train on a sample of at most this many bytes, chosen by a hash of the documents.",
         minimum=1,
         example=10_000_000_000,
     )
     held_out: float = option(
         0.05,
-        "Fraction of documents whose words are counted separately: the documents that `webtext tokenize` holds out.",
+        "Fraction of documents counted as held out: those that `webtext tokenize` holds out.",
         minimum=0.0,
         maximum=0.5,
     )
     train_on: str = option(
-        "all", "all: every document; kept: only those that are not held out.", choices=("all", "kept")
+        "all", "all: every document; kept: only documents that are not held out.", choices=("all", "kept")
     )
     engine: str = option(
         "webtext",
-        "webtext: trainer that works on word counts; tokenizers: Hugging Face's, which finds the same merges.",
+        "webtext: our trainer, from word counts; tokenizers: Hugging Face's trainer, with the same merges.",
         choices=("webtext", "tokenizers"),
     )
     count_only: bool = option(False, "Stop after counting words; train later with --counts.")
-    rare: int = option(100, "The report lists entries that occur fewer times as rare.", minimum=1)
+    rare: int = option(100, "Report entries with a lower count as rare.", minimum=1)
 
     @property
     def needs_files(self) -> bool:

@@ -205,7 +205,7 @@ def test_a_sample_has_as_many_documents_as_it_should(tmp_path: Path) -> None:
         (["--dry-run", "--output", "x"], "--explain and --dry-run write nothing; omit --output"),
         (["--explain", "prose", "--overwrite"], "--explain and --dry-run write nothing"),
         (["--explain", "prose", "--dry-run"], "exclude each other"),
-        (["--train-quality", "good.jsonl"], "--train-quality and --unfiltered belong together"),
+        (["--train-quality", "good.jsonl"], "--train-quality and --unfiltered must be used together"),
         (["--train-quality", "a", "--unfiltered", "b", "-o", "m", "--profile", "c4"], "--profile has no effect with"),
         (["--train-quality", "a", "--unfiltered", "b", "-o", "m", "--input", "c"], "--input has no effect with"),
         (["--train-quality", "a", "--unfiltered", "b", "-o", "m", "--quality-alpha", "2"], "--quality-alpha has no"),

@@ -351,7 +351,7 @@ def test_the_command_writes_the_index_and_merges(tmp_path: Path, capsys: pytest.
     assert json.loads(capsys.readouterr().out)["records_out"] == 2
     assert _described(tmp_path / "m")["n"] == 5
     assert main([*merge, "-o", str(tmp_path / "n"), "--ngram", "5"]) == 2
-    assert "--ngram cannot be set with --merge" in capsys.readouterr().err
+    assert "--ngram has no effect with --merge" in capsys.readouterr().err
     assert main([*merge, "-o", str(tmp_path / "n"), "-i", str(documents)]) == 2
     assert main([*merge, "-o", str(tmp_path / "a" / "x")]) == 2
     assert main(["overlap-index", "-i", str(documents), "-o", str(tmp_path / "i"), "--error-rate", "2"]) == 2

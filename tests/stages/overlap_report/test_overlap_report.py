@@ -358,6 +358,6 @@ def test_the_command_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_the_command_refuses_contradictory_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["overlap-report", "--corpus", str(tmp_path), "-i", "x", "--index", "y", "--benchmark", "a=b"]) == 2
-    assert "--index and --input exclude each other" in capsys.readouterr().err
+    assert "--index and --input cannot be combined" in capsys.readouterr().err
     assert main(["overlap-report", "--corpus", str(tmp_path)]) == 2
     assert "overlap-report: no benchmark; name one with --benchmark NAME=PATH" in capsys.readouterr().err

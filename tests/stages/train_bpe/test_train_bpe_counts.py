@@ -278,7 +278,7 @@ def test_the_command_takes_counts_or_documents(tmp_path: Path, capsys: pytest.Ca
     assert main(second) == 0
     assert "fertility" in capsys.readouterr().out
     assert main([*second, "-i", str(tmp_path / "d.jsonl")]) == 2
-    assert "--input and --counts exclude each other" in capsys.readouterr().err
+    assert "--input and --counts cannot be combined" in capsys.readouterr().err
     assert main([*second[:2], str(tmp_path / "a"), "-o", str(tmp_path / "a" / "b")]) == 2
 
 
