@@ -31,7 +31,7 @@ def command(call: StageCall, self_test: bool, sample: int | None) -> None:
 
     Exact duplicates are equal after normalization; near-duplicates share most of their shingles, runs of --ngram words.
     MinHash finds candidate pairs, which are verified by their Jaccard similarity. A document is dropped if a duplicate
-    with a higher score, or in an earlier corpus (--against), is kept; dropped-*.parquet names it, clusters.parquet lists
+    with a higher score or in an earlier corpus (--against) is kept; dropped-*.parquet names it, clusters.parquet lists
     all duplicates, and report.html shows pairs side by side.
 
     \b

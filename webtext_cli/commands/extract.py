@@ -29,8 +29,8 @@ _REPEATS = "repeats: dropped, because another block with the same text is kept"
 def command(call: StageCall, links: str | None, explain: str | None) -> None:
     """Extract the main text of the pages.
 
-    Pages are extracted in child processes, which are killed if they exceed the timeout or memory limit; dropped-*.parquet
-    lists the pages without text, with the reason.
+    Pages are extracted in child processes, which are killed if they exceed the timeout or memory limit.
+    dropped-*.parquet lists the pages without text, with the reason.
 
     \b
     Examples:

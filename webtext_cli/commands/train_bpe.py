@@ -32,7 +32,8 @@ _NAME_CHARACTERS = 30
 def command(call: StageCall, counts: tuple[str, ...], compare: str | None) -> None:
     """Train a byte-level BPE tokenizer like GPT-2's.
 
-    Writes the tokenizer in every common tokenizer format, the counts of all words (for --counts), and a report. Ids follow GPT-2: 256 bytes, the merges, <|endoftext|> last.
+    Writes the tokenizer in every common tokenizer format, the counts of all words (for --counts), and a report. Ids
+    follow GPT-2: 256 bytes, the merges, <|endoftext|> last.
 
     \b
     Examples:
