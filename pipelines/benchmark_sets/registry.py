@@ -47,7 +47,7 @@ class Entry:
     title: str
     dataset: str
     splits: tuple[str, ...]
-    licence: str
+    license: str
     homepage: str
     config: str | None = None
     field: str = "text"

@@ -124,10 +124,9 @@ class Retries:
                 self.check_wait(error.requested_wait_s)
                 delay_s = policy.delay_s(failures, error.requested_wait_s)
                 if delay_s is None:
-                    advice = "check the network and the address, then re-run" if never_reached else "re-run"
                     raise InputError(
-                        f"{self._server}: {error}, no response in {failures} attempts; {advice} the same command later "
-                        "to resume"
+                        f"{self._server}: {error}, no response in {failures} attempts; check the network and the "
+                        "address, then re-run the same command to resume"
                     ) from error
                 delay = f"in {delay_s:.0f} s" if delay_s >= 0.5 else "now"
                 self.note(f"no response ({error}); retrying {delay}, attempt {failures + 1} of {policy.attempts}")

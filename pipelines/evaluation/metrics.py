@@ -317,12 +317,12 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
     The examples have to be independent; for clustered ones, use the error of `mean_error`.
     """
     share = successes / n
-    centre = share + Z95 * Z95 / (2 * n)
+    center = share + Z95 * Z95 / (2 * n)
     half = Z95 * math.sqrt(share * (1 - share) / n + Z95 * Z95 / (4 * n * n))
     scale = 1 + Z95 * Z95 / n
     # With rounding, an exact limit of 0 or 1 would be off by 1e-17.
-    low = 0.0 if successes == 0 else (centre - half) / scale
-    high = 1.0 if successes == n else (centre + half) / scale
+    low = 0.0 if successes == 0 else (center - half) / scale
+    high = 1.0 if successes == n else (center + half) / scale
     return low, high
 
 

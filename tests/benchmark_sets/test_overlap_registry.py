@@ -49,7 +49,7 @@ def test_every_entry_is_complete_and_names_are_unique() -> None:
         assert entry.splits
         assert entry.dataset.count("/") == 1
         assert entry.homepage.startswith("http")
-        assert entry.licence
+        assert entry.license
         assert entry.field
         if entry.files is not None:
             assert entry.files.format(split="test").startswith(f"hf://datasets/{entry.dataset}@")
@@ -120,7 +120,7 @@ def test_known_benchmarks_have_source_splits_license_and_figures() -> None:
     assert entries["wikitext-2"].splits == ("test", "validation", "train")
     assert entries["wikitext-2"].paper == PaperFigures("WikiText-2", own_train=0.66, webtext=1.63)
     assert entries["gsm8k"].paper is None
-    assert (entries["gsm8k"].field, entries["gsm8k"].licence) == ("question+answer", "MIT")
+    assert (entries["gsm8k"].field, entries["gsm8k"].license) == ("question+answer", "MIT")
 
 
 def test_the_docs_match_the_registry() -> None:
@@ -131,7 +131,7 @@ def test_the_docs_match_the_registry() -> None:
         paper = "" if entry.paper is None else f"{entry.paper.own_train:.2f}, {entry.paper.webtext:.2f}"
         source = entry.dataset if entry.config is None else f"{entry.dataset} `{entry.config}`"
         cells = [f"[{entry.name}]({entry.homepage})", ", ".join(entry.aliases), source, ", ".join(entry.splits)]
-        assert row == f"| {' | '.join([*cells, f'`{entry.field}`', entry.licence, paper])} |"
+        assert row == f"| {' | '.join([*cells, f'`{entry.field}`', entry.license, paper])} |"
 
 
 def test_without_the_library_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def local_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
     common = {
         "splits": ("test", "train"),
         "field": "question+answers.text",
-        "licence": "none",
+        "license": "none",
         "homepage": "http://x.test",
     }
     entries = [

@@ -135,7 +135,7 @@ def test_the_real_library_gives_the_examples_of_the_file(
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     registry._load.cache_clear()
     local = Entry(
-        name="lambada-openai", title="", dataset="own/local", splits=("test",), licence="", homepage="", field="body",
+        name="lambada-openai", title="", dataset="own/local", splits=("test",), license="", homepage="", field="body",
         files=str(passages), format="json",
     )  # fmt: skip
     monkeypatch.setattr(definitions, "find_entry", lambda name: local)

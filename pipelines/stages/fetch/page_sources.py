@@ -211,15 +211,12 @@ def _index_table(run: StageRun, index: _SourceIndex, names: Sequence[str]) -> Ta
                 shards.require_columns(table, sorted(columns), required)
 
     entry = index.write(0, rows())
-    below, rows_missing, files_missing = f"below {folder}", len(missing), len(unnamed)
-    for names, problem in (
-        (missing, plural(rows_missing, "row has no URL, or", "rows have no URL, or") + f" no file {below}"),
-        (list(unnamed), plural(files_missing, f"file {below} has", f"files {below} have") + " no row"),
-    ):
+    counts = {"rows_without_file": len(missing), "files_without_row": len(unnamed)}
+    for names, noun, problem in ((missing, "row", "URL or file"), (list(unnamed), "file", "row")):
         if names:
             more = ", ..." if len(names) > _NAMED else ""
-            run.note(f"{table}: {problem}: {', '.join(names[:_NAMED])}{more}")
-    counts = {"rows_without_file": rows_missing, "files_without_row": files_missing}
+            without = plural(len(names), f"{noun} without a {problem}", f"{noun}s without a {problem}")
+            run.note(f"{table}: {without} in {folder}: {', '.join(names[:_NAMED])}{more}")
     return TaskResult(counts=counts, files=(entry,))
 
 

@@ -14,7 +14,7 @@ import pyarrow.csv as pacsv
 from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts
 from pipelines.benchmark_sets.benchmarks import Benchmark
 from pipelines.errors import InputError, UsageError
-from pipelines.format import loose_name
+from pipelines.format import loose_name, plural
 from pipelines.records.reader import FORMATS, file_format, read_records, require_records
 
 Metrics = dict[str, npt.NDArray[np.float64]]
@@ -142,12 +142,10 @@ def _check_complete(path: str, label: str, example_numbers: npt.NDArray[np.int64
             "check that these are scores of this file, and that --example is the same as for scoring"
         )
     repetitions = np.bincount(example_numbers, minlength=examples)
-    if (repetitions > 1).any():
-        raise InputError(f"{path}: scores example {int(np.argmax(repetitions > 1))} of {label} twice")
-    if not repetitions.all():
+    if (wrong := np.flatnonzero(repetitions != 1)).size:
         raise InputError(
-            f"{path}: scores {len(example_numbers):,} of the {examples:,} examples of {label}; the first missing is "
-            f"example {int(np.argmin(repetitions))}; write a record for each, with null for a missing score"
+            f"{path}: has {plural(int(repetitions[wrong[0]]), 'record')} of example {wrong[0]} of {label}; write one "
+            f"per example ({examples:,} in all), with null for missing scores"
         )
 
 

@@ -89,8 +89,8 @@ def test_files_are_the_pages_of_a_table(tmp_path: Path, saved: Path, name: str, 
     assert (extra["rows_without_file"], extra["files_without_row"], extra["pages_from_files"]) == (1, 1, 2)
     table = f"{saved / name}: "
     assert [note.removeprefix(table) for note in notes] == [
-        f"1 row has no URL, or no file below {saved}: no.html (3)",
-        f"1 file below {saved} has no row: stray.html",
+        f"1 row without a URL or file in {saved}: no.html (3)",
+        f"1 file without a row in {saved}: stray.html",
     ]
 
 

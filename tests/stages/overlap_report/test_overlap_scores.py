@@ -106,10 +106,10 @@ def test_a_wrong_name_is_refused(benchmarks: list[Benchmark], value: str, messag
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"acc": 1}\n' * 3, r"s\.jsonl: scores 3 of the 4 examples of b; the first missing is example 3"),
+        ('{"acc": 1}\n' * 3, r"s\.jsonl: has 0 records of example 3 of b; write one per example \(4 in all\)"),
         ('{"acc": 1}\n' * 5, r"scores example 4, but b has 4 examples, 0 to 3"),
-        ('{"example": 0, "acc": 1}\n' * 2, "scores example 0 of b twice"),
-        ('{"example": 3, "acc": 1}\n{"example": 1, "acc": 1}\n', "scores 2 of the 4 examples of b; .* is example 0"),
+        ('{"example": 0, "acc": 1}\n' * 2, "has 2 records of example 0 of b"),
+        ('{"example": 3, "acc": 1}\n{"example": 1, "acc": 1}\n', "has 0 records of example 0 of b"),
         ('{"example": 1.5, "acc": 1}\n', "record 1 has no example number, from 0, in 'example'"),
         ('{"example": 1, "acc": 1}\n{"acc": 1}\n', "record 2 has no example number"),
         ('{"example": -1, "acc": 1}\n', "record 1 has no example number"),

@@ -121,7 +121,7 @@ def test_malformed_responses_are_retried(api: ArcticShift, clock: _Clock, fault:
 
 def test_attempts_are_bounded_with_exponential_back_off(api: ArcticShift, clock: _Clock) -> None:
     api.faults = [Fault(500, body=b"oops")] * 100
-    with pytest.raises(InputError, match=r"status 500.*, no response in 8 attempts; re-run the same command later"):
+    with pytest.raises(InputError, match=r"status 500.*, no response in 8 attempts; .*re-run the same command"):
         _ask(_client(api, clock))
     assert clock.slept == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]
 
@@ -163,7 +163,7 @@ def test_a_server_that_responded_before_gets_all_attempts(clock: _Clock) -> None
         api.faults = [None, Fault(cut=5)]
         _ask(client)
     client._session.close()
-    with pytest.raises(InputError, match="connection refused, no response in 8 attempts; re-run"):
+    with pytest.raises(InputError, match="connection refused, no response in 8 attempts; "):
         _ask(client)
 
 
