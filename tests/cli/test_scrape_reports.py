@@ -122,7 +122,7 @@ def test_lint_prints_months_problems_and_bad_lines(tmp_path: Path, capsys: pytes
     assert row == ["2015-01", "4", "100", "1/31", "0", "1.5", "25", "25", "25", "25", "0", "0", "0"]
     assert lines[-2:] == [
         "RS_2015-01: bad lines: not_json 1; the first, line 5: oops \\x1b[31m",
-        "5 lines of 1 file, 1 month: nothing that a scrape refuses",
+        "5 lines of 1 file, 1 month: a scrape refuses none of these",
     ]
     records = [{"id": f"b{n}", "url": _PAGE, "score": 1, "created_utc": _SEPTEMBER_S} for n in range(1500)]
     records[0]["score"] = 7
@@ -131,11 +131,11 @@ def test_lint_prints_months_problems_and_bad_lines(tmp_path: Path, capsys: pytes
         capsys, ["--lint", good, fresh, "-o", str(tmp_path / "out"), "--profile", "none"], code=1
     ).splitlines()
     assert any(line.startswith("2023-09: 0.1% of 1,500 submissions have 3 points or more") for line in lines)
-    assert lines[-1] == "1,505 lines of 2 files, 2 months: a scrape refuses 1 month"
+    assert lines[-1] == "1,505 lines of 2 files, 2 months: a scrape refuses 1 of these"
     total = next(line.split() for line in lines if line.startswith(" total"))
     assert total == ["total", "1,504", "100", "2", "0", "1.0", "<.1", "99", "<.1", "0.1", "0", "0", "0"]
     accepted = ["--lint", good, fresh, "-o", str(tmp_path / "out"), "--accept-fresh-scores"]
-    assert "nothing that a scrape refuses" in _output(capsys, accepted)
+    assert "a scrape refuses none of these" in _output(capsys, accepted)
     report = json.loads(
         _output(capsys, ["--lint", fresh, "-o", str(tmp_path / "out"), "--profile", "none", "--json"], code=1)
     )
@@ -159,7 +159,7 @@ def test_lint_counts_no_comments_and_names_a_file_in_one_form(
     assert lines[-3:] == [
         "RS_2015-01: bad lines: not_json 1,200; the first, line 41: oops",
         "comments.ndjson: no line has a usable `url` (of 30 lines), so it is not of submissions",
-        "1,270 lines of 2 files, 1 month: a scrape refuses 2 files",
+        "1,270 lines of 2 files, 1 month: a scrape refuses 2 of these",
     ]
 
 

@@ -10,7 +10,7 @@ import click
 from pipelines import storage
 from pipelines.build import build
 from pipelines.format import format_bytes, to_json
-from webtext_cli.console import print_result, print_summary, say
+from webtext_cli.console import print_result, print_summary, print_table, say
 from webtext_cli.options import StageCall, discard_pages_option, stage_options
 
 if TYPE_CHECKING:
@@ -57,18 +57,20 @@ def command(call: StageCall, first: str | None, last: str | None, dry_run: bool)
 
 
 def _print_decisions(decisions: Sequence[StageDecision], corpus: str) -> None:
-    """Print a line per stage and the sum of the disk space."""
-    width = max(len(decision.stage) for decision in decisions)
-    for decision in decisions:
-        disk = f"; disk: {_disk(decision)}" if decision.action not in ("keep", "refuse") else ""
-        hint = " (needs --overwrite)" if decision.action == "refuse" else ""
-        say(f"{decision.stage:<{width}}  {decision.action:<7}  {decision.reason}{hint}{disk}")
+    """Print a row per stage and the sum of the disk space."""
+    rows = [
+        [one.stage, one.action, one.reason + " (needs --overwrite)" * (one.action == "refuse"), _disk(one)]
+        for one in decisions
+    ]
+    print_table(["stage", "action", "reason", "disk space"], rows, text_columns=True)
     free = storage.free_bytes(corpus)
     available = f", {format_bytes(free)} free" if free is not None else ""
     total = format_bytes(sum(decision.disk_bytes or 0 for decision in decisions))
-    say(f"disk: about {total}, without work files{available}")
+    say(f"disk space: about {total} (without work files){available}")
 
 
 def _disk(decision: StageDecision) -> str:
+    if decision.action in ("keep", "refuse"):
+        return ""
     size, basis = decision.disk_bytes, decision.basis
     return basis if size is None else f"about {format_bytes(size)} ({basis})"

@@ -57,10 +57,8 @@ def print_tokenizer_report(report: Mapping[str, Any]) -> None:
     from pipelines.reports.tokenizer import compare_figures, describe_run
 
     reference = report["reference"]
-    names = ["this tokenizer"]
-    if reference:
-        names.append(shorten(escape_unprintable(reference["name"]), _NAME_CHARACTERS))
-    print_table(["", *names], compare_figures(report), narrow=True)
+    names = [shorten(escape_unprintable(reference["name"]), _NAME_CHARACTERS)] if reference else []
+    print_table(["", "this tokenizer", *names], compare_figures(report), narrow=True)
     rare = report["rare"]
     say_wrapped(
         f"rare: {rare['entries']:,} entries ({rare['single_bytes']:,} single bytes) occur fewer than {rare['below']:,} "

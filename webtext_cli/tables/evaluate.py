@@ -18,7 +18,9 @@ from pipelines.reports.evaluation import (
     paper_texts,
     result_label,
 )
-from webtext_cli.console import print_table, say, say_wrapped
+from webtext_cli.console import print_table, say, say_wrapped, shorten
+
+_VALUE_CHARACTERS = 60
 
 
 def print_tasks(tasks: Sequence[TaskDefinition]) -> None:
@@ -39,10 +41,11 @@ def print_protocol(task: TaskDefinition) -> None:
     ]
     print_table(["choice", "value", "origin", "reason"], rows, text_columns=True)
     for name, values in task.variants.items():
-        say(f"variant {name}: " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in values.items()))
+        shown = (f"{key} = {shorten(json.dumps(value), _VALUE_CHARACTERS)}" for key, value in values.items())
+        say_wrapped(f"variant {name}: {', '.join(shown)}")
     for metric in task.paper:
-        shown = zip(PAPER_SIZES, paper_texts(vars(task), metric), strict=True)
-        say(f"paper, {metric}: {', '.join(map(' '.join, shown))}")
+        figures = zip(PAPER_SIZES, paper_texts(vars(task), metric), strict=True)
+        say(f"paper, {metric}: {', '.join(map(' '.join, figures))}")
     for digest, name in task.known_files.items():
         say(f"known file {digest[:12]}: {name}")
 

@@ -86,10 +86,7 @@ def print_lint(report: dict[str, Any]) -> None:
             say_wrapped(f"{month['month']}: {problem}")
     for file in files:
         _print_file(file)
-    refused_files = sum(file["problem"] in refused for file in files)
-    counts = [(len(refused) - refused_files, "month"), (refused_files, "file")]
-    named = " and ".join(plural(count, noun) for count, noun in counts if count)
-    verdict = f"a scrape refuses {named}" if refused else "nothing that a scrape refuses"
+    verdict = f"a scrape refuses {len(refused):,} of these" if refused else "a scrape refuses none of these"
     lines = plural(sum(file["lines"] for file in files), "line")
     say(f"{lines} of {plural(len(files), 'file')}, {plural(len(months), 'month')}: {verdict}")
 
