@@ -103,7 +103,7 @@ def test_a_block_that_repeats_another_is_marked(tmp_path: Path, capsys: pytest.C
     lines = _output(capsys, str(page)).splitlines()
     shown = [" ".join(line.split()) for line in lines if line.startswith(" The river")]
     assert [" yes 0.95 " in shown[0], " repeats 0.95 " in shown[1]] == [True, True]
-    assert any(line.startswith('kept: "repeats" is ') for line in lines)
+    assert any(line.startswith("repeats: dropped") for line in lines)
     blocks = json.loads(_output(capsys, str(page), "--json"))["blocks"]
     assert [(block["is_kept"], block["is_repetition"]) for block in blocks] == [
         (True, False),

@@ -153,7 +153,7 @@ def test_the_area_under_the_curve_counts_pairs():
 
 def test_a_side_with_too_few_documents_is_refused(sides, tmp_path):
     few = write_side(tmp_path / "few.jsonl", BAD, 99)
-    with pytest.raises(InputError, match=r"few\.jsonl: 99 documents with words, each side needs 100"):
+    with pytest.raises(InputError, match=r"few\.jsonl: 99 documents with words, but each side needs 100"):
         train(tmp_path / "model", sides[0], few)
     assert not (tmp_path / "model").exists()
 
