@@ -158,7 +158,7 @@ def test_lint_counts_no_comments_and_names_a_file_in_one_form(
     assert lines[-4].startswith("RS_2015-01: 1,200 of its 1,240 lines are not submissions")
     assert lines[-3:] == [
         "RS_2015-01: bad lines: not_json 1,200; the first, line 41: oops",
-        "comments.ndjson: no line has a usable `url` (of 30 lines), so it is not of submissions",
+        "comments.ndjson: no line has a usable `url` (of 30 lines), so it is not a dump",
         "1,270 lines of 2 files, 1 month: a scrape refuses 2 of these",
     ]
 

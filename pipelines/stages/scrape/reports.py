@@ -164,7 +164,7 @@ class FileStats:
             return f"{bad} are not submissions (more than 1%){hint}"
         missing = "url" if not self.has_url else "score" if not self.has_score else None
         lines = plural(self.lines, "line")
-        return f"no line has a usable `{missing}` (of {lines}), so it is not of submissions" if missing else ""
+        return f"no line has a usable `{missing}` (of {lines}), so it is not a dump" if missing else ""
 
     def problem(self, path: str) -> str | None:
         """Return what is wrong with the file, None if it is intact."""

@@ -51,7 +51,7 @@ def test_a_truncated_list_is_noted(tmp_path: Path) -> None:
     ("name", "content", "urls", "damage"),
     [
         ("a.csv", b'"url\n' + b"x\n" * 9, 0, "the row that begins in line 1 cannot be read as CSV ("),
-        ("b.csv", b"url\n" + b"a\n" * 5 + b"\xff\n" * 20, 5, "20 of its 25 lines cannot be read (more than 1%); is it"),
+        ("b.csv", b"url\n" + b"a\n" * 5 + b"\xff\n" * 20, 5, "20 of its 25 lines cannot be read (more than 1%)"),
         ("d.txt", b"http://a.com/\xff\n" * 10, 0, "10 of its 10 lines cannot be read (more than 1%)"),
         ("e.txt", b"\n\n# only a comment\n", 0, "contains no lines"),
         ("e.csv", b"", 0, "contains no lines"),
