@@ -79,14 +79,14 @@ def _page(*blocks: str, head: str = "") -> str:
 @pytest.mark.parametrize(
     ("html", "why"),
     [
-        (_page("<p><a href=/>Home</a></p>"), "no block is kept: the F1 to expect, 0.09, is too low"),
+        (_page("<p><a href=/>Home</a></p>"), "no block is kept: its estimated F1, 0.09, is too low"),
         (
             _page("<p>Two words <a href=/>and two</a></p>"),
-            "no block is kept: 14 characters of text are too few for an F1 to expect of 0.67",
+            "no block is kept: too little text for an estimated F1 of 0.67 (characters: 14)",
         ),
         (
             _page("<p><a href=/>Home</a></p>", head=f'<meta name="description" content="{"A river of hills. " * 8}">'),
-            "no block is kept: 112 characters of text in the metadata alone, without any of the page, are too few",
+            "no block is kept: too little text, all from the metadata (characters: 112)",
         ),
     ],
 )

@@ -236,19 +236,15 @@ def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content:
     size = int(segments.blocks[keep, seg.CHARACTERS].sum())
     why_nothing = None
     if not likely.any():
-        why_nothing = f"the F1 to expect, {confidence:.2f}, is too low"
+        why_nothing = f"its estimated F1, {confidence:.2f}, is too low"
     elif size < _SHORT_DESCRIPTION and not np.any(keep & ~are_descriptions):
-        why_nothing = f"{_characters(size)} in the metadata alone, without any of the page, are too few"
+        why_nothing = f"too little text, all from the metadata (characters: {size:,})"
     elif size < _SHORT and confidence < _SURE:
-        why_nothing = f"{_characters(size)} are too few for an F1 to expect of {confidence:.2f}"
+        why_nothing = f"too little text for an estimated F1 of {confidence:.2f} (characters: {size:,})"
     if why_nothing:
         keep = np.zeros_like(keep)
     are_repeated = likely & ~keep if not why_nothing else np.zeros_like(keep)
     return Choice(shares, keep, confidence, kind, are_repeated, why_nothing)
-
-
-def _characters(size: int) -> str:
-    return f"{size:,} character{'' if size == 1 else 's'} of text"
 
 
 def output_of(content: str, kind: str | None) -> int:
@@ -261,7 +257,7 @@ _MIN_EXPECTED = 0.3
 
 
 def select_blocks(shares: Floats, words: Floats) -> tuple[npt.NDArray[np.bool_], float]:
-    """Return which blocks to keep, and the F1 by words to expect of them.
+    """Return which blocks to keep, and their estimated F1 by words.
 
     `shares` are the expected shares of each block's words that are main content. Of the blocks in descending order of
     their shares, the first k have an F1 of about 2 * (expected words in common) / (words in them + expected words of
