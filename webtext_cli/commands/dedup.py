@@ -21,9 +21,7 @@ from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
     "nothing.",
 )
 @click.option(
-    "--sample",
-    type=click.IntRange(1, 100_000),
-    help="Number of documents to copy for --self-test. [default: 1000]",
+    "--sample", type=click.IntRange(1, 100_000), help="Number of documents to copy for --self-test. [default: 1000]"
 )
 @stage_options("dedup", DOCUMENTS_HELP)
 def command(call: StageCall, self_test: bool, sample: int | None) -> None:

@@ -33,13 +33,7 @@ from webtext_cli.options import (
 @overwrite_option
 @output_options("Print the results as a JSON array, with --checkpoints one per step.")
 def command(
-    corpus: str,
-    model: str | None,
-    output: str | None,
-    overwrite: bool,
-    as_json: bool,
-    quiet: bool,
-    **flags: Any,
+    corpus: str, model: str | None, output: str | None, overwrite: bool, as_json: bool, quiet: bool, **flags: Any
 ) -> None:
     """Evaluate a model on zero-shot tasks, from local files or data sets.
 

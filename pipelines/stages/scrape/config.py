@@ -45,10 +45,7 @@ class ScrapeConfig:
         only_with=_SUBMISSIONS,
     )
     before: str | None = option(
-        None,
-        "Keep only submissions before this day, YYYY-MM-DD (UTC).",
-        example="2018-01-01",
-        only_with=_SUBMISSIONS,
+        None, "Keep only submissions before this day, YYYY-MM-DD (UTC).", example="2018-01-01", only_with=_SUBMISSIONS
     )
     profile: str = option("webtext-2019", "Filter rules, and defaults for --min-score and --karma.", choices=PROFILES)
     subreddit: tuple[str, ...] = option((), "Keep only submissions to this subreddit.", only_with=_SUBMISSIONS)
@@ -65,10 +62,7 @@ class ScrapeConfig:
         only_with="source=praw",
     )
     query: str | None = option(
-        None,
-        "With --listing search: query in Reddit's syntax.",
-        example="site:example.com",
-        only_with="listing=search",
+        None, "With --listing search: query in Reddit's syntax.", example="site:example.com", only_with="listing=search"
     )
     time_filter: str = option(
         "all",
@@ -110,9 +104,7 @@ class ScrapeConfig:
         only_with=_SUBMISSIONS,
     )
     skip_damaged: bool = option(
-        False,
-        "Use the readable part of files that are truncated, corrupt, or have many bad lines.",
-        identity=False,
+        False, "Use the readable part of files that are truncated, corrupt, or have many bad lines.", identity=False
     )
 
     keep_partitions: bool = option(
