@@ -360,7 +360,7 @@ def _check_links_may_change(config: CorpusConfig, scrape: StageSpec, scrape_conf
         return
     if (decision := decide_stage(config, scrape, scrape_config, RunOptions())).action in ("add", "rebuild"):
         raise InputError(
-            f"{folder}: fetch has not finished with the links that it reads, so scrape must not change them "
+            f"{folder}: an unfinished fetch reads the links, so scrape cannot change them "
             f"({decision.reason}); run `webtext fetch` first, or discard its pages with --overwrite --discard-pages"
         )
 

@@ -166,8 +166,8 @@ class Manifest:
         dropped = sum(self.dropped.values())
         if lost := records_in - records_out - dropped:
             raise WebtextError(
-                f"{name}: {records_in:,} records in, {records_out:,} out and {dropped:,} dropped leave {lost:,} "
-                "unexplained; this is a bug in webtext, please report it"
+                f"{name}: {records_in:,} records in, {records_out:,} out and {dropped:,} dropped, so {lost:,} are "
+                "unaccounted for; this is a bug in webtext, please report it"
             )
         if records_in == 0:
             raise InputError(f"{name}: the input contains no records; check the input paths or the previous stage")

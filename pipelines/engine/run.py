@@ -167,7 +167,7 @@ class StageRun:
         if entries and todo:
             progress.note(f"{label}: resuming; {len(entries):,} of {plural(len(items), 'task')} already complete")
         elif keep and self.earlier and todo:
-            progress.note(f"{label}: the earlier result kept nothing of its {phase} phase, so all tasks run")
+            progress.note(f"{label}: the earlier result has no files of its {phase} phase, so all tasks run again")
         executor = SerialExecutor() if serial else self._options.executor
         # Closed at once if it ends early, so that no worker continues while the end is reported.
         finishing = contextlib.closing(
@@ -329,7 +329,7 @@ class StageRun:
         output, action = replaced.path, self._decision.action
         if has_manifest(output):
             size = format_bytes(read_manifest(output).size_bytes)
-            self.note(f"{output}: the earlier result stays until the new one is complete; its {size} stay in use")
+            self.note(f"{output}: the earlier result ({size}) is kept until the new one is complete")
         if self._decision.reason:
             effect = "is added to" if action == "add" else "is rebuilt as a whole"
             self.note(f"{self._identity.stage}: {effect} ({self._decision.reason})")
@@ -375,8 +375,8 @@ class StageRun:
             if problem and not (entry.work and "missing" in problem):
                 if self._stage.is_irreplaceable and not self._options.discard_pages:
                     raise DamagedShardError(
-                        f"{problem}. Restore it from a copy; or use --discard-pages to fetch the pages of its shard "
-                        "again and delete those that are stored. `webtext extract` also reads single intact WARC files"
+                        f"{problem}; restore it from a copy, or use --discard-pages to delete the pages of its shard "
+                        "and fetch them again (`webtext extract` can also read single intact WARC files)"
                     )
                 self.note(f"{problem}; it will be rebuilt")
         return [entry for entry, problem in zip(entries, problems, strict=True) if not problem]
@@ -387,7 +387,7 @@ class StageRun:
         if entry is None and (repeated := count_repeated_ids(self.work)):
             self.note(
                 f"{plural(repeated, 'record of the input has', 'records of the input have')} the same id as an earlier "
-                "one, so that an id does not say which of them is meant (duplicate_ids in the manifest)"
+                "one, so these ids are ambiguous (duplicate_ids in the manifest)"
             )
             entry = ShardEntry(_IDS, _IDS, counts={"duplicate_ids": repeated})
         self._entries += [entry] if entry else []

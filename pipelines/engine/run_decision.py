@@ -96,9 +96,8 @@ def _decide_unfinished(
         return RunDecision("run", differences, folder, discards=differences)
     if stage.is_irreplaceable and storage.basename(folder.path) == NEXT:
         effect = (
-            f"{folder.path}: contains an unfinished addition that differs: {differences}. Complete it with the options "
-            "and inputs with which it began, or delete this folder: the finished result stays as it was, without what "
-            "this addition has fetched"
+            f"{folder.path}: contains an unfinished addition that differs: {differences}. Finish it with its own "
+            "options and inputs, or delete this folder and what it has fetched: the finished result is not affected"
         )
         refusal = "" if _may_replace(stage, recorded, requested, options) else effect
     else:

@@ -122,9 +122,8 @@ def test_the_links_of_an_unfinished_fetch_are_not_changed(
     capsys.readouterr()
     for options in ([], ["--dry-run"]):
         assert _build(corpus, *options) == 1
-        assert (
-            "fetch: fetch has not finished with the links that it reads, so scrape must not change them (its input"
-            in (capsys.readouterr().err)
+        assert "fetch: an unfinished fetch reads the links, so scrape cannot change them (its input" in (
+            capsys.readouterr().err
         )
     assert outcome(corpus / "scrape") == links
     assert main(["fetch", "--corpus", str(corpus), "-q", "--workers", "1"]) == 0

@@ -200,7 +200,7 @@ def test_two_runs_of_one_folder_do_not_mix(tmp_path: Path) -> None:
 
 
 def test_a_lost_record_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(WebtextError, match="40 records in, 35 out and 0 dropped leave 5 unexplained"):
+    with pytest.raises(WebtextError, match="40 records in, 35 out and 0 dropped, so 5 are unaccounted for"):
         run_numbers(tmp_path / "out", Config(least=5), lose=True)
 
 

@@ -87,7 +87,7 @@ def explain(target: str, tables: CorpusTables, as_json: bool) -> int:
 @click.argument("documents", nargs=-1, metavar="[URL_OR_ID]...")
 @_table_options()
 @click.option("--random", type=click.IntRange(1), metavar="N", help="Show N documents, chosen at random.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Random seed of --random.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed for --random.")
 @click.option("--domain", metavar="NAME", help="Only documents of this registered domain.")
 @click.option("--where", metavar="SQL", help='Only documents that meet a condition on their columns: "words > 5000".')
 @click.option("--dropped", metavar="REASON", help="Documents that a stage dropped for this reason, with their text.")
@@ -154,7 +154,7 @@ def show(
 @click.option(
     "--limit", "-n", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of groups to show."
 )
-@click.option("--html", metavar="FILE", help="Also write the tables as a page.")
+@click.option("--html", metavar="FILE", help="Also write the tables to an HTML page.")
 @_overwrite_option
 @output_options(has_progress=False)
 def stats(
@@ -202,7 +202,7 @@ def stats(
     type=click.Choice(["table", "csv", "jsonl"]),
     default="table",
     show_default=True,
-    help="A table has at most 200 rows, and 80 characters of a cell.",
+    help="Output format; a table shows at most 200 rows, and 80 characters per cell.",
 )
 @output_options("Print one JSON object per row, as --format jsonl does.", has_progress=False)
 def sql(query: str, tables: CorpusTables, kind: str, as_json: bool) -> None:

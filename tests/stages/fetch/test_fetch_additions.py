@@ -142,7 +142,7 @@ def test_an_addition_that_is_interrupted_resumes(tmp_path: Path, monkeypatch: py
             with pytest.raises(KeyboardInterrupt):
                 run_fetch(tmp_path, urls)
         assert {name: (tmp_path / "fetch" / name).read_bytes() for name in before} == before
-        advice = "Complete it with the options and inputs with which it began, or delete this folder: the finished"
+        advice = "Finish it with its own options and inputs, or delete this folder"
         with pytest.raises(ChangedRunError, match=f"_next: contains an unfinished addition that differs: .*{advice}"):
             run_fetch(tmp_path, urls[:15])
         (tmp_path / "urls.txt").write_text("".join(f"{url}\n" for url in urls))

@@ -64,7 +64,7 @@ def test_dumps_are_read_again_whose_submissions_were_not_kept_or_are_damaged(
     reads.clear()
     run_scrape(dumps, out, RunOptions(progress=notes))
     assert reads == [path.name for path in dumps]
-    assert any("kept nothing of its read phase" in line for line in notes.lines)
+    assert any("has no files of its read phase" in line for line in notes.lines)
     assert result_bytes(out) == result_bytes(tmp_path / "at once")
     run_scrape(dumps[:2], tmp_path / "damaged")
     first, second = sorted((tmp_path / "damaged" / "partitions").glob("*.buckets"))
