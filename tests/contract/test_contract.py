@@ -330,7 +330,7 @@ def test_a_damaged_shard_is_named_and_rebuilt(corpus: Path, name: str, tmp_path:
     (tmp_path / name / file.name).write_bytes(data)
     notes = Notes()
     if name == "fetch":
-        with pytest.raises(DamagedShardError, match="use --discard-pages to delete the pages of its shard and fetch them again"):
+        with pytest.raises(DamagedShardError, match="--discard-pages to delete the pages of its shard"):
             run_stage(corpus, name, tmp_path / name, RunOptions(overwrite=True))
         assert (tmp_path / name / file.name).read_bytes() == data
     run_stage(corpus, name, tmp_path / name, RunOptions(progress=notes, discard_pages=name == "fetch"))

@@ -169,7 +169,7 @@ def test_a_list_that_lost_links_is_refused_and_overwrite_keeps_their_pages(
         run_fetch(tmp_path, urls[:10])
         stored = read_records(tmp_path / "fetch" / "pages-00000.warc.gz")
         with pytest.raises(
-            ChangedRunError, match=r"2 links that were fetched are missing from the links\. Use --overwrite to leave"
+            ChangedRunError, match=r"2 links that were fetched are missing from the links\. Use --overwrite to drop"
         ):
             run_fetch(tmp_path, urls[2:])
         assert len(run_fetch(tmp_path, urls[:10]).rows) == 10
