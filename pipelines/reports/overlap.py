@@ -13,7 +13,6 @@ from pipelines.reports.render import render
 
 # The columns "≥15%" and "≥50%" of the table.
 _THRESHOLDS = (15, 50)
-_EXCERPT_LINES, _EXCERPT_CHARACTERS, _CONTEXT_LINES = 5, 420, 2
 # The chart of samples ends at the first of these percentages that nearly all texts do not exceed.
 _AXIS_ENDS = (5, 10, 20, 50, 100)
 _NEARLY_ALL = 0.995
@@ -39,7 +38,6 @@ def render_overlap_report(report: Report) -> str:
         setting_groups=[("", 4), *((f"{overlap_text.label(row)}, % of", 2) for row in settings[0]["benchmarks"])]
         if settings
         else [],
-        excerpt=excerpt,
     )
 
 
@@ -78,16 +76,3 @@ def samples_chart(samples: Mapping[str, Any]) -> Chart:
         x_axis=Axis("at most this share of a text’s n-grams is in the corpus", is_percent=True),
         y_axis=Axis("share of the texts", is_percent=True),
     )
-
-
-def excerpt(passage: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the beginning of a passage, the lines before it, and whether it is truncated; None if it is short."""
-    before, text, after = (str(passage[key]) for key in ("before", "text", "after"))
-    beginning = "\n".join(text.split("\n")[:_EXCERPT_LINES])
-    if len(beginning) > _EXCERPT_CHARACTERS:
-        beginning = beginning[:_EXCERPT_CHARACTERS]
-        beginning = beginning.rpartition(" ")[0] or beginning
-    if beginning == text and before.count("\n") + after.count("\n") <= 2 * _CONTEXT_LINES:
-        return None
-    lines_before = "\n".join(before.split("\n")[-_CONTEXT_LINES:])
-    return {"before": lines_before, "text": beginning, "is_cut": beginning != text}

@@ -22,6 +22,7 @@ from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResul
 from pipelines.errors import UsageError
 from pipelines.records import inputs, shards
 from pipelines.reports.overlap import render_overlap_report
+from pipelines.reports.render import write_page
 from pipelines.stages.overlap_report.clean_benchmarks import CLEAN, clean_names
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.filter_index import FilterIndex
@@ -59,13 +60,14 @@ from pipelines.stages.overlap_report.scanning import (
 from pipelines.stages.overlap_report.scores import Metrics, parse_scores, read_scores
 
 REPORT, PAGE = "report.json", "report.html"
-STAGE = Stage("overlap-report", 4, (REPORT, PAGE, HITS, CLEAN))
+STAGE = Stage("overlap-report", 5, (REPORT, PAGE, HITS, CLEAN))
 # The phases that depend on the benchmarks: an unfinished run resumes with other benchmarks by repeating them.
 _BENCHMARK_PHASES = ("benchmarks", "scan", "scanned", "own-train", "ignored", "clean", "report")
 # Memory per n-gram, in each worker that scans, and where the matches of the shards are merged.
 _SCAN_BYTES, _MERGE_BYTES = 60, 100
 # A share of examples that are too short above this is noted.
 _NOTED_TOO_SHORT = 0.25
+_NAMED_FILES = 3
 # What is in report.json but not in the summary.
 _NOT_IN_SUMMARY = ("passages", "histogram")
 
@@ -161,6 +163,7 @@ def _report_from_documents(
         audit.check_unchanged(fingerprints)
         corpus = {
             "corpus": source.fingerprint,
+            "corpus_files": _first_names(source.files),
             "method": "exact",
             "error_bound": 0.0,
             "documents": sum(entry.records_out for entry in entries),
@@ -196,6 +199,7 @@ def _report_from_index(audit: Audit, filter_index: FilterIndex, fingerprints: Ma
         certificate = filter_index.certificate(audit.config.probes)
         corpus = {
             "corpus": header.corpus,
+            "corpus_files": _first_names([]),
             "method": "bloom",
             "error_bound": certificate["error_bound"],
             "documents": header.documents,
@@ -211,6 +215,12 @@ def _report_from_index(audit: Audit, filter_index: FilterIndex, fingerprints: Ma
         return dataclasses.replace(result, records_in=header.documents, records_out=header.documents)
 
     run.once("report", write, unit="n-grams")
+
+
+def _first_names(files: Sequence[inputs.InputFile]) -> dict[str, Any]:
+    """Return the names of the first files, with the stage that wrote them, and how many others there are."""
+    names = [*dict.fromkeys(f"{file.stage}/{file.name}" if file.stage else file.name for file in files)]
+    return {"first": names[:_NAMED_FILES], "others": len(names[_NAMED_FILES:])}
 
 
 def _index_benchmarks(audit: Audit, run: StageRun) -> tuple[Variant, ...]:
@@ -261,7 +271,7 @@ def _scan_own_train(audit: Audit, variants: tuple[Variant, ...], run: StageRun) 
 def _write_report(report: dict[str, Any], files: Sequence[FileEntry], output: str) -> TaskResult:
     text = json.dumps(report, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     report_file = shards.write_file(output, REPORT, text.encode())
-    page_file = shards.write_file(output, PAGE, render_overlap_report(report).encode())
+    page_file = write_page(output, PAGE, render_overlap_report(report))
     return TaskResult(files=(report_file, page_file, *files))
 
 
