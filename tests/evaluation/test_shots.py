@@ -87,7 +87,7 @@ def test_shots_are_drawn_by_their_seed(tmp_path: Path, model: str, seed: int) ->
         "mean": pytest.approx(np.mean(values)),
         "standard_deviation": pytest.approx(np.std(values, ddof=1)),
     }
-    assert "Over the draws of the shots" in (tmp_path / "out" / "evaluation.html").read_text()
+    assert "Over random draws of few-shot examples" in (tmp_path / "out" / "evaluation.html").read_text()
     examples = pq.read_table(tmp_path / "out" / tasks[seed].label / "examples-00000.parquet").to_pylist()
     drawn = _drawn(seed, 3)
     shown = "".join(f"{row['text']}: {['no', 'yes'][int(row['label'])]}\n" for row in drawn)
