@@ -28,8 +28,8 @@ _WORDS = r"len(regexp_extract_all(text, '[^\s\x0b\x1c-\x1f\x{85}\p{Z}]+'))"
 def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) -> dict[str, Any]:
     """Return the documents, words and bytes of all documents, and of the `limit` largest groups of each kind in `by`.
 
-    These are `total`, and `groups` with the largest first, years and lengths in their order, whose `value` is None if it is unknown; `sizes` are the
-    numbers of all groups. A kind is one of `GROUPS` or a column; without any, those of `GROUPS` of which something is
+    These are `total`, and `groups` with the largest first (years and lengths in their order), whose `value` is None if
+    it is unknown; `sizes` are the numbers of all groups. A kind is one of `GROUPS` or a column; without any, those of `GROUPS` of which something is
     known. Without a `limit`, all groups are returned. Raises UsageError if the documents have no such column.
     """
     columns = tables.columns("documents")

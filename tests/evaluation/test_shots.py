@@ -108,7 +108,9 @@ def test_shots_that_do_not_fit_are_left_out_whole(
     print_results([result])
     line = f"own (8 shots, seed 0): {kept * 6} of 48 shots did not fit into the context"
     assert line in capsys.readouterr().out
-    assert f">{kept * 6} of 48 shots did not fit" in render_evaluation_page({"own": result}, {"own": []}, {"own": []})
+    assert f">{kept * 6} of 48 few-shot examples did not fit" in render_evaluation_page(
+        {"own": result}, {"own": []}, {"own": []}
+    )
     expected = _score(model, "".join(solved[kept:]) + "text 0:", " no")
     assert sum(examples[0]["log_probs"][0]) == pytest.approx(expected, abs=1e-4)
 
