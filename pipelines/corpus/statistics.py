@@ -29,8 +29,9 @@ def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) 
     """Return the documents, words and bytes of all documents, and of the `limit` largest groups of each kind in `by`.
 
     These are `total`, and `groups` with the largest first (years and lengths in their order), whose `value` is None if
-    it is unknown; `sizes` are the numbers of all groups. A kind is one of `GROUPS` or a column; without any, those of `GROUPS` of which something is
-    known. Without a `limit`, all groups are returned. Raises UsageError if the documents have no such column.
+    it is unknown; `sizes` are the numbers of all groups. A kind is one of `GROUPS` or a column; without any, those of
+    `GROUPS` of which something is known. Without a `limit`, all groups are returned. Raises UsageError if the documents
+    have no such column.
     """
     columns = tables.columns("documents")
     kinds = {name: GROUPS.get(name, (name, _quoted(name))) for name in by or GROUPS}
