@@ -1,4 +1,4 @@
-"""Takes the pictures in docs/pictures of the reports of a demo's corpus: `python docs/pictures.py CORPUS` (Chromium)."""
+"""Takes the pictures in docs/pictures of a demo's reports: `python docs/pictures.py CORPUS`; needs Chromium."""
 
 from __future__ import annotations
 

@@ -17,8 +17,6 @@ GROUPS = {
     "subreddit": ("subreddits", "unnest(list_distinct(subreddits))"),
     "length": ("words", "CASE WHEN words > 0 THEN 1 << CAST(floor(log2(words)) AS INTEGER) ELSE 0 END"),
 }
-# Their groups are shown by their value, those of others by their number of documents.
-_ORDERED = {"year", "length"}
 # Known of every document, even without such columns.
 _MEASURED = {"words", "bytes"}
 # Words as by `str.split`.
@@ -49,7 +47,7 @@ def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) 
     groups = {name: _counts(tables, value, limit) for name, (_, value) in kinds.items() if name not in absent}
     if not by:  # kinds without any known value are omitted
         groups = {name: counts for name, counts in groups.items() if any(row["value"] is not None for row in counts)}
-    for name in _ORDERED.intersection(groups):
+    for name in {"year", "length"}.intersection(groups):
         groups[name].sort(key=lambda row: (row["value"] is None, row["value"]))
     sizes = {
         name: tables.rows(f"SELECT count(*) AS size FROM (SELECT DISTINCT {kinds[name][1]} FROM measured)")[0]["size"]

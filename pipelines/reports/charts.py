@@ -84,14 +84,14 @@ def line_chart(
     y_axis: Axis,
     *,
     markers: Sequence[Mark] = (),
-    level: Mark | None = None,
+    chance: float | None = None,
 ) -> Chart:
-    """Draw one curve per series, vertical lines at `markers`, a horizontal one at `level`; log axes need values > 0."""
+    """Draw one curve per series, vertical lines at `markers`, a horizontal one at `chance`; log axes need positives."""
     drawn = [curve for curve in series if curve.points]
     if not drawn:
         return Chart(title, caption)
     xs = [point[0] for curve in drawn for point in curve.points]
-    ys = [point[1] for curve in drawn for point in curve.points] + ([level.value] if level else [])
+    ys = [point[1] for curve in drawn for point in curve.points] + ([] if chance is None else [chance])
     x_scale = _scale(xs, x_axis, 0, _WIDTH)
     y_scale = _scale(ys, y_axis, _HEIGHT, 0)
     shapes = _grid(x_scale, y_scale, x_axis, y_axis)
@@ -99,9 +99,9 @@ def line_chart(
         if min(xs) <= value <= max(xs):
             x = x_scale.position(value)
             shapes.append(_line((x, 0), (x, _HEIGHT), "marker", name))
-    if level:
-        y = y_scale.position(level.value)
-        shapes += [_line((0, y), (_WIDTH, y), "threshold"), _text(_WIDTH, y - 5, level.name, "tick before")]
+    if chance is not None:
+        y = y_scale.position(chance)
+        shapes += [_line((0, y), (_WIDTH, y), "threshold"), _text(_WIDTH, y - 5, "chance", "tick before")]
     # The first series lies on top of the others.
     for curve in reversed(drawn):
         shapes += _curve(curve, x_scale, y_scale)

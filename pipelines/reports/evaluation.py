@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.format import format_count, plural
-from pipelines.reports.charts import Axis, Chart, Mark, Series, line_chart
+from pipelines.reports.charts import Axis, Chart, Series, line_chart
 from pipelines.reports.render import render
 from pipelines.reports.training import is_wide
 
@@ -181,7 +181,7 @@ def _charts(results: Mapping[str, Result], compared: Sequence[Result]) -> Iterat
                     series=series,
                     x_axis=Axis("parameters", is_log=True),
                     y_axis=Axis(is_log=figure["kind"] == "perplexity" and is_wide(curve), from_zero=False),
-                    level=_chance_mark(chance_level(result, figure)),
+                    chance=chance_level(result, figure),
                 )
 
 
@@ -191,12 +191,8 @@ def _step_chart(labels: tuple[str, str], figures: Sequence[tuple[int, Result]]) 
     ]
     y_axis = Axis(is_log=figures[0][1]["kind"] == "perplexity" and is_wide(points), from_zero=False)
     series = [Series("this model", points, has_dots=True)]
-    level = _chance_mark(figures[0][1]["chance"])
-    return line_chart(": ".join(labels), "Against training steps.", series, Axis("step"), y_axis, level=level)
-
-
-def _chance_mark(level: float | None) -> Mark | None:
-    return None if level is None else Mark("chance", level)
+    chance = figures[0][1]["chance"]
+    return line_chart(": ".join(labels), "Against training steps.", series, Axis("step"), y_axis, chance=chance)
 
 
 def _curve(figure: Mapping[str, Any]) -> Chart:

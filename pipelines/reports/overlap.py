@@ -60,13 +60,11 @@ def samples_chart(samples: Mapping[str, Any]) -> Chart:
     end = next((end for end in _AXIS_ENDS if all(curve[end] >= _NEARLY_ALL for curve in curves)), 100)
     series = [
         Series(
-            f"{name}{suffix}",
+            name,
             [(step / 100, share) for step, share in enumerate(distribution["cumulative"][: end + 1])],
             style,
         )
-        for (name, distribution), style, suffix in zip(
-            distributions, ("primary", "reference"), ("", " (dashed)"), strict=False
-        )
+        for (name, distribution), style in zip(distributions, ("primary", "reference"), strict=False)
     ]
     axis_end = "" if end == 100 else f" The axis ends at {end}%: hardly any text overlaps more."
     return line_chart(

@@ -22,6 +22,7 @@ CAVEAT = (
 )
 # A filter that contains exactly as many n-grams as it was built for may slightly exceed its target rate.
 _RATE_TOLERANCE = 1.05
+_NAMED_FILES = 3
 _SETTINGS = ("apostrophes", "letters", "lines")
 # By value of an option; no two options share a value.
 _MEANINGS = {
@@ -144,8 +145,8 @@ def describe_method(report: Report) -> str:
 
 def describe_corpus(report: Report) -> str:
     """Return which files and how many documents were read, and how many of them share an n-gram with a benchmark."""
-    first, others = report["corpus_files"]["first"], report["corpus_files"]["others"]
-    files = ", ".join(first) + (f" and {plural(others, 'more file')}" if others else "")
+    names, others = report["corpus_files"], len(report["corpus_files"]) - _NAMED_FILES
+    files = ", ".join(names[:_NAMED_FILES]) + (f" and {plural(others, 'more file')}" if others > 0 else "")
     size = f", {format_bytes(report['text_bytes'])} of text" if report["text_bytes"] is not None else ""
     overlapping = report["documents_overlapping"]
     documents = (f"{files}: " if files else "") + plural(report["documents"], "document")

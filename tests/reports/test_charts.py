@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from page_reading import Page, render_figure
 
-from pipelines.reports.charts import Axis, Mark, Series, line_chart
+from pipelines.reports.charts import Axis, Series, line_chart
 from pipelines.reports.training import render_training_page
 
 _LOG, _PLAIN = Axis("x", is_log=True), Axis("y")
@@ -50,10 +50,8 @@ def test_billions_are_b() -> None:
     assert ">1B<" in render_figure(line_chart("t", "a", [Series("s", [(1e8, 1), (1e9, 2)])], _LOG, _PLAIN))
 
 
-def test_a_level_is_within_the_axis_and_named() -> None:
-    chart = line_chart(
-        "t", "a", [Series("s", [(1, 0.8), (2, 0.9)])], _PLAIN, Axis(from_zero=False), level=Mark("chance", 0.25)
-    )
+def test_the_chance_level_is_within_the_axis_and_named() -> None:
+    chart = line_chart("t", "a", [Series("s", [(1, 0.8), (2, 0.9)])], _PLAIN, Axis(from_zero=False), chance=0.25)
     [line] = [line for line in Page(render_figure(chart)).all("line") if line.get("class") == "threshold"]
     assert 0 <= float(line["y1"] or "") <= 234
     assert "chance" in render_figure(chart)

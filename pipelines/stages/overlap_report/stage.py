@@ -67,7 +67,6 @@ _BENCHMARK_PHASES = ("benchmarks", "scan", "scanned", "own-train", "ignored", "c
 _SCAN_BYTES, _MERGE_BYTES = 60, 100
 # A share of examples that are too short above this is noted.
 _NOTED_TOO_SHORT = 0.25
-_NAMED_FILES = 3
 # What is in report.json but not in the summary.
 _NOT_IN_SUMMARY = ("passages", "histogram")
 
@@ -163,7 +162,7 @@ def _report_from_documents(
         audit.check_unchanged(fingerprints)
         corpus = {
             "corpus": source.fingerprint,
-            "corpus_files": _first_names(source.files),
+            "corpus_files": list(dict.fromkeys(file.stage or file.name for file in source.files)),
             "method": "exact",
             "error_bound": 0.0,
             "documents": sum(entry.records_out for entry in entries),
@@ -199,7 +198,7 @@ def _report_from_index(audit: Audit, filter_index: FilterIndex, fingerprints: Ma
         certificate = filter_index.certificate(audit.config.probes)
         corpus = {
             "corpus": header.corpus,
-            "corpus_files": _first_names([]),
+            "corpus_files": [],
             "method": "bloom",
             "error_bound": certificate["error_bound"],
             "documents": header.documents,
@@ -215,12 +214,6 @@ def _report_from_index(audit: Audit, filter_index: FilterIndex, fingerprints: Ma
         return dataclasses.replace(result, records_in=header.documents, records_out=header.documents)
 
     run.once("report", write, unit="n-grams")
-
-
-def _first_names(files: Sequence[inputs.InputFile]) -> dict[str, Any]:
-    """Return the names of the first files, with the stage that wrote them, and how many others there are."""
-    names = [*dict.fromkeys(f"{file.stage}/{file.name}" if file.stage else file.name for file in files)]
-    return {"first": names[:_NAMED_FILES], "others": len(names[_NAMED_FILES:])}
 
 
 def _index_benchmarks(audit: Audit, run: StageRun) -> tuple[Variant, ...]:
