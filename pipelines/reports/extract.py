@@ -48,10 +48,10 @@ def render_extract_report(
         pages=by_type.total(),
         confidences=percent_histogram(
             "Confidence",
-            "Pages by the F1 to expect of their text, as the model estimates it; above the bars the number of pages.",
+            "Pages by estimated extraction quality: the F1 that the model expects. Above the bars: number of pages.",
             confidences,
             noun="page",
-            x_title="F1 to expect",
+            x_title="estimated F1",
         ),
         samples=sorted(samples, key=lambda sample: sample["confidence"] or 0.0),
         shown=shown,

@@ -22,15 +22,15 @@ def render_overlap_report(report: Report) -> str:
     """Return the page of a `report.json`."""
     benchmarks, samples, settings = report["benchmarks"], report["samples"], report["sensitivity"] or []
     columns = shown_columns(benchmarks)
-    # The columns of the name and the split have no group.
-    groups = ["", "", *(column.group for column in columns)]
     return render(
         "overlap.html",
         report=report,
         n=report["n"],
         text=overlap_text,
         columns=columns,
-        column_groups=[(name, len(list(group))) for name, group in itertools.groupby(groups)],
+        column_groups=[
+            (name, len(list(group))) for name, group in itertools.groupby(column.group for column in columns)
+        ],
         mean=overlap_text.mean_of_tests(benchmarks),
         histograms=[examples_chart(benchmark["histogram"], report["n"]) for benchmark in benchmarks],
         samples_chart=samples_chart(samples) if samples else None,

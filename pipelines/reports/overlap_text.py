@@ -188,8 +188,8 @@ def mean_of_tests(benchmarks: Sequence[Row]) -> Mean | None:
         return None
     name, without_split = f"Mean of {len(tests)} test splits", sum(row["split"] is None for row in tests)
     if without_split:
-        test_splits = f"{len(tests) - without_split} test, " if without_split < len(tests) else ""
-        name = f"Mean of {len(tests)}: {test_splits}{without_split} not named"
+        splits = f": {len(tests) - without_split} test, {without_split} not named" if without_split < len(tests) else ""
+        name = f"Mean of {len(tests)}{splits}"
     percents = {}
     for column in shown_columns(tests):
         if column.is_percent and not column.is_of_paper:

@@ -37,8 +37,8 @@ def report(**fields: Any) -> str:
 
 def test_the_funnel_and_the_similarities() -> None:
     text = Page(report()).text
-    assert "at least 0.8 of their shingles (runs of 5 words)" in text
-    assert "Documents 1,848 92.4% of 2,000 Duplicates 150 50 equal, 100 near" in text
+    assert "a Jaccard similarity of at least 0.8: the share of their shingles (runs of 5 words)" in text
+    assert "Kept 1,848 92.4% of 2,000 Duplicates 150 50 exact, 100 near" in text
     assert (
         "in 2,000 dropped: near_duplicate 100 dropped: exact_duplicate 50 dropped: repeated_paragraphs 2 out 1,848"
         in text
@@ -118,7 +118,7 @@ def test_long_passages_without_differences_are_folded() -> None:
 
 def test_a_text_that_is_not_known_is_said_and_nothing_is_marked() -> None:
     text = Page(report(pairs=[(0.9, document("a", None), document("b", "one two", characters=9000))])).text
-    assert "The text is not known: of the earlier corpus, only signatures are kept." in text
+    assert "The text is not available: only the signatures of the earlier corpus were kept." in text
     assert "The first 7 of 9,000 characters." in text
     assert "Similarity 0.900, estimated" in text
     assert compare_texts(None, "one two") == ([], [("same", "one two")])
