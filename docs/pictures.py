@@ -28,7 +28,8 @@ def take_picture(browser: Browser, page: Path, top: str) -> bytes:
     """Return the part of a page that begins at an element, as PNG."""
     browser.open(page, WIDTH, HEIGHT)
     y = browser.run(f"document.querySelector({top!r}).getBoundingClientRect().top")
-    height = browser.run("document.querySelector('main').getBoundingClientRect().bottom") - y
+    # Without the footer, which has the path of the page.
+    height = browser.run("document.querySelector('footer').getBoundingClientRect().top") - y
     clip = {"x": 0, "y": max(0, y - 24), "width": WIDTH, "height": min(HEIGHT, height), "scale": 1}
     return base64.b64decode(browser.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"])
 

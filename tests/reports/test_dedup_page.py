@@ -135,6 +135,12 @@ def test_nothing_is_cut_off(browser: Browser, tmp_path: Path, width: int, scheme
     assert browser.run("document.documentElement.scrollWidth") <= width
     assert browser.run(CUT_OFF) == []
     assert browser.run(OUTSIDE_OF_CHARTS) == []
+    # In a narrow window the cells of the largest clusters stand below each other, so that none is hidden.
+    box, cell = "document.querySelector('.scroll:has(.stack)')", "document.querySelector('.stack td')"
+    assert browser.run(f"{box}.scrollWidth <= {box}.clientWidth")
+    assert browser.run(f"getComputedStyle({cell}, '::before').content") == ('"Documents: "' if width == 400 else "none")
+    # A table that scrolls has a shade where it continues.
+    assert "gradient" in browser.run(f"getComputedStyle({box}).backgroundImage")
     assert browser.problems == []
 
 
