@@ -137,8 +137,8 @@ def data_notes(results: Iterable[Result]) -> list[str]:
             what = (
                 known or f"not a known copy of the {result['split']} set, so the paper's figures may be of other text"
             )
-            limited = "only a part of " if result["limit"] else ""
-            notes.append(f"{'' if known else '* '}{result_label(result)}: {path} ({limited}{examples}) is {what}.")
+            mark, part = "" if known and not result["limit"] else "* ", "the first " if result["limit"] else ""
+            notes.append(f"{mark}{result_label(result)}: {path} ({part}{examples}) is {what}.")
     return notes
 
 

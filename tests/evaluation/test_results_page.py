@@ -11,7 +11,7 @@ from small_model import write_model
 
 from pipelines.errors import InputError
 from pipelines.evaluation.results_page import read_results
-from pipelines.reports.evaluation import format_figure, metric_title, render_evaluation_page
+from pipelines.reports.evaluation import data_notes, format_figure, metric_title, paper_texts, render_evaluation_page
 from webtext_cli.main import main
 
 
@@ -83,6 +83,19 @@ def test_shares_have_a_linear_axis(output: Path) -> None:
     page = render_evaluation_page({"lambada": result | {"metrics": small}}, {"lambada": []}, {"lambada": []})
     ticks = re.findall(r'<text class="tick before"[^>]*>([^<]*)</text>', page)
     assert ticks == ["0", "0.2", "0.4", "0.6", "0.8"]
+
+
+def test_the_data_of_a_result_are_named_next_to_the_figures_of_the_paper(output: Path) -> None:
+    result = read_results(str(output))["lambada"]
+    [file] = result["files"]
+    known = result | {"files": [file | {"known_as": "OpenAI's test set"}]}
+    assert data_notes([known]) == ["lambada: lambada.jsonl (4 examples) is OpenAI's test set."]
+    assert paper_texts(known, "accuracy")[0] == "0.4599"
+    assert paper_texts(known | {"limit": 3}, "accuracy")[0] == "0.4599*"
+    assert data_notes([known | {"limit": 4}])[0].startswith(
+        "* lambada (limit 4): lambada.jsonl (the first 4 examples) is"
+    )
+    assert data_notes([result | {"paper": {}}]) == []
 
 
 def test_scoring_again_writes_the_same_page(output: Path) -> None:
