@@ -284,18 +284,18 @@ def write_index(corpus: str) -> None:
     from pipelines.reports.render import render
 
     path = storage.join(corpus, INDEX)
-    is_foreign = storage.exists(path) and _GENERATOR not in storage.read_bytes(path)
-    if is_foreign or not storage.exists(storage.join(corpus, CONFIG_FILE)):
-        return
-    folders = {name: storage.list_folder(storage.join(corpus, name)) for name in (*BY_NAME, "evaluate")}
-    page = render(
-        "index.html",
-        corpus=storage.basename(storage.absolute_path(corpus)),
-        stages=status(corpus, verify=False),
-        runs={run["stage"]: run for run in read_runs(corpus) if run.get("outcome") == "done"},
-        pages={name: [page for page in names if page.endswith(".html")] for name, names in folders.items()},
-    )
     with contextlib.suppress(StorageError):
+        is_foreign = storage.exists(path) and _GENERATOR not in storage.read_bytes(path)
+        if is_foreign or not storage.exists(storage.join(corpus, CONFIG_FILE)):
+            return
+        folders = {name: storage.list_folder(storage.join(corpus, name)) for name in (*BY_NAME, "evaluate")}
+        page = render(
+            "index.html",
+            corpus=storage.basename(storage.absolute_path(corpus)),
+            stages=status(corpus, verify=False),
+            runs={run["stage"]: run for run in read_runs(corpus) if run.get("outcome") == "done"},
+            pages={name: [page for page in names if page.endswith(".html")] for name, names in folders.items()},
+        )
         storage.write_bytes(path, page.encode())
 
 
