@@ -1,7 +1,11 @@
-"""`webtext build` and `webtext status`: run the stages of a corpus in order, and report the state of their folders."""
+"""`webtext build` and `webtext status`: run the stages of a corpus in order, and report the state of their folders.
+
+The state is also a page of the corpus, `index.html`, which links to the reports.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,14 +18,17 @@ from pipelines.engine.journal import OutputFolder, is_unfinished
 from pipelines.engine.manifest import NEXT, check_file, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.engine.run_decision import DryRun, RunDecision
-from pipelines.engine.run_record import LiveProgress, read_progress
-from pipelines.errors import InputError, UsageError, WebtextError
+from pipelines.engine.run_record import LiveProgress, read_progress, read_runs
+from pipelines.errors import InputError, StorageError, UsageError, WebtextError
 from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, StageSpec
 
 # Run when [build] lists no stages: from dumps to token shards. Training and overlap audits are run on request.
 DEFAULT_STAGES = ("scrape", "fetch", "extract", "dedup", "remove-wikipedia", "train-bpe", "tokenize")
 # They read documents and write documents, so that a later stage can read their input instead of their output.
 _CAN_BE_SKIPPED = ("filter", "dedup", "remove-wikipedia")
+INDEX = "index.html"
+# In the head of every page of webtext.
+_GENERATOR = b'<meta name="generator" content="webtext">'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,6 +218,7 @@ def build(
     summaries = []
     for stage, stage_config in runs:
         summary = run_stage(config, stage, stage_config, options)
+        write_index(corpus)
         if on_summary is not None:
             on_summary(summary)
         summaries.append(summary)
@@ -266,6 +274,29 @@ def status(source: str | Sequence[str], verify: bool) -> list[StageStatus]:
     skipped = CorpusConfig(source).skipped()
     stages = [_stage_status(storage.join(source, stage.name), stage.name, verify) for stage in PIPELINE]
     return [stage for stage in stages if stage.state != "-" or stage.stage not in skipped]
+
+
+def write_index(corpus: str) -> None:
+    """Write `index.html` of a corpus with a `webtext.toml`: the stages, their last runs, and links to all reports.
+
+    A page of this name that webtext did not write stays, and a folder that cannot be written is no error.
+    """
+    from pipelines.reports.render import render
+
+    path = storage.join(corpus, INDEX)
+    with contextlib.suppress(StorageError):
+        is_foreign = storage.exists(path) and _GENERATOR not in storage.read_bytes(path)
+        if is_foreign or not storage.exists(storage.join(corpus, CONFIG_FILE)):
+            return
+        folders = {name: storage.list_folder(storage.join(corpus, name)) for name in (*BY_NAME, "evaluate")}
+        page = render(
+            "index.html",
+            corpus=storage.basename(storage.absolute_path(corpus)),
+            stages=status(corpus, verify=False),
+            runs={run["stage"]: run for run in read_runs(corpus) if run.get("outcome") == "done"},
+            pages={name: [page for page in names if page.endswith(".html")] for name, names in folders.items()},
+        )
+        storage.write_bytes(path, page.encode())
 
 
 def finished_stages(corpus: str) -> list[str]:

@@ -103,6 +103,7 @@ def full_report(**changed: Any) -> dict[str, Any]:
     """A report by the Bloom method with all its parts: three benchmarks, of which one has all that one can have."""
     passages = [passage(text=LONG_TEXT, words=680, before="a\n" * 30), *(passage(words=60 - n) for n in range(8))]
     return {
+        "corpus_files": ["remove-wikipedia"],
         "corpus": "0123456789abcdef" * 4,
         "method": "bloom",
         "n": 8,

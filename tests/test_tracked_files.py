@@ -1,4 +1,4 @@
-"""The repository contains sources, docs and small data, no built packages."""
+"""The repository contains sources, docs with pictures and small data, no built packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
-_TYPES = {".css", ".html", ".js", ".json", ".md", ".npz", ".py", ".toml", ".txt"}
+_TYPES = {".css", ".html", ".js", ".json", ".md", ".npz", ".png", ".py", ".toml", ".txt"}
 _NAMES = {".gitignore", "Dockerfile", "LICENSE", "Makefile", "run"}
 _MAX_BYTES = 2 << 20
 

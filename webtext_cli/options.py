@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pipelines.build import CorpusConfig, check_corpus
+from pipelines.build import CorpusConfig, check_corpus, write_index
 from pipelines.engine.config import Config, OptionSpec, field_types, flag_of, make_config, option_fields, spec_of
 from pipelines.engine.executor import ENGINES, make_executor
 from pipelines.engine.run import RunOptions, Summary
@@ -90,6 +90,8 @@ class StageCall:
             inputs[stage.main_input] = self.input_files()
         output = self.output_folder(*(path for key in stage.path_keys for path in _as_list(inputs.get(key))))
         summary = stage.load()(config, **inputs, output=output, options=self.run_options())
+        if not self.output:
+            write_index(self.corpus)
         print_summary(summary, self.as_json)
         return summary
 

@@ -26,9 +26,10 @@ _WORDS = r"len(regexp_extract_all(text, '[^\s\x0b\x1c-\x1f\x{85}\p{Z}]+'))"
 def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) -> dict[str, Any]:
     """Return the documents, words and bytes of all documents, and of the `limit` largest groups of each kind in `by`.
 
-    These are `total`, and `groups` with the largest first, whose `value` is None if it is unknown; `sizes` are the
-    numbers of all groups. A kind is one of `GROUPS` or a column; without any, those of `GROUPS` of which something is
-    known. Without a `limit`, all groups are returned. Raises UsageError if the documents have no such column.
+    These are `total`, and `groups` with the largest first (years and lengths in their order), whose `value` is None if
+    it is unknown; `sizes` are the numbers of all groups. A kind is one of `GROUPS` or a column; without any, those of
+    `GROUPS` of which something is known. Without a `limit`, all groups are returned. Raises UsageError if the documents
+    have no such column.
     """
     columns = tables.columns("documents")
     kinds = {name: GROUPS.get(name, (name, _quoted(name))) for name in by or GROUPS}
@@ -46,6 +47,8 @@ def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) 
     groups = {name: _counts(tables, value, limit) for name, (_, value) in kinds.items() if name not in absent}
     if not by:  # kinds without any known value are omitted
         groups = {name: counts for name, counts in groups.items() if any(row["value"] is not None for row in counts)}
+    for name in {"year", "length"}.intersection(groups):
+        groups[name].sort(key=lambda row: (row["value"] is None, row["value"]))
     sizes = {
         name: tables.rows(f"SELECT count(*) AS size FROM (SELECT DISTINCT {kinds[name][1]} FROM measured)")[0]["size"]
         for name in groups

@@ -1,4 +1,8 @@
-"""Charts of the reports: computes the SVG shapes that the `figure` macro of `templates/macros.html` draws."""
+"""Charts of the reports: computes the SVG shapes that the `figure` macro of `templates/macros.html` draws.
+
+Horizontal positions are percentages of the plot's width and vertical ones pixels, so that a chart takes the width of
+the page and its text keeps its size. Labels lie in the padding around the plot.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,11 @@ from typing import NamedTuple
 
 from pipelines.format import plural
 
-# The plot area within a chart of 540 by 290 pixels.
-_WIDTH, _HEIGHT = 540, 290
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 524, 14, 248
+_WIDTH, _HEIGHT = 100, 234
 # Histograms of percentages.
-_BINS_WIDTH, _BINS_HEIGHT, _BINS_TOP, _BINS_BOTTOM = 540, 190, 24, 150
+_BINS_HEIGHT = 126
+# The share of a bin that its bar takes.
+_BAR = 0.85
 
 Points = Sequence[Sequence[float]]
 
@@ -60,7 +64,6 @@ class Chart:
     caption: str
     shapes: Sequence[Shape] = ()
     legend: Sequence[Series] = ()
-    width: int = _WIDTH
     height: int = _HEIGHT
     style: str = ""
     description: str = ""
@@ -81,20 +84,24 @@ def line_chart(
     y_axis: Axis,
     *,
     markers: Sequence[Mark] = (),
+    chance: float | None = None,
 ) -> Chart:
-    """Draw one curve per series, vertical lines at `markers`; log axes require positive values."""
+    """Draw one curve per series, vertical lines at `markers`, a horizontal one at `chance`; log axes need positives."""
     drawn = [curve for curve in series if curve.points]
     if not drawn:
         return Chart(title, caption)
     xs = [point[0] for curve in drawn for point in curve.points]
-    ys = [point[1] for curve in drawn for point in curve.points]
-    x_scale = _scale(xs, x_axis, _LEFT, _RIGHT)
-    y_scale = _scale(ys, y_axis, _BOTTOM, _TOP)
+    ys = [point[1] for curve in drawn for point in curve.points] + ([] if chance is None else [chance])
+    x_scale = _scale(xs, x_axis, 0, _WIDTH)
+    y_scale = _scale(ys, y_axis, _HEIGHT, 0)
     shapes = _grid(x_scale, y_scale, x_axis, y_axis)
     for name, value in markers:
         if min(xs) <= value <= max(xs):
             x = x_scale.position(value)
-            shapes.append(_line((x, _TOP), (x, _BOTTOM), "marker", name))
+            shapes.append(_line((x, 0), (x, _HEIGHT), "marker", name))
+    if chance is not None:
+        y = y_scale.position(chance)
+        shapes += [_line((0, y), (_WIDTH, y), "threshold"), _text(_WIDTH, y - 5, "chance", "tick before")]
     # The first series lies on top of the others.
     for curve in reversed(drawn):
         shapes += _curve(curve, x_scale, y_scale)
@@ -109,38 +116,34 @@ def percent_histogram(
         return Chart(title, caption)
     shapes = []
     for threshold in thresholds:
-        x = _BINS_WIDTH * threshold / 100
-        shapes.append(_line((x, _BINS_TOP - 18), (x, _BINS_BOTTOM), "threshold"))
-        shapes.append(_text(x + 5, _BINS_TOP - 10, f"≥ {threshold}%", "tick anchor-start"))
-    shapes.append(_line((0, _BINS_BOTTOM), (_BINS_WIDTH, _BINS_BOTTOM), "floor"))
+        shapes.append(_line((threshold, -18), (threshold, _BINS_HEIGHT), "threshold"))
+        shapes.append(_text(threshold, -10, f"≥ {threshold}%", "tick after"))
+    shapes.append(_line((0, _BINS_HEIGHT), (_WIDTH, _BINS_HEIGHT), "floor"))
     described = []
-    width, bin_percent = _BINS_WIDTH / len(counts), 100 / len(counts)
+    width = _WIDTH / len(counts)
     for index, count in enumerate(counts):
         if count:
-            name = f"over {index * bin_percent:g}% and up to {(index + 1) * bin_percent:g}%"
+            name = f"over {index * width:g}% and up to {(index + 1) * width:g}%"
             described.append(f"{name}: {count:,}")
             # The smallest counts stay visible.
-            height = max(1.5, (_BINS_BOTTOM - _BINS_TOP) * count / max(counts))
-            x, y, tooltip = index * width, _BINS_BOTTOM - height, f"{name}: {plural(count, noun)}"
-            shapes.append(_rect(x + 2, y, width - 4, height, style="primary", tooltip=tooltip))
+            height = max(1.5, _BINS_HEIGHT * count / max(counts))
+            x, y, tooltip = (index + (1 - _BAR) / 2) * width, _BINS_HEIGHT - height, f"{name}: {plural(count, noun)}"
+            size = {"x": _percent(x), "y": _px(y), "width": _percent(_BAR * width), "height": _px(height)}
+            shapes.append(Shape("rect", {"class": "primary", **size}, tooltip))
             label = f"{count}" if count < 1000 else _tick_label(float(f"{count:.2g}"), Axis())
-            shapes.append(_text(x + width / 2, y - 5, label))
-    for percent in range(0, 101, 20):
-        anchor = {0: " anchor-start", 100: " anchor-end"}.get(percent, "")
-        shapes.append(_text(_BINS_WIDTH * percent / 100, _BINS_BOTTOM + 15, f"{percent}%", f"tick{anchor}"))
-    shapes.append(_text(_BINS_WIDTH / 2, _BINS_HEIGHT - 6, x_title, "tick"))
-    return Chart(
-        title, caption, shapes, width=_BINS_WIDTH, height=_BINS_HEIGHT, style="bins", description="; ".join(described)
-    )
+            shapes.append(_text((index + 0.5) * width, y - 5, label, "count"))
+    shapes += [_text(percent, _BINS_HEIGHT + 15, f"{percent}%", "tick") for percent in range(0, 101, 20)]
+    shapes.append(_text(_WIDTH / 2, _BINS_HEIGHT + 34, x_title, "tick"))
+    return Chart(title, caption, shapes, height=_BINS_HEIGHT, style="bins", description="; ".join(described))
 
 
 def _curve(series: Series, x_scale: _Scale, y_scale: _Scale) -> list[Shape]:
     positions = [(x_scale.position(x), y_scale.position(y)) for x, y in series.points]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in positions)
+    path = " ".join(f"{x:.2f},{y:.1f}" for x, y in positions)
     shapes = [Shape("polyline", {"class": series.style, "points": path}, series.name)]
     if series.has_dots or len(positions) == 1:
         for (x, y), (x_value, y_value) in zip(positions, series.points, strict=True):
-            attributes: dict[str, str | None] = {"class": series.style, "cx": _px(x), "cy": _px(y), "r": "3.5"}
+            attributes: dict[str, str | None] = {"class": series.style, "cx": _percent(x), "cy": _px(y), "r": "3.5"}
             shapes.append(Shape("circle", attributes, f"{_exact(x_value)}: {_exact(y_value)}"))
     return shapes
 
@@ -150,27 +153,27 @@ def _grid(x_scale: _Scale, y_scale: _Scale, x_axis: Axis, y_axis: Axis) -> list[
     shapes = []
     for tick in y_scale.ticks:
         y = y_scale.position(tick)
-        shapes.append(_line((_LEFT, y), (_RIGHT, y)))
-        shapes.append(_text(_LEFT - 7, y + 4, _tick_label(tick, y_axis), "tick anchor-end"))
-    shapes.append(_line((_LEFT, _BOTTOM), (_RIGHT, _BOTTOM), "floor"))
+        shapes.append(_line((0, y), (_WIDTH, y)))
+        shapes.append(_text(0, y + 4, _tick_label(tick, y_axis), "tick before"))
+    shapes.append(_line((0, _HEIGHT), (_WIDTH, _HEIGHT), "floor"))
     x_labels = [
-        _text(x_scale.position(tick), _BOTTOM + 16, _tick_label(tick, x_axis), "tick") for tick in x_scale.ticks
+        _text(x_scale.position(tick), _HEIGHT + 16, _tick_label(tick, x_axis), "tick") for tick in x_scale.ticks
     ]
-    return [*shapes, *x_labels, _text((_LEFT + _RIGHT) / 2, _HEIGHT - 7, x_axis.title, "tick")]
+    return [*shapes, *x_labels, _text(_WIDTH / 2, _HEIGHT + 35, x_axis.title, "tick")]
 
 
 def _line(start: tuple[float, float], end: tuple[float, float], style: str | None = None, tooltip: str = "") -> Shape:
     (x1, y1), (x2, y2) = start, end
-    return Shape("line", {"class": style, "x1": _px(x1), "y1": _px(y1), "x2": _px(x2), "y2": _px(y2)}, tooltip)
+    ends = {"x1": _percent(x1), "y1": _px(y1), "x2": _percent(x2), "y2": _px(y2)}
+    return Shape("line", {"class": style, **ends}, tooltip)
 
 
-def _rect(x: float, y: float, width: float, height: float, *, style: str, tooltip: str) -> Shape:
-    size: dict[str, str | None] = {"x": _px(x), "y": _px(y), "width": _px(width), "height": _px(height)}
-    return Shape("rect", {"class": style, **size}, tooltip)
+def _text(x: float, y: float, text: str, style: str) -> Shape:
+    return Shape("text", {"class": style, "x": _percent(x), "y": _px(y)}, text=text)
 
 
-def _text(x: float, y: float, text: str, style: str | None = None) -> Shape:
-    return Shape("text", {"class": style, "x": _px(x), "y": _px(y)}, text=text)
+def _percent(value: float) -> str:
+    return f"{value:.2f}%"
 
 
 def _px(value: float) -> str:
@@ -182,10 +185,10 @@ def _exact(value: float) -> str:
 
 
 def _tick_label(value: float, axis: Axis) -> str:
-    """Format a number for an axis: `250`, `10k`, `2.5M`, `40%`."""
+    """Format a number for an axis: `250`, `10k`, `2.5M`, `1B`, `40%`."""
     if axis.is_percent:
         return f"{value:.0%}"
-    for size, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for size, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{suffix}"
     return f"{value:g}"

@@ -49,8 +49,8 @@ def _curve(threshold: float, bands: int, rows: int, steps: Sequence[tuple[float,
     shares = [(similarity, count / total) for low, high, count in steps if total for similarity in (low, high)]
     return line_chart(
         "Which pairs are compared",
-        f"The probability that two documents agree in one of {bands} bands of {rows} values, and are compared. The "
-        "dashed vertical line is the threshold.",
+        f"The probability that two documents agree in at least one of {bands} bands of {rows} values and are compared. "
+        "The dashed vertical line is the threshold.",
         [Series("pairs that are compared", probabilities), Series("near-duplicates, per step", shares, "reference")],
         Axis("Jaccard similarity"),
         Axis(is_percent=True),

@@ -48,6 +48,8 @@ def render_evaluation_page(
         charts=list(_charts(results, compared)),
         step_charts=[_step_chart(*item) for item in figures_by_step(steps or {}).items()],
         **{text.__name__: text for text in (result_label, metric_title, format_figure, difference_text, paper_texts)},
+        chance_level=chance_level,
+        data_notes=data_notes(results.values()),
         to_json=lambda value: json.dumps(value, ensure_ascii=False),
     )
 
@@ -81,7 +83,8 @@ def figures_by_step(steps: Mapping[int, Sequence[Result]]) -> dict[tuple[str, st
     for step, results in steps.items():
         for result in results:
             for figure in result["metrics"]:
-                figures.setdefault((result_label(result), metric_title(figure)), []).append((step, figure))
+                with_chance = {**figure, "chance": chance_level(result, figure)}
+                figures.setdefault((result_label(result), metric_title(figure)), []).append((step, with_chance))
     return figures
 
 
@@ -114,11 +117,41 @@ def difference_text(row: Mapping[str, Any]) -> str:
 
 
 def paper_texts(result: Result, name: str) -> list[str]:
-    """Return the paper's figures for a metric, in the order of `PAPER_SIZES`; empty texts without figures."""
+    """Return the paper's figures for a metric, in the order of `PAPER_SIZES`; empty texts without figures.
+
+    They end with an asterisk if the result may be of other data: see `data_notes`.
+    """
     figures = result["paper"].get(name)
     if figures is None:
         return [""] * len(PAPER_SIZES)
-    return ["figure only" if value is None else f"{value:g}" for value in figures]
+    mark = "*" if any(not known for *_, known in _data_files(result)) or result.get("limit") else ""
+    return ["figure only" if value is None else f"{value:g}{mark}" for value in figures]
+
+
+def data_notes(results: Iterable[Result]) -> list[str]:
+    """Return what is known about the data of each result that has figures of the paper next to it."""
+    notes = []
+    for result in results:
+        examples = plural(max((figure["examples"] for figure in result["metrics"]), default=0), "example")
+        for path, known in _data_files(result) if result["paper"] else ():
+            what = (
+                known or f"not a known copy of the {result['split']} set, so the paper's figures may be of other text"
+            )
+            mark, part = "" if known and not result["limit"] else "* ", "the first " if result["limit"] else ""
+            notes.append(f"{mark}{result_label(result)}: {path} ({part}{examples}) is {what}.")
+    return notes
+
+
+def _data_files(result: Result) -> list[tuple[str, str | None]]:
+    """Return the files that were evaluated, and what each is known as."""
+    return [(file["path"], file["known_as"]) for file in result.get("files", ()) if file["role"] == "data"]
+
+
+def chance_level(result: Result, figure: Mapping[str, Any]) -> float | None:
+    """Return the value of a metric that a uniform guess has, None if it is not known."""
+    if figure["name"] in ("accuracy", "calibrated_accuracy") and "right_by_chance" in result["counts"]:
+        return float(result["counts"]["right_by_chance"]) / int(figure["examples"])
+    return 0.5 if figure["kind"] == "roc_area" else None
 
 
 def format_figure(value: float | None) -> str:
@@ -148,6 +181,7 @@ def _charts(results: Mapping[str, Result], compared: Sequence[Result]) -> Iterat
                     series=series,
                     x_axis=Axis("parameters", is_log=True),
                     y_axis=Axis(is_log=figure["kind"] == "perplexity" and is_wide(curve), from_zero=False),
+                    chance=chance_level(result, figure),
                 )
 
 
@@ -157,7 +191,8 @@ def _step_chart(labels: tuple[str, str], figures: Sequence[tuple[int, Result]]) 
     ]
     y_axis = Axis(is_log=figures[0][1]["kind"] == "perplexity" and is_wide(points), from_zero=False)
     series = [Series("this model", points, has_dots=True)]
-    return line_chart(": ".join(labels), "Against training steps.", series, Axis("step"), y_axis)
+    chance = figures[0][1]["chance"]
+    return line_chart(": ".join(labels), "Against training steps.", series, Axis("step"), y_axis, chance=chance)
 
 
 def _curve(figure: Mapping[str, Any]) -> Chart:

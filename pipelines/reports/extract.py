@@ -48,7 +48,7 @@ def render_extract_report(
         pages=by_type.total(),
         confidences=percent_histogram(
             "Confidence",
-            "Pages by estimated extraction quality (F1 of the text); above the bars the number of pages.",
+            "Pages by estimated extraction quality: the F1 that the model expects. Above the bars: number of pages.",
             confidences,
             noun="page",
             x_title="estimated F1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pipelines.reports.charts import Axis, Series, line_chart
+from pipelines.reports.charts import Axis, Chart, Series, line_chart
 from pipelines.reports.render import render
 
 _BINS = 60
@@ -45,10 +45,12 @@ def render_fetch_report(
     )
 
 
-def _times(minutes: Mapping[str, Mapping[int, int]]) -> object:
-    """Draw links per minute, in bins of whole minutes."""
+def _times(minutes: Mapping[str, Mapping[int, int]]) -> Chart | None:
+    """Draw links per minute, in bins of whole minutes; None if a single minute has all links."""
     every = [minute for counts in minutes.values() for minute in counts]
     first, last = min(every, default=0), max(every, default=0)
+    if first == last:
+        return None
     width = (last - first) // _BINS + 1
     unit, per_unit = ("hours", 60) if last - first >= _HOURS_FROM else ("minutes", 1)
     curves = []

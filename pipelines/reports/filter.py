@@ -27,7 +27,7 @@ def render_filter_report(report: Mapping[str, Any]) -> str:
         "filter.html",
         rules=rules,
         documents=sum(report["reasons"].values()),
-        counts=[("Outcome", report["reasons"]), ("Language of what is kept", report["languages"])],
+        counts=[("Outcome", report["reasons"]), ("Language of kept documents", report["languages"])],
         quality=_distribution("quality", "Documents by quality.", qualities, 1) if any(qualities) else None,
     )
 

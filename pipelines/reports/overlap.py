@@ -13,7 +13,6 @@ from pipelines.reports.render import render
 
 # The columns "≥15%" and "≥50%" of the table.
 _THRESHOLDS = (15, 50)
-_EXCERPT_LINES, _EXCERPT_CHARACTERS, _CONTEXT_LINES = 5, 420, 2
 # The chart of samples ends at the first of these percentages that nearly all texts do not exceed.
 _AXIS_ENDS = (5, 10, 20, 50, 100)
 _NEARLY_ALL = 0.995
@@ -23,15 +22,15 @@ def render_overlap_report(report: Report) -> str:
     """Return the page of a `report.json`."""
     benchmarks, samples, settings = report["benchmarks"], report["samples"], report["sensitivity"] or []
     columns = shown_columns(benchmarks)
-    # The columns of the name and the split have no group.
-    groups = ["", "", *(column.group for column in columns)]
     return render(
         "overlap.html",
         report=report,
         n=report["n"],
         text=overlap_text,
         columns=columns,
-        column_groups=[(name, len(list(group))) for name, group in itertools.groupby(groups)],
+        column_groups=[
+            (name, len(list(group))) for name, group in itertools.groupby(column.group for column in columns)
+        ],
         mean=overlap_text.mean_of_tests(benchmarks),
         histograms=[examples_chart(benchmark["histogram"], report["n"]) for benchmark in benchmarks],
         samples_chart=samples_chart(samples) if samples else None,
@@ -39,7 +38,6 @@ def render_overlap_report(report: Report) -> str:
         setting_groups=[("", 4), *((f"{overlap_text.label(row)}, % of", 2) for row in settings[0]["benchmarks"])]
         if settings
         else [],
-        excerpt=excerpt,
     )
 
 
@@ -62,13 +60,11 @@ def samples_chart(samples: Mapping[str, Any]) -> Chart:
     end = next((end for end in _AXIS_ENDS if all(curve[end] >= _NEARLY_ALL for curve in curves)), 100)
     series = [
         Series(
-            f"{name}{suffix}",
+            name,
             [(step / 100, share) for step, share in enumerate(distribution["cumulative"][: end + 1])],
             style,
         )
-        for (name, distribution), style, suffix in zip(
-            distributions, ("primary", "reference"), ("", " (dashed)"), strict=False
-        )
+        for (name, distribution), style in zip(distributions, ("primary", "reference"), strict=False)
     ]
     axis_end = "" if end == 100 else f" The axis ends at {end}%: hardly any text overlaps more."
     return line_chart(
@@ -78,16 +74,3 @@ def samples_chart(samples: Mapping[str, Any]) -> Chart:
         x_axis=Axis("at most this share of a text’s n-grams is in the corpus", is_percent=True),
         y_axis=Axis("share of the texts", is_percent=True),
     )
-
-
-def excerpt(passage: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the beginning of a passage, the lines before it, and whether it is truncated; None if it is short."""
-    before, text, after = (str(passage[key]) for key in ("before", "text", "after"))
-    beginning = "\n".join(text.split("\n")[:_EXCERPT_LINES])
-    if len(beginning) > _EXCERPT_CHARACTERS:
-        beginning = beginning[:_EXCERPT_CHARACTERS]
-        beginning = beginning.rpartition(" ")[0] or beginning
-    if beginning == text and before.count("\n") + after.count("\n") <= 2 * _CONTEXT_LINES:
-        return None
-    lines_before = "\n".join(before.split("\n")[-_CONTEXT_LINES:])
-    return {"before": lines_before, "text": beginning, "is_cut": beginning != text}

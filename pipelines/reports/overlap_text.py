@@ -22,6 +22,7 @@ CAVEAT = (
 )
 # A filter that contains exactly as many n-grams as it was built for may slightly exceed its target rate.
 _RATE_TOLERANCE = 1.05
+_NAMED_FILES = 3
 _SETTINGS = ("apostrophes", "letters", "lines")
 # By value of an option; no two options share a value.
 _MEANINGS = {
@@ -143,9 +144,12 @@ def describe_method(report: Report) -> str:
 
 
 def describe_corpus(report: Report) -> str:
-    """Return how many documents were read, and how many of them share an n-gram with a benchmark."""
+    """Return which files and how many documents were read, and how many of them share an n-gram with a benchmark."""
+    names, others = report["corpus_files"], len(report["corpus_files"]) - _NAMED_FILES
+    files = ", ".join(names[:_NAMED_FILES]) + (f" and {plural(others, 'more file')}" if others > 0 else "")
     size = f", {format_bytes(report['text_bytes'])} of text" if report["text_bytes"] is not None else ""
-    overlapping, documents = report["documents_overlapping"], plural(report["documents"], "document")
+    overlapping = report["documents_overlapping"]
+    documents = (f"{files}: " if files else "") + plural(report["documents"], "document")
     if overlapping is None:
         return f"{documents}{size}"
     share = f" ({percent(100 * overlapping / report['documents'])}%)" if report["documents"] else ""
@@ -184,8 +188,8 @@ def mean_of_tests(benchmarks: Sequence[Row]) -> Mean | None:
         return None
     name, without_split = f"Mean of {len(tests)} test splits", sum(row["split"] is None for row in tests)
     if without_split:
-        test_splits = f"{len(tests) - without_split} test, " if without_split < len(tests) else ""
-        name = f"Mean of {len(tests)}: {test_splits}{without_split} not named"
+        splits = f": {len(tests) - without_split} test, {without_split} not named" if without_split < len(tests) else ""
+        name = f"Mean of {len(tests)}{splits}"
     percents = {}
     for column in shown_columns(tests):
         if column.is_percent and not column.is_of_paper:
@@ -234,25 +238,25 @@ def is_this_report(setting: Row, report: Report) -> bool:
     return all(setting[name] == options[name] for name in ("n", *_SETTINGS))
 
 
-def ranges(sensitivity: Sequence[Row], key: str) -> list[tuple[float, float]]:
-    """Return the lowest and the highest share of each benchmark in the sensitivity table, in percent."""
-    columns = zip(*(setting["benchmarks"] for setting in sensitivity), strict=True)
-    return [(min(shares), max(shares)) for shares in ([row[key] for row in column] for column in columns)]
-
-
 def describe_ranges(sensitivity: Sequence[Row]) -> list[str]:
-    """Return for each benchmark the range of its share of positions, and the options at both ends."""
-    sentences = []
-    for index, (low, high) in enumerate(ranges(sensitivity, "percent_positions")):
-        name = label(sensitivity[0]["benchmarks"][index])
+    """Return how much the options matter, and for each benchmark the range of its share, with the options at its ends.
+
+    Shares are of positions.
+    """
+    sentences, widest = [], 0.0
+    for index, benchmark in enumerate(sensitivity[0]["benchmarks"]):
         shares = [setting["benchmarks"][index]["percent_positions"] for setting in sensitivity]
+        low, high = min(shares), max(shares)
+        widest = max(widest, high - low)
         lowest, highest = (_describe_setting(sensitivity[shares.index(share)]) for share in (low, high))
         sentences.append(
-            f"{name}: {percent(low)}% with all settings."
+            f"{label(benchmark)}: {percent(low)}% with all options."
             if low == high
-            else f"{name}: from {percent(low)}% ({lowest}) to {percent(high)}% ({highest})."
+            else f"{label(benchmark)}: from {percent(low)}% ({lowest}) to {percent(high)}% ({highest})."
         )
-    return sentences
+    options = plural(len(sensitivity), "combination")
+    change = f"no share of positions changes by more than {percent(widest)} percentage points"
+    return [f"Over {options} of options, {change}.", *sentences]
 
 
 def _describe_setting(setting: Row) -> str:

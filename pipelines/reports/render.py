@@ -10,6 +10,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from pipelines.engine.journal import OutputFolder
+from pipelines.engine.manifest import FileEntry
 from pipelines.format import (
     escape_unprintable,
     format_bytes,
@@ -19,6 +21,7 @@ from pipelines.format import (
     format_percent,
     plural,
 )
+from pipelines.records import shards
 
 _BIDI_CONTROLS = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}
 
@@ -26,6 +29,17 @@ _BIDI_CONTROLS = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x20
 def render(template: str, **values: Any) -> str:
     """Return the page of a template; the same values give the same bytes."""
     return ENVIRONMENT.get_template(template).render(values)
+
+
+def write_page(output: str, name: str, page: str) -> FileEntry:
+    """Write a page into the folder of a run, with the stage and the options of the run in its footer.
+
+    There is no date, path or release of webtext, so that equal runs write equal files: the page itself shows where it
+    lies and when it was written, and `index.html` of the corpus has the rest.
+    """
+    identity = OutputFolder(output).recorded_identity()
+    footer = ENVIRONMENT.get_template("footer.html").render(identity=identity) if identity else ""
+    return shards.write_file(output, name, page.replace("<footer>", f"<footer>{footer}", 1).encode())
 
 
 def content_hash(content: str) -> str:

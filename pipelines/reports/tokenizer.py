@@ -9,8 +9,6 @@ from pipelines.algorithms.bpe.suspicious_tokens import shortened_runs
 from pipelines.format import format_bytes, format_count, format_decimal, format_duration, format_percent
 from pipelines.reports.render import render
 
-_TOKEN_CHARACTERS = 90
-
 
 def render_tokenizer_report(report: Mapping[str, Any]) -> str:
     """Return the page of a report, with the figures of its run in `run`."""
@@ -19,7 +17,7 @@ def render_tokenizer_report(report: Mapping[str, Any]) -> str:
         report=report,
         figures=compare_figures(report),
         run=describe_run(report["run"]),
-        shorten=_shorten_token,
+        shorten=shortened_runs,
     )
 
 
@@ -55,8 +53,3 @@ def describe_run(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         else:
             figures.append((name, format_count(value) if isinstance(value, int) else str(value)))
     return figures
-
-
-def _shorten_token(token: str) -> str:
-    text, half = shortened_runs(token), _TOKEN_CHARACTERS // 2
-    return text if len(text) <= _TOKEN_CHARACTERS else f"{text[:half]} … {text[-half:]}"

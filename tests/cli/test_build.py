@@ -75,6 +75,33 @@ def test_relative_paths_of_the_toml_start_at_the_corpus(corpus: Path, capsys: py
     assert (corpus / "scrape" / "links-00001.parquet").exists()
 
 
+def test_a_corpus_has_a_page_with_its_stages_and_links_to_their_reports(corpus: Path) -> None:
+    index = corpus / "index.html"
+    assert main(["build", "--corpus", "corpus", "--workers", "1", "-q"]) == 0
+    assert '<th scope="row">scrape</th>' in index.read_text()
+    documents = corpus / "docs.jsonl"
+    documents.write_text('{"text": "one"}\n{"text": "one"}\n')
+    assert main(["dedup", "--corpus", "corpus", "--input", str(documents), "--workers", "1", "-q"]) == 0
+    page = index.read_text()
+    assert '<a href="dedup/report.html">dedup</a>' in page
+    assert re.search(r"dedup</a>.*\s.*>2<.*>1<.*>1<.*\d{4}-\d\d-\d\d \d\d:\d\d", page)
+    # The report itself has what determines it, and neither path nor date.
+    report = (corpus / "dedup" / "report.html").read_text()
+    assert "webtext dedup, version" in report
+    assert "ngram 5" in report
+    assert str(corpus) not in report
+    index.unlink()
+    assert main(["dedup", "-i", str(documents), "-o", str(corpus / "other"), "--workers", "1", "-q"]) == 0
+    assert not index.exists()
+    index.write_text("<p>mine</p>")
+    assert main(["build", "--corpus", "corpus", "--workers", "1", "-q"]) == 0
+    assert index.read_text() == "<p>mine</p>"
+    # Without webtext.toml, the folder may be that of anything.
+    elsewhere = corpus.parent / "elsewhere"
+    assert main(["dedup", "--corpus", str(elsewhere), "--input", str(documents), "--workers", "1", "-q"]) == 0
+    assert not (elsewhere / "index.html").exists()
+
+
 def test_status_shows_done_unfinished_and_damaged_stages(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "--corpus", "corpus", "--workers", "1", "-q"]) == 0
     (corpus / "fetch" / "_journal").mkdir(parents=True)

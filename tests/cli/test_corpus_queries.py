@@ -197,6 +197,8 @@ def test_counts_by_all_kinds_of_groups(corpus: Path, capsys: pytest.CaptureFixtu
             members = [row for row in documents if group["value"] in value(row)]
             assert group["documents"] == len(members) > 0
             assert group["words"] == sum(row["words"] for row in members)
+    lengths = [group["value"] for group in statistics["groups"]["length"]]
+    assert lengths == sorted(lengths)
     html = page.read_text()
     assert "alpha.com" in html
     assert "128 to 255 words" in html

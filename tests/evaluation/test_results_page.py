@@ -11,7 +11,7 @@ from small_model import write_model
 
 from pipelines.errors import InputError
 from pipelines.evaluation.results_page import read_results
-from pipelines.reports.evaluation import format_figure, metric_title, render_evaluation_page
+from pipelines.reports.evaluation import data_notes, format_figure, metric_title, paper_texts, render_evaluation_page
 from webtext_cli.main import main
 
 
@@ -52,7 +52,12 @@ def test_the_page_has_every_figure_next_to_those_of_the_paper(output: Path) -> N
             row = [format_figure(figure["value"]), format_figure(figure["error"])]
             assert "|".join([metric_title(figure), *row]) in "|".join(cells)
         for name, paper in result["paper"].items():
-            assert all("figure only" if value is None else f"<td>{value:g}</td>" in page for value in paper), name
+            # With an asterisk: these files are not the known test sets.
+            assert all("figure only" if value is None else f"<td>{value:g}*</td>" in page for value in paper), name
+    assert "* lambada: lambada.jsonl (4 examples) is not a known copy of the test set" in page
+    # Chance: two choices.
+    assert cells[cells.index("accuracy", cells.index("accuracy") + 1) :][4:6] == ["0.5", "3"]
+    assert "Known as" not in page
     assert "&lt;Mine&gt;" in page
     assert "<Mine>" not in page
     assert page.count("<figure") == 3  # perplexity and accuracy of LAMBADA, perplexity of WikiText-2
@@ -67,7 +72,7 @@ def test_the_page_has_files_counts_choices_and_truncated_examples(output: Path) 
         for name, choice in result["choices"].items():
             assert f'<th scope="row">{name}</th>' in page
             assert f'<td class="text">{choice["origin"]}</td>' in page
-    assert "2 examples did not fit the context of 64 tokens and were cut. Without these: " in page
+    assert "2 examples did not fit into the context of 64 tokens and were truncated. Without these: " in page
     assert re.findall(r'<th scope="row">(lambada\.jsonl:\d+)</th>', page) == ["lambada.jsonl:2", "lambada.jsonl:4"]
     assert "lines with fallback: 5" in page
 
@@ -76,8 +81,21 @@ def test_shares_have_a_linear_axis(output: Path) -> None:
     result = read_results(str(output))["lambada"]
     small = [figure | {"value": 0.001} for figure in result["metrics"] if figure["name"] == "accuracy"]
     page = render_evaluation_page({"lambada": result | {"metrics": small}}, {"lambada": []}, {"lambada": []})
-    ticks = re.findall(r'<text class="tick anchor-end"[^>]*>([^<]*)</text>', page)
+    ticks = re.findall(r'<text class="tick before"[^>]*>([^<]*)</text>', page)
     assert ticks == ["0", "0.2", "0.4", "0.6", "0.8"]
+
+
+def test_the_data_of_a_result_are_named_next_to_the_figures_of_the_paper(output: Path) -> None:
+    result = read_results(str(output))["lambada"]
+    [file] = result["files"]
+    known = result | {"files": [file | {"known_as": "OpenAI's test set"}]}
+    assert data_notes([known]) == ["lambada: lambada.jsonl (4 examples) is OpenAI's test set."]
+    assert paper_texts(known, "accuracy")[0] == "0.4599"
+    assert paper_texts(known | {"limit": 3}, "accuracy")[0] == "0.4599*"
+    assert data_notes([known | {"limit": 4}])[0].startswith(
+        "* lambada (limit 4): lambada.jsonl (the first 4 examples) is"
+    )
+    assert data_notes([result | {"paper": {}}]) == []
 
 
 def test_scoring_again_writes_the_same_page(output: Path) -> None:

@@ -87,7 +87,7 @@ def test_shots_are_drawn_by_their_seed(tmp_path: Path, model: str, seed: int) ->
         "mean": pytest.approx(np.mean(values)),
         "standard_deviation": pytest.approx(np.std(values, ddof=1)),
     }
-    assert "Over the draws of the shots" in (tmp_path / "out" / "evaluation.html").read_text()
+    assert "Over random draws of few-shot examples" in (tmp_path / "out" / "evaluation.html").read_text()
     examples = pq.read_table(tmp_path / "out" / tasks[seed].label / "examples-00000.parquet").to_pylist()
     drawn = _drawn(seed, 3)
     shown = "".join(f"{row['text']}: {['no', 'yes'][int(row['label'])]}\n" for row in drawn)
@@ -108,7 +108,9 @@ def test_shots_that_do_not_fit_are_left_out_whole(
     print_results([result])
     line = f"own (8 shots, seed 0): {kept * 6} of 48 shots did not fit into the context"
     assert line in capsys.readouterr().out
-    assert f">{kept * 6} of 48 shots did not fit" in render_evaluation_page({"own": result}, {"own": []}, {"own": []})
+    assert f">{kept * 6} of 48 few-shot examples did not fit" in render_evaluation_page(
+        {"own": result}, {"own": []}, {"own": []}
+    )
     expected = _score(model, "".join(solved[kept:]) + "text 0:", " no")
     assert sum(examples[0]["log_probs"][0]) == pytest.approx(expected, abs=1e-4)
 

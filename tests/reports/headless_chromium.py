@@ -20,9 +20,9 @@ from typing import Any
 CUT_OFF = """[...document.querySelectorAll("body, body *")].filter((element) =>
   element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display !== "inline"
   && !element.closest("svg, .scroll")).map((element) => element.outerHTML)"""
-# Shapes outside of their chart.
+# Shapes outside of their figure: labels lie in the padding around the plot.
 OUTSIDE_OF_CHARTS = """[...document.querySelectorAll("svg :not(title, desc)")].filter((shape) => {
-  const box = shape.getBoundingClientRect(), all = shape.ownerSVGElement.getBoundingClientRect();
+  const box = shape.getBoundingClientRect(), all = shape.closest("figure").getBoundingClientRect();
   return box.left < all.left - 1 || box.right > all.right + 1 || box.top < all.top - 1
     || box.bottom > all.bottom + 1; }).map((shape) => shape.outerHTML)"""
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

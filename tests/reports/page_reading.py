@@ -50,8 +50,8 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
     def numbers(self, tag: str, name: str) -> list[float]:
-        """Return a numeric attribute of all elements with a tag."""
-        return [float(attributes[name] or 0) for attributes in self.all(tag) if name in attributes]
+        """Return a numeric attribute, or one in percent, of all elements with a tag."""
+        return [float((attributes[name] or "0").rstrip("%")) for attributes in self.all(tag) if name in attributes]
 
 
 def render_figure(chart: Chart) -> str:

@@ -36,7 +36,7 @@ def command(call: StageCall) -> None:
       webtext demo --corpus my-demo
     """
     from pipelines import storage
-    from pipelines.build import build
+    from pipelines.build import INDEX, build, write_index
     from pipelines.demo.corpus import write_demo_corpus
     from pipelines.demo.web import demo_web
     from pipelines.model import require_torch
@@ -59,11 +59,12 @@ def command(call: StageCall) -> None:
     model = storage.join(call.corpus, "pretrain")
     (sample,) = generate(model, [_PROMPT], 1, SamplingOptions(max_tokens=_SAMPLE_TOKENS))
     results = evaluate_demo(call.corpus, options)
+    write_index(call.corpus)
     if call.as_json:
         stages = [summary.to_json() for summary in summaries]
         say(to_json({"stages": stages, "sample": sample, "evaluation": results}))
     else:
-        _print_end(call.corpus, sample.prompt + sample.text, results)
+        _print_end(call.corpus, storage.join(call.corpus, INDEX), sample.prompt + sample.text, results)
 
 
 def _stage_line(summary: Summary) -> str:
@@ -76,7 +77,7 @@ def _stage_line(summary: Summary) -> str:
     return f"{summary.stage:<17}{counts}" + (f"  dropped: {', '.join(reasons)}" if reasons else "")
 
 
-def _print_end(corpus: str, sample: str, results: Sequence[Mapping[str, Any]]) -> None:
+def _print_end(corpus: str, index: str, sample: str, results: Sequence[Mapping[str, Any]]) -> None:
     """Print the sample, the evaluation, the results worth opening, and what to run next."""
     from pipelines.reports.evaluation import format_figure, metric_title
 
@@ -100,14 +101,10 @@ Evaluation, with standard errors (a guess among the four choices of the cloze ha
 {figures}
 
 Results:
+  {index}                       all stages and their reports (open in a browser)
   {corpus}/scrape/links-00000.parquet     links with their scores and submissions
   {corpus}/fetch/pages-00000.warc.gz      the pages as received
-  {corpus}/extract/report.html            the extraction report (open in a browser)
   {corpus}/dedup/clusters.parquet         which documents were duplicates of which
-  {corpus}/train-bpe/report.html          the tokenizer report (open in a browser)
-  {corpus}/pretrain/training.html         the training curves (open in a browser)
-  {corpus}/overlap-report/report.html     overlap with Python's language reference (open in a browser)
-  {corpus}/evaluate/evaluation.html       the evaluation on held-out pages (open in a browser)
 Next:
   {program} status --corpus {corpus} --verify
   {program} generate --corpus {corpus} --prompt "The module"

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pipelines.build import check_corpus
+from pipelines.build import check_corpus, write_index
 from pipelines.engine.config import flag_of
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
@@ -96,6 +96,8 @@ def command(
     if not is_shown:
         return
     comparisons = write_page(folder, chosen.compare)
+    if not output:
+        write_index(corpus)
     print_result(results, as_json, print_steps if chosen.checkpoints else print_results)
     if as_json:
         return

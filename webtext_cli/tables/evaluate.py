@@ -10,6 +10,7 @@ from pipelines.evaluation.definitions import TaskDefinition
 from pipelines.format import format_count, format_number, plural
 from pipelines.reports.evaluation import (
     PAPER_SIZES,
+    data_notes,
     difference_text,
     figures_by_step,
     figures_over_draws,
@@ -66,6 +67,8 @@ def print_results(results: Sequence[Mapping[str, Any]]) -> None:
     print_table(["", "value", "examples", *(PAPER_SIZES if has_paper else ())], rows, narrow=True)
     if has_paper:
         say(f"{', '.join(PAPER_SIZES)}: the paper's models")
+    for note in data_notes(results):
+        say_wrapped(note)
     for row in figures_over_draws(results):
         mean, spread = format_figure(row["mean"]), format_figure(row["standard_deviation"])
         title = f"{row['task']}: {row['metric']} over {row['draws']} random draws of few-shot examples"

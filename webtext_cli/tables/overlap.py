@@ -21,7 +21,6 @@ from pipelines.reports.overlap_text import (
     label,
     mean_of_tests,
     percent,
-    ranges,
 )
 from webtext_cli.console import print_table, say, say_wrapped, shorten
 
@@ -99,7 +98,8 @@ def _percent_row(name: str, percents: Mapping[str, float]) -> list[str]:
 
 def _print_sensitivity(report: Report) -> None:
     settings = report["sensitivity"]
-    extremes = ranges(settings, "percent_positions")
+    for sentence in describe_ranges(settings):
+        say_wrapped(escape_unprintable(sentence))
     for first in range(0, len(settings[0]["benchmarks"]), _BENCHMARKS_PER_TABLE):
         shown = slice(first, first + _BENCHMARKS_PER_TABLE)
         rows = [
@@ -107,9 +107,8 @@ def _print_sensitivity(report: Report) -> None:
                 f"{'> ' if is_this_report(setting, report) else '  '}{setting['n']}",
                 *(setting[option] for option in ("apostrophes", "letters", "lines")),
                 *(
-                    ("* " if low < high and shares["percent_positions"] in (low, high) else "")
-                    + f"{percent(shares['percent_positions'])} / {percent(shares['percent_distinct'])}"
-                    for shares, (low, high) in zip(setting["benchmarks"][shown], extremes[shown], strict=True)
+                    f"{percent(shares['percent_positions'])} / {percent(shares['percent_distinct'])}"
+                    for shares in setting["benchmarks"][shown]
                 ),
             ]
             for setting in settings
@@ -117,9 +116,7 @@ def _print_sensitivity(report: Report) -> None:
         names = [_short_name(label(row)) for row in settings[0]["benchmarks"][shown]]
         title = "Sensitivity: % of positions / % of distinct"
         print_table(["  n", "apostr.", "letters", "lines", *names], rows, title=title)
-    say("* the lowest and the highest share of a benchmark; > the options of this report")
-    for sentence in describe_ranges(settings):
-        say_wrapped(escape_unprintable(sentence))
+    say("a row with >: the options of this report")
 
 
 def _print_samples(samples: Row) -> None:

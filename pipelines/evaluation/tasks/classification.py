@@ -106,8 +106,8 @@ class ChoiceTask(Task[ChoiceOptions]):
                 free += self._fit(neutral).requests
             if options.normalized == "ratio":
                 free = self._requests(question._replace(prompt=options.neutral), "")
-            counts = {**fitted.counts, "lines_with_fallback": question.fallbacks}
-            fitted = Fitted([*fitted.requests, *free], fitted.cut, counts)
+            counts = {"lines_with_fallback": question.fallbacks, "right_by_chance": 1 / len(question.choices)}
+            fitted = Fitted([*fitted.requests, *free], fitted.cut, {**fitted.counts, **counts})
             gold, measure = question.names[question.gold].strip(), functools.partial(self._measure, question)
             yield Example(question.place, question.cluster, gold, fitted, measure)
 
@@ -213,7 +213,8 @@ class SimilarityTask(Task[SimilarityOptions]):
             requests = [Request([*tokens, *[end] * (size - len(tokens))], []) for tokens in kept]
             cut = max(map(len, encoded)) - max(map(len, kept))
             measure = functools.partial(_measure_similarity, gold, labels)
-            yield Example(record.place, record.place, labels[gold].strip(), Fitted(requests, cut), measure)
+            fitted = Fitted(requests, cut, {"right_by_chance": 1 / len(labels)})
+            yield Example(record.place, record.place, labels[gold].strip(), fitted, measure)
 
 
 def _measure_similarity(gold: int, labels: Sequence[str], outputs: Sequence[Output]) -> tuple[str, MetricValues]:

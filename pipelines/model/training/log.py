@@ -18,6 +18,7 @@ from pipelines.model.training.checkpoint import METRICS_FILE, Row, json_lines, r
 from pipelines.model.training.held_out import evaluation_work
 from pipelines.model.training.job import TrainingJob
 from pipelines.records import shards
+from pipelines.reports.render import write_page
 from pipelines.reports.training import render_training_page
 
 TENSORBOARD_FOLDER = "tensorboard"
@@ -97,7 +98,7 @@ class TrainingLog:
         started = time.monotonic()
         shards.write_file(self._job.output, METRICS_FILE, json_lines(self._rows))
         shards.write_file(self._job.output, TIMING_FILE, json_lines(self._timing))
-        shards.write_file(self._job.output, PAGE_FILE, self._page())
+        write_page(self._job.output, PAGE_FILE, self._page())
         ended = time.monotonic()
         self._publish_at = ended + max(_PUBLISH_EVERY_S, (ended - started) / _PUBLISHING_SHARE)
 
@@ -148,7 +149,7 @@ class TrainingLog:
             f"{format_duration((steps - row['step'] + evaluation_steps) * step_s)} left"
         )
 
-    def _page(self) -> bytes:
+    def _page(self) -> str:
         job = self._job
         about = {
             "title": f"Training of {job.recipe.preset}",
@@ -158,7 +159,7 @@ class TrainingLog:
             "recipe": job.recipe.to_json(),
         }
         spikes = [row["spike"] for row in self._rows if "spike" in row]
-        return render_training_page(self._rows, self._timing, about=about, spikes=spikes).encode()
+        return render_training_page(self._rows, self._timing, about=about, spikes=spikes)
 
 
 def require_tensorboard() -> None:

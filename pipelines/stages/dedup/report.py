@@ -146,6 +146,7 @@ def read_earlier(shard: SourceShard, corpus: Corpus) -> TaskResult:
 def write_report(corpus: Corpus, entries: Sequence[ShardEntry]) -> TaskResult:
     """Write the page; `entries` are those of the tasks that filtered the documents."""
     from pipelines.reports.dedup import render_dedup_report
+    from pipelines.reports.render import write_page
 
     tally, numbers = _read_choice(corpus)
     documents: dict[int, dict[str, Any]] = {
@@ -174,7 +175,7 @@ def write_report(corpus: Corpus, entries: Sequence[ShardEntry]) -> TaskResult:
         ],
         "pairs": sorted(pairs, key=itemgetter(0)),
     }
-    return TaskResult(files=(shards.write_file(corpus.output, PAGE, render_dedup_report(report).encode()),))
+    return TaskResult(files=(write_page(corpus.output, PAGE, render_dedup_report(report)),))
 
 
 def _domain_buckets(corpus: Corpus) -> int:

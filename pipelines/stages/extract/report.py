@@ -71,6 +71,7 @@ class PageTally:
 def write_report(output: str, extractor: str, tasks: int) -> TaskResult:
     """Write the page from the tallies of all tasks."""
     from pipelines.reports.extract import render_extract_report
+    from pipelines.reports.render import write_page
 
     tally = read_tallies([storage.join(output, _name(index)) for index in range(tasks)])
     outcomes = {}
@@ -80,7 +81,7 @@ def write_report(output: str, extractor: str, tasks: int) -> TaskResult:
     confidences = [tally.counter("confidences")[str(number)] for number in range(CONFIDENCE_BINS)]
     samples = list(tally.sample("pages", SAMPLES))
     page = render_extract_report(extractor, outcomes, confidences, samples, (SHOWN_BLOCKS, SHOWN_CHARACTERS))
-    return TaskResult(files=(shards.write_file(output, PAGE, page.encode()),))
+    return TaskResult(files=(write_page(output, PAGE, page),))
 
 
 def _name(index: int) -> str:

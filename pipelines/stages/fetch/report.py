@@ -77,6 +77,7 @@ def write_tally(output: str, index: int, outcomes: pa.Table) -> FileEntry:
 def write_report(output: str, indexes: Sequence[int]) -> TaskResult:
     """Write the report from the tallies of all shards, as a page and as tables."""
     from pipelines.reports.fetch import render_fetch_report
+    from pipelines.reports.render import write_page
 
     tally = read_tallies([storage.join(output, shards.shard_name("report", index, "json")) for index in indexes])
     outcomes = []
@@ -89,7 +90,7 @@ def write_report(output: str, indexes: Sequence[int]) -> TaskResult:
         for name in (OK, "dropped")
     }
     page = render_fetch_report(tables["outcomes"], minutes, tables["domains"])
-    files = [shards.write_file(output, PAGE, page.encode())]
+    files = [write_page(output, PAGE, page)]
     return TaskResult(files=(*files, shards.write_file(output, TABLES, json.dumps(tables).encode())))
 
 

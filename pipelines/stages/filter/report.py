@@ -62,6 +62,7 @@ def _count_bins(tally: Tally, name: str, places: Values) -> None:
 def write_report(output: str, indexes: Sequence[int], rules: Sequence[Rule]) -> TaskResult:
     """Write the report from the tallies of all shards, as a page and as tables."""
     from pipelines.reports.filter import render_filter_report
+    from pipelines.reports.render import write_page
 
     tally = read_tallies([storage.join(output, shards.shard_name("report", index, "json")) for index in indexes])
     report = {
@@ -85,5 +86,5 @@ def write_report(output: str, indexes: Sequence[int], rules: Sequence[Rule]) -> 
             for number, rule in enumerate(rules)
         ],
     }
-    files = [shards.write_file(output, PAGE, render_filter_report(report).encode())]
+    files = [write_page(output, PAGE, render_filter_report(report))]
     return TaskResult(files=(*files, shards.write_file(output, TABLES, json.dumps(report).encode())))

@@ -22,6 +22,7 @@ from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResul
 from pipelines.errors import UsageError
 from pipelines.records import inputs, shards
 from pipelines.reports.overlap import render_overlap_report
+from pipelines.reports.render import write_page
 from pipelines.stages.overlap_report.clean_benchmarks import CLEAN, clean_names
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.filter_index import FilterIndex
@@ -59,7 +60,7 @@ from pipelines.stages.overlap_report.scanning import (
 from pipelines.stages.overlap_report.scores import Metrics, parse_scores, read_scores
 
 REPORT, PAGE = "report.json", "report.html"
-STAGE = Stage("overlap-report", 4, (REPORT, PAGE, HITS, CLEAN))
+STAGE = Stage("overlap-report", 5, (REPORT, PAGE, HITS, CLEAN))
 # The phases that depend on the benchmarks: an unfinished run resumes with other benchmarks by repeating them.
 _BENCHMARK_PHASES = ("benchmarks", "scan", "scanned", "own-train", "ignored", "clean", "report")
 # Memory per n-gram, in each worker that scans, and where the matches of the shards are merged.
@@ -161,6 +162,7 @@ def _report_from_documents(
         audit.check_unchanged(fingerprints)
         corpus = {
             "corpus": source.fingerprint,
+            "corpus_files": list(dict.fromkeys(file.stage or file.name for file in source.files)),
             "method": "exact",
             "error_bound": 0.0,
             "documents": sum(entry.records_out for entry in entries),
@@ -196,6 +198,7 @@ def _report_from_index(audit: Audit, filter_index: FilterIndex, fingerprints: Ma
         certificate = filter_index.certificate(audit.config.probes)
         corpus = {
             "corpus": header.corpus,
+            "corpus_files": [],
             "method": "bloom",
             "error_bound": certificate["error_bound"],
             "documents": header.documents,
@@ -261,7 +264,7 @@ def _scan_own_train(audit: Audit, variants: tuple[Variant, ...], run: StageRun) 
 def _write_report(report: dict[str, Any], files: Sequence[FileEntry], output: str) -> TaskResult:
     text = json.dumps(report, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     report_file = shards.write_file(output, REPORT, text.encode())
-    page_file = shards.write_file(output, PAGE, render_overlap_report(report).encode())
+    page_file = write_page(output, PAGE, render_overlap_report(report))
     return TaskResult(files=(report_file, page_file, *files))
 
 

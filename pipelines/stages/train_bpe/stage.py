@@ -174,6 +174,7 @@ def read_report(output: str) -> dict[str, Any]:
 
 def _write_page(output: str) -> None:
     """Write the report as a page; with the time of the run, so like `timing.json` it is not part of the result."""
+    from pipelines.reports.render import write_page
     from pipelines.reports.tokenizer import render_tokenizer_report
 
-    storage.write_bytes(storage.join(output, _PAGE), render_tokenizer_report(read_report(output)).encode())
+    write_page(output, _PAGE, render_tokenizer_report(read_report(output)))

@@ -37,7 +37,7 @@ def test_outcomes_and_the_domains_with_the_most_drops(tmp_path: Path) -> None:
     page = (fetched.folder / "report.html").read_text()
     assert "34 links" in page
     assert "one.org" in page
-    assert "Links over time" in page
+    assert "All links within one minute" in page
 
 
 def test_a_running_fetch_says_what_it_does(

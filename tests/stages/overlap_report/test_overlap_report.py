@@ -211,6 +211,7 @@ def test_the_report_has_the_documented_fields(tmp_path: Path) -> None:
             "example": "auto",
             "ignore_common": None,
         },
+        "corpus_files": ["docs.jsonl"],
         "documents": 1,
         "text_bytes": 18,
         "documents_overlapping": 1,

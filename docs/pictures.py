@@ -1,0 +1,57 @@
+"""Takes the pictures in docs/pictures of a demo's reports: `python docs/pictures.py CORPUS`; needs Chromium."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY / "tests" / "reports"))
+
+from headless_chromium import Browser, chromium  # noqa: E402
+
+FOLDER = REPOSITORY / "docs" / "pictures"
+WIDTH, HEIGHT = 1200, 800
+MAX_BYTES = 200_000
+# The page of each picture, and the CSS selector of the element at its top.
+PICTURES = {
+    "index": ("index.html", "h1"),
+    "extract": ("extract/report.html", ".pages"),
+    "dedup": ("dedup/report.html", ".pair"),
+    "pretrain": ("pretrain/training.html", "h1"),
+    "overlap": ("overlap-report/report.html", "#benchmarks"),
+}
+
+
+def take_picture(browser: Browser, page: Path, top: str) -> bytes:
+    """Return the part of a page that begins at an element, as PNG."""
+    browser.open(page, WIDTH, HEIGHT)
+    y = browser.run(f"document.querySelector({top!r}).getBoundingClientRect().top")
+    # Without the footer, which has the path of the page.
+    height = browser.run("document.querySelector('footer').getBoundingClientRect().top") - y
+    clip = {"x": 0, "y": max(0, y - 24), "width": WIDTH, "height": min(HEIGHT, height), "scale": 1}
+    return base64.b64decode(browser.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"])
+
+
+def main(corpus: Path) -> None:
+    """Take all pictures; exit with a message if Chromium or a report is missing, or a picture is too large."""
+    program = chromium()
+    if program is None:
+        sys.exit("chromium is not installed; install it, e.g. by `apt-get install chromium`")
+    with Browser(program) as browser:
+        for name, (page, top) in PICTURES.items():
+            if not (corpus / page).is_file():
+                sys.exit(f"{corpus / page}: no such file; run `webtext demo --corpus {corpus}` first")
+            picture = take_picture(browser, (corpus / page).absolute(), top)
+            if len(picture) > MAX_BYTES:
+                sys.exit(f"{name}.png: has {len(picture):,} bytes; at most {MAX_BYTES:,} are allowed")
+            FOLDER.mkdir(exist_ok=True)
+            (FOLDER / f"{name}.png").write_bytes(picture)
+            print(f"{FOLDER / name}.png: {len(picture):,} bytes")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python docs/pictures.py CORPUS")
+    main(Path(sys.argv[1]))
