@@ -59,8 +59,7 @@ def _print_decisions(decisions: Sequence[StageDecision], corpus: str) -> None:
     width = max(len(decision.stage) for decision in decisions)
     for decision in decisions:
         disk = f"; disk: {_disk(decision)}" if decision.action not in ("keep", "refuse") else ""
-        hint = " (needs --overwrite)" if decision.action == "refuse" else ""
-        say(f"{decision.stage:<{width}}  {decision.action:<7}  {decision.reason}{hint}{disk}")
+        say(f"{decision.stage:<{width}}  {decision.action:<7}  {decision.reason}{disk}")
     free = storage.free_bytes(corpus)
     available = f", {format_bytes(free)} free" if free is not None else ""
     total = format_bytes(sum(decision.disk_bytes or 0 for decision in decisions))
