@@ -15,7 +15,7 @@ from pipelines.engine.config import CONFIG_FILE, check_known, make_config, optio
 from pipelines.engine.executor import ENGINES
 from pipelines.engine.folder_lock import writer_of
 from pipelines.engine.journal import OutputFolder, is_unfinished
-from pipelines.engine.manifest import NEXT, check_file, has_manifest, read_manifest
+from pipelines.engine.manifest import NEXT, check_file, has_manifest, read_manifest, stage_command
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.engine.run_decision import DryRun, RunDecision
 from pipelines.engine.run_record import LiveProgress, read_progress, read_runs
@@ -391,8 +391,8 @@ def _check_links_may_change(config: CorpusConfig, scrape: StageSpec, scrape_conf
         return
     if (decision := decide_stage(config, scrape, scrape_config, RunOptions())).action in ("add", "rebuild"):
         raise InputError(
-            f"{folder}: an unfinished fetch reads the links, so scrape cannot change them "
-            f"({decision.reason}); run `webtext fetch` first, or discard its pages with --overwrite --discard-pages"
+            f"{folder}: an unfinished fetch reads the links, so scrape cannot change them ({decision.reason}); "
+            f"run `{stage_command(fetch, 'fetch')}` first, or discard its pages with --overwrite --discard-pages"
         )
 
 
@@ -403,7 +403,9 @@ def _check_files(config: CorpusConfig, stage: StageSpec, stage_config: Any) -> N
         key = stage.path_keys[0]
         example = '{ NAME = "PATH" }' if stage.file_table else "[...]"
         if not storage.exists(config.path):
-            raise UsageError(f"{config.path}: no such file; run `webtext init`, or name another folder with --corpus")
+            raise UsageError(
+                f"{config.path}: no such file; run `webtext init {config.corpus}`, or name another folder with --corpus"
+            )
         raise UsageError(f"{config.path}: [{stage.name}] has no {key}; add {key} = {example}")
     for path in filter(None, (*files.values(), *config.own_input(stage.name))):
         if path != "-" and not (storage.glob(path) if storage.is_glob(path) else storage.exists(path)):
@@ -419,6 +421,8 @@ def _check_sources(config: CorpusConfig, stage: StageSpec, stages: Sequence[str]
     for parameter, source in config.upstream(stage.name).items():
         if parameter in paths or source in stages or has_manifest(storage.join(config.corpus, source)):
             continue
+        own = f', or set input = ["PATH"] in [{stage.name}] of {config.path}' if parameter == stage.main_input else ""
         raise UsageError(
-            f"{stage.name} reads {source}, which is neither finished nor among the stages to run; add --from {source}"
+            f"{stage.name} reads {source}, which is neither finished nor among the stages to run; "
+            f"add --from {source}{own}"
         )

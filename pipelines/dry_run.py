@@ -65,7 +65,9 @@ def decide_build(corpus: str, stages: Sequence[str], options: RunOptions) -> lis
         ]
         decision = _decide(config, spec, stage_config, changing, options)
         disk_bytes, basis = _estimate(config, spec, decision, expected)
-        decisions.append(StageDecision(spec.name, decision.action, decision.reason, disk_bytes, basis))
+        flags = "--overwrite --discard-pages" if "--discard-pages" in decision.refusal else "--overwrite"
+        reason = f"{decision.reason} (needs {flags})" if decision.action == "refuse" else decision.reason
+        decisions.append(StageDecision(spec.name, decision.action, reason, disk_bytes, basis))
     return decisions
 
 

@@ -149,6 +149,28 @@ def test_a_dry_run_of_a_new_corpus_writes_nothing(corpus: Path, capsys: pytest.C
     assert "(without work files), " in printed
 
 
+def test_a_dry_run_after_a_failed_build_decides_as_the_next_build_does(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (corpus / "texts.jsonl").write_text('{"body": "the text is in another field"}\n')
+    assert main(["build", *_QUIET]) == 1
+    write_toml(corpus, '[dedup]\ninput = ["texts.jsonl"]\ntext_field = "body"\n')
+    stages = plan(capsys)
+    assert (stages["dedup"]["action"], stages["dedup"]["reason"]) == ("run", 'text_field was "text", is now "body"')
+    assert main(["dedup", *_QUIET]) == 0
+    assert "unfinished" not in capsys.readouterr().err
+
+
+def test_messages_name_the_command_with_its_corpus_and_the_input_to_set(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tokenize", *_QUIET]) == 1
+    assert "run `webtext remove-wikipedia --corpus corpus` first" in capsys.readouterr().err
+    write_toml(corpus, "", '[build]\nstages = ["dedup", "filter"]\n')
+    assert main(["build", *_QUIET]) == 2
+    assert 'add --from extract, or set input = ["PATH"] in [filter] of corpus/webtext.toml' in capsys.readouterr().err
+
+
 def test_a_dry_run_says_why_each_stage_runs(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", *_QUIET]) == 0
     before = {path: path.stat().st_mtime_ns for path in corpus.rglob("*") if path.is_file()}
@@ -157,7 +179,10 @@ def test_a_dry_run_says_why_each_stage_runs(corpus: Path, capsys: pytest.Capture
     }
     write_toml(corpus, '[dedup]\ninput = ["texts.jsonl"]\nthreshold = 0.7\n')
     stages = plan(capsys, code=1)
-    assert (stages["dedup"]["action"], stages["dedup"]["reason"]) == ("refuse", "threshold was 0.8, is now 0.7")
+    assert (stages["dedup"]["action"], stages["dedup"]["reason"]) == (
+        "refuse",
+        "threshold was 0.8, is now 0.7 (needs --overwrite)",
+    )
     assert main(["build", *_QUIET, "--dry-run"]) == 1
     assert "threshold was 0.8, is now 0.7 (needs --overwrite)" in capsys.readouterr().out
     stages = plan(capsys, "--overwrite")

@@ -355,13 +355,15 @@ def test_a_damaged_input_is_refused_by_name(corpus: Path, name: str, tmp_path: P
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 0xFF
         path.write_bytes(data)
-    with pytest.raises(DamagedShardError, match=rf"{file.name}: is (missing|damaged).*re-run `webtext {source}`"):
+    with pytest.raises(
+        DamagedShardError, match=rf"{file.name}: is (missing|damaged).*re-run `webtext {source} --corpus {tmp_path}`"
+    ):
         run_stage(tmp_path, name, tmp_path / name, RunOptions())
 
 
 @_ALL_STAGES
 def test_a_second_process_on_the_same_folder_is_refused(corpus: Path, name: str, tmp_path: Path) -> None:
-    with folder_lock(str(tmp_path / name)), pytest.raises(LockedError, match="is writing it"):
+    with folder_lock(str(tmp_path / name)), pytest.raises(LockedError, match="is being written by"):
         run_stage(corpus, name, tmp_path / name, RunOptions())
 
 

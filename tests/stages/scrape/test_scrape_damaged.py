@@ -153,7 +153,7 @@ def test_a_file_with_many_bad_lines_is_treated_as_damaged(tmp_path: Path, dumps:
     good = _records(_MONTHS[1])
     bad = write_dump(tmp_path / "dumps", dumps[1].name, [*good[:100], *["oops", "{"] * 10, *good[100:]])
     out = tmp_path / "out"
-    with pytest.raises(InputError, match=rf"{bad.name}: 20 of its 420 lines are not submissions in JSON"):
+    with pytest.raises(InputError, match=rf"{bad.name}: 20 of its 420 lines are not submissions"):
         run_scrape(dumps, out)
     reads.clear()
     summary = run_scrape(dumps, out, skip_damaged=True)
