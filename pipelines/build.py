@@ -15,7 +15,7 @@ from pipelines.engine.config import CONFIG_FILE, check_known, make_config, optio
 from pipelines.engine.executor import ENGINES
 from pipelines.engine.folder_lock import writer_of
 from pipelines.engine.journal import OutputFolder, is_unfinished
-from pipelines.engine.manifest import NEXT, check_file, has_manifest, read_manifest, stage_command
+from pipelines.engine.manifest import NEXT, check_file, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.engine.run_decision import DryRun, RunDecision
 from pipelines.engine.run_record import LiveProgress, read_progress, read_runs
@@ -392,7 +392,7 @@ def _check_links_may_change(config: CorpusConfig, scrape: StageSpec, scrape_conf
     if (decision := decide_stage(config, scrape, scrape_config, RunOptions())).action in ("add", "rebuild"):
         raise InputError(
             f"{folder}: an unfinished fetch reads the links, so scrape cannot change them ({decision.reason}); "
-            f"run `{stage_command(fetch, 'fetch')}` first, or discard its pages with --overwrite --discard-pages"
+            "run `webtext fetch` first, or discard its pages with --overwrite --discard-pages"
         )
 
 

@@ -15,7 +15,6 @@ import click
 from pipelines.build import CorpusConfig, check_corpus, write_index
 from pipelines.engine.config import Config, OptionSpec, field_types, flag_of, make_config, option_fields, spec_of
 from pipelines.engine.executor import ENGINES, make_executor
-from pipelines.engine.manifest import stage_command
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import InputError, UsageError
 from pipelines.format import format_bytes
@@ -78,8 +77,9 @@ class StageCall:
             check_corpus(self.corpus, takes_input=True)
         source = None if self.input else self.settings.sources(self.stage)[BY_NAME[self.stage].main_input or ""]
         if isinstance(source, str) and not is_folder(source):
-            command = stage_command(source, basename(source))
-            raise InputError(f"{source}: no such folder; run `{command}` first, or name your files as arguments")
+            raise InputError(
+                f"{source}: no such folder; run `webtext {basename(source)}` first, or name your files as arguments"
+            )
         return with_standard_input(self.input, self.quiet) or _as_list(source)
 
     def run(self, **inputs: Any) -> Summary:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
@@ -309,18 +308,11 @@ def check_entries(folder: str, entries: Sequence[ShardEntry]) -> list[str | None
     return storage.map_files(problem, entries, folder=folder, local_threads=storage.HASHING_THREADS)
 
 
-def stage_command(folder: str, stage: str) -> str:
-    """Return the command that runs a stage, with `--corpus` if the folder is that of the stage in another corpus."""
-    corpus = storage.parent(folder)
-    is_elsewhere = storage.basename(folder) == stage and corpus != "."
-    return f"webtext {stage} --corpus {shlex.quote(corpus)}" if is_elsewhere else f"webtext {stage}"
-
-
 def require_files(folder: str, files: Iterable[FileEntry], stage: str) -> None:
     """Raise DamagedShardError, naming the file, for one that does not match the manifest."""
     for file in files:
         if problem := check_file(folder, file):
-            raise DamagedShardError(f"{problem}; re-run `{stage_command(folder, stage)}` to rebuild it")
+            raise DamagedShardError(f"{problem}; re-run `webtext {stage}` to rebuild it")
 
 
 def _short(value: Any) -> str:

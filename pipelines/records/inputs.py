@@ -20,15 +20,7 @@ import pyarrow as pa
 
 from pipelines import storage
 from pipelines.engine.journal import JOURNAL, is_unfinished
-from pipelines.engine.manifest import (
-    MANIFEST_FILE,
-    FileEntry,
-    Manifest,
-    has_manifest,
-    read_manifest,
-    require_files,
-    stage_command,
-)
+from pipelines.engine.manifest import MANIFEST_FILE, FileEntry, Manifest, has_manifest, read_manifest, require_files
 from pipelines.engine.run_record import without_logs
 from pipelines.engine.stage import RunOptions
 from pipelines.errors import InputError, UsageError, translate_format_errors
@@ -152,14 +144,13 @@ class DocumentInput:
 
 def open_stage(folder: str, stages: Sequence[str]) -> StageFolder:
     """Open the folder of a finished stage; raise InputError if it is absent, unfinished or another stage's."""
-    command = stage_command(folder, stages[0])
-    hint = f"run `{command}` first"
+    hint = f"run `webtext {stages[0]}` first"
     if not storage.is_folder(folder):
         problem = "is a file, expected a folder" if storage.exists(folder) else "no such folder"
         raise InputError(f"{folder}: {problem}; {hint}")
     if not has_manifest(folder):
         if is_unfinished(folder):
-            raise InputError(f"{folder}: {stages[0]} has not finished; re-run `{command}` to resume it")
+            raise InputError(f"{folder}: {stages[0]} has not finished; re-run `webtext {stages[0]}` to resume it")
         raise InputError(f"{folder}: has no manifest, so it is not the output of {' or '.join(stages)}; {hint}")
     manifest = read_manifest(folder)
     if manifest.identity.stage not in stages:
