@@ -118,12 +118,12 @@ def lower_values(values: Values, hashes: Hashes, starts: Numbers, num_perm: int,
 
 @functools.lru_cache(maxsize=4)
 def _permutations(num_perm: int, seed: int) -> tuple[Values, Values]:
-    """Return the factor and the summand of each permutation, and zeros up to a multiple of `_LANES`."""
-    from datasketch import MinHash
-
-    parts = MinHash(num_perm, seed, scheme="affine32").permutations
-    factors, summands = (np.pad(np.asarray(part, np.uint32), (0, -num_perm % _LANES)) for part in parts)
-    return factors, summands
+    """Return the factor and the summand of each permutation, as datasketch draws them, and zeros up to `_LANES`."""
+    random = np.random.RandomState(seed)
+    factors = random.randint(0, 1 << 31, num_perm, np.uint32) * np.uint32(2) + np.uint32(1)
+    summands = random.randint(0, 1 << 32, num_perm, np.uint32)
+    padding = (0, -num_perm % _LANES)
+    return np.pad(factors, padding), np.pad(summands, padding)
 
 
 @kernel
