@@ -4,7 +4,7 @@
 
     webtext.dedup(webtext.DedupConfig(), documents="docs.jsonl", output="unique", options=webtext.RunOptions())
 
-The names are those of `pipelines.api`, which imports each when it is first used.
+Each name is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -139,7 +139,11 @@ def test_help_and_presets_do_not_load_torch() -> None:
         "import sys; from webtext_cli.main import main; main(sys.argv[1:]); import pipelines.stages.pretrain.stage; "
         "sys.exit('torch' in sys.modules)"
     )
-    for arguments in (["pretrain", "--help"], ["generate", "--help"], ["pretrain", "--show-preset", "--preset", "gpt2"]):
+    for arguments in (
+        ["pretrain", "--help"],
+        ["generate", "--help"],
+        ["pretrain", "--show-preset", "--preset", "gpt2"],
+    ):
         subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)
 
 

@@ -13,29 +13,26 @@ from pipelines.stages.pretrain.config import PretrainConfig
 
 
 def choose_recipe(config: PretrainConfig, output: str, note: Callable[[str], None]) -> Recipe:
-    """Return the recipe of the options; a preset that they lack is that of the training in `output`, or the device's.
+    """Return the recipe of the options, by default with the preset of the training in `output`, or one for the device.
 
     Loads torch only to look for a GPU.
     """
     preset = config.preset
     if preset is None:
-        preset, reason = _begun_preset(output) or _default_preset(config.device)
+        recorded = [OutputFolder(folder).recorded_identity() for folder in (storage.join(output, NEXT), output)]
+        if begun := [identity for identity in recorded if identity]:
+            preset, reason = str(begun[0].config["preset"]), f"that of the training in {output}"
+        elif _has_cuda(config.device):
+            preset, reason = "gpt2", "the default on a CUDA GPU"
+        else:
+            preset, reason = "tiny", "the default without a CUDA GPU, as gpt2 would take years"
         note(f"preset {preset}: {reason}; --preset selects another one")
     return make_recipe(preset, config.set, config.seed)
 
 
-def _begun_preset(output: str) -> tuple[str, str] | None:
-    for folder in (storage.join(output, NEXT), output):
-        recorded = OutputFolder(folder).recorded_identity()
-        if recorded and "preset" in recorded.config:
-            return recorded.config["preset"], f"that of the training in {output}"
-    return None
+def _has_cuda(device: str) -> bool:
+    if find_spec("torch") is None:
+        return False
+    from pipelines.model.device import select_device
 
-
-def _default_preset(device: str) -> tuple[str, str]:
-    if find_spec("torch"):
-        from pipelines.model.device import select_device
-
-        if select_device(device).type == "cuda":
-            return "gpt2", "the default on a CUDA GPU"
-    return "tiny", "the default without a CUDA GPU, as gpt2 would take years"
+    return select_device(device).type == "cuda"
