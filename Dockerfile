@@ -6,10 +6,11 @@ RUN apt-get update && apt-get install --no-install-recommends -y wget && rm -rf 
 RUN useradd --create-home webtext
 WORKDIR /opt/webtext
 COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY webtext webtext
 COPY webtext_cli webtext_cli
 COPY pipelines pipelines
 COPY data data
-RUN pip install --no-cache-dir --constraint constraints.txt '.[ray,object-stores,sql,wikipedia]' 'ray[default]'
+RUN pip install --no-cache-dir --constraint constraints.txt '.[ray,object-stores,wikipedia]' 'ray[default]'
 USER webtext
 WORKDIR /home/webtext
 ENTRYPOINT []

@@ -7,19 +7,20 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(VENV)/.ready-pip
 READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
-EXTRAS := train,evaluate,sql,wikipedia,object-stores
+# What the tests need besides torch; `make test-all` adds ray.
+EXTRAS := train,evaluate,reddit,trafilatura,newspaper,datasketch,wikipedia,pybloom,object-stores
 DEMO_CORPUS ?= demo-corpus
 SECONDS ?= 60
 
-.PHONY: help setup demo test test-all fuzz lint format bench docs clean
+.PHONY: help setup demo test test-all wheel fuzz lint format bench docs clean
 
 help:
 	@echo "make demo      run the whole pipeline on a small local web, offline (about 3 minutes)"
-	@echo "make test      lint, type checks, import contract and tests"
+	@echo "make test      lint, type checks, import contract, tests and the wheel"
 	@echo "make test-all  the same, with slow tests"
+	@echo "make wheel     build the wheel, install it in a clean environment, and use it"
 	@echo "make fuzz      damaged and hostile inputs for all parsers (SECONDS=600, SEED=1)"
 	@echo "make setup     install into $(VENV) only"
 	@echo "make format    apply ruff's fixes and formatting"
@@ -37,20 +38,17 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 # The compilation of surt shows warnings, which would otherwise be the user's, or errors of tests, at the first import.
 COMPILE_SURT := $(BIN)/python -W ignore -m compileall -q $(VENV)/lib/python3*/site-packages/surt
 
-# Install the pinned pip first: older versions (23.2) fail on the extras of newspaper4k and trafilatura.
-$(PIP): constraints.txt
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("webtext needs Python 3.11 or later, this is " + sys.version.split()[0] + "; use another one with make PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) pip
-	@touch $(PIP)
 
-$(READY): $(PIP) pyproject.toml
-	$(INSTALL) --editable '.[$(EXTRAS)]'
+$(READY): pyproject.toml constraints.txt | $(BIN)/pip
+	$(INSTALL) --editable '.[train]'
 	$(COMPILE_SURT)
 	@touch $(READY)
 
 # What tests and lint need besides, which the demo does not wait for.
-$(DEV): $(PIP) pyproject.toml
+$(DEV): pyproject.toml constraints.txt | $(BIN)/pip
 	$(INSTALL) --editable '.[$(EXTRAS),dev]'
 	$(COMPILE_SURT)
 	@touch $(READY) $(DEV)
@@ -72,10 +70,14 @@ format: $(DEV)
 test: lint
 	processes=$$($(BIN)/python -c 'from pipelines.engine.executor import default_workers; print(default_workers() + 1)') && \
 	$(BIN)/python -m pytest -m "not slow" --numprocesses $$processes --dist worksteal
+	$(BIN)/python tests/wheel/check_wheel.py
 
 test-all: lint
 	$(INSTALL) --editable '.[ray]'
 	WEBTEXT_TEST_EXAMPLES=100 $(BIN)/python -m pytest
+
+wheel: $(DEV)
+	$(BIN)/python tests/wheel/check_wheel.py
 
 fuzz: $(DEV)
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))

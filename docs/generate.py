@@ -18,7 +18,7 @@ from pipelines.plan import WEBTEXT, Resources, estimate_costs, read_rates
 from webtext_cli.main import COMMANDS, webtext
 
 DOCS = Path(__file__).resolve().parent
-EXAMPLE = DOCS.parent / "examples" / "webtext.py"
+EXAMPLE = DOCS.parent / "examples" / "whole_pipeline.py"
 README = DOCS.parent / "README.md"
 WIDTH = 100
 
@@ -37,7 +37,7 @@ def reference() -> str:
 
 
 def python_page() -> str:
-    """Return docs/python.md with examples/webtext.py as its first block of code."""
+    """Return docs/python.md with examples/whole_pipeline.py as its first block of code."""
     block = f"```python\n{EXAMPLE.read_text(encoding='utf-8')}```"
     text = (DOCS / "python.md").read_text(encoding="utf-8")
     return re.sub(r"```python\n.*?```", lambda _: block, text, count=1, flags=re.DOTALL)

@@ -1,8 +1,4 @@
-"""The public Python API: every stage function, its config, and how to run it. `examples/webtext.py` uses all of it.
-
-    from pipelines.api import DedupConfig, RunOptions, dedup
-
-    dedup(DedupConfig(threshold=0.7), documents="docs.jsonl.zst", output="unique", options=RunOptions())
+"""What `import webtext` offers: every stage function, its config, and how to run it; see `examples/whole_pipeline.py`.
 
 A name is imported when it is first used, so that reading this module loads neither torch nor any other library.
 """
@@ -17,6 +13,7 @@ if TYPE_CHECKING:
     from pipelines.engine.executor import make_executor as make_executor
     from pipelines.engine.run import RunOptions as RunOptions
     from pipelines.engine.run import Summary as Summary
+    from pipelines.errors import WebtextError as WebtextError
     from pipelines.model.inference.options import SamplingOptions as SamplingOptions
     from pipelines.model.inference.sampling import generate as generate
     from pipelines.stages.dedup.config import DedupConfig as DedupConfig
@@ -50,6 +47,7 @@ _MODULES = {
     "RunOptions": "pipelines.engine.run",
     "Summary": "pipelines.engine.run",
     "make_executor": "pipelines.engine.executor",
+    "WebtextError": "pipelines.errors",
     "build": "pipelines.build",
     "generate": "pipelines.model.inference.sampling",
     "SamplingOptions": "pipelines.model.inference.options",
@@ -57,12 +55,12 @@ _MODULES = {
     **{f"{stage.title().replace('_', '')}Config": f"pipelines.stages.{stage}.config" for stage in _STAGES},
 }
 
+if not TYPE_CHECKING:  # so that type checkers know the names above, and no others
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_MODULES[name]), name)
 
-
-def __dir__() -> list[str]:
-    return sorted(_MODULES)
+    def __dir__() -> list[str]:
+        return sorted(_MODULES)

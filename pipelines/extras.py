@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 
 from pipelines.errors import WebtextError
@@ -22,6 +21,5 @@ def require_extra(
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra of this package, by the name under which it is installed."""
-    [distribution, *_] = packages_distributions().get("webtext_cli", ["webtext-kit"])
-    return f"pip install '{distribution}[{extra}]'"
+    """Return the command that installs an extra of this package."""
+    return f"pip install 'webtext-kit[{extra}]'"

@@ -9,7 +9,7 @@ import pytest
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _TYPES = {".css", ".html", ".js", ".json", ".md", ".npz", ".png", ".py", ".toml", ".txt"}
-_NAMES = {".gitignore", "Dockerfile", "LICENSE", "Makefile", "run"}
+_NAMES = {".gitignore", "Dockerfile", "LICENSE", "Makefile", "py.typed", "run"}
 _MAX_BYTES = 2 << 20
 
 

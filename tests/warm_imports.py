@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datasketch  # noqa: F401
-
 import pipelines.stages.dedup.stage
 import pipelines.stages.fetch.stage
 import pipelines.stages.filter.stage

@@ -21,7 +21,6 @@ from pipelines.build import require_finished_stages
 from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError, WebtextError
-from pipelines.extras import require_extra
 from pipelines.pipeline import DOCUMENT_STAGES
 from pipelines.records.document_options import DocumentConfig
 from pipelines.records.drops import Drops
@@ -63,7 +62,6 @@ class CorpusTables:
         options: RunOptions = _RUN_DEFAULTS,
     ) -> None:
         self.name = source if isinstance(source, str) else ", ".join(source)
-        require_extra("sql", f"{self.name}: a query", "duckdb")
         import duckdb  # deferred: only queries need it
 
         self._failures = (duckdb.Error, pa.ArrowException)

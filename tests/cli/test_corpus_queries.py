@@ -272,11 +272,6 @@ def test_a_query_changes_nothing(corpus: Path, capsys: pytest.CaptureFixture[str
     )
 
 
-def test_queries_need_duckdb(corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.extras.find_spec", lambda name: None)
-    assert "pip install 'webtext-kit[sql]'" in _run(capsys, "sql", "SELECT 1", "--corpus", str(corpus), code=1)
-
-
 def test_documents_are_exported_whole_or_as_a_sample(
     corpus: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

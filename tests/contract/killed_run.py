@@ -33,7 +33,7 @@ from pipelines.storage import files
 _LAZY_IMPORTS = {
     "extract": ["pipelines.algorithms.blocks.model", "pipelines.algorithms.blocks.rendering"],
     "filter": ["numba"],
-    "dedup": ["datasketch", "numba"],
+    "dedup": ["numba"],
     "train-bpe": ["gigatoken", "numba"],
     "tokenize": ["gigatoken"],
     "pretrain": ["pipelines.stages.pretrain.training", "torch._dynamo"],

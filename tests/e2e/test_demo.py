@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.demo.web import demo_routes
 from pipelines.pipeline import PIPELINE
+from webtext_cli.main import main
 
 
 def _demo(corpus: Path) -> tuple[str, str]:
@@ -47,3 +49,22 @@ def test_the_demo_runs_the_whole_pipeline_and_a_second_run_only_verifies(tmp_pat
     again, _ = _demo(tmp_path / "demo")
     assert "A sample of the model's text" in again
     assert {path: path.stat().st_mtime_ns for path in files} == files
+
+
+def test_without_torch_the_demo_runs_all_but_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    routes = dict(list(demo_routes().items())[::9])
+    for module in ("corpus", "web"):
+        monkeypatch.setattr(f"pipelines.demo.{module}.demo_routes", lambda: routes)
+    monkeypatch.setattr("pipelines.demo.corpus.VOCABULARY_SIZE", 512)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["demo", "--corpus", str(tmp_path / "demo"), "--workers", "1", "--quiet"]) == 0
+    printed = capsys.readouterr().out
+    ran = re.findall(r"^([a-z-]+) +[\d,]+ in +[\d,]+ out", printed, flags=re.MULTILINE)
+    assert ran == [stage.name for stage in PIPELINE if stage.name != "pretrain"]
+    results, following = printed.split("Results:")[1].split("Next:")
+    assert all(Path(line.split()[0]).is_file() for line in results.splitlines() if line.strip())
+    assert "the training curves" not in results
+    assert following.endswith("To add them, re-run the demo after\n  pip install 'webtext-kit[train]'\n")
+    assert "webtext generate" not in following

@@ -1,19 +1,22 @@
-"""`examples/webtext.py` runs the whole pipeline; `pipelines.api` exports every stage."""
+"""`examples/whole_pipeline.py` runs the whole pipeline; `import webtext` offers every stage."""
 
 from __future__ import annotations
 
 import inspect
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from pipelines import api
+import webtext
 from pipelines.demo.web import demo_routes
 from pipelines.engine.manifest import read_manifest
 from pipelines.pipeline import PIPELINE, StageSpec
 
-_EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "webtext.py"
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_EXAMPLE = _REPOSITORY / "examples" / "whole_pipeline.py"
 
 
 def test_the_example_runs_every_stage(
@@ -31,13 +34,29 @@ def test_the_example_runs_every_stage(
     assert last.endswith("% of its 8-grams occur in the corpus")
 
 
-def test_the_api_exports_every_stage() -> None:
+def test_the_package_offers_every_stage() -> None:
     for stage in PIPELINE:
-        assert getattr(api, stage.function) is stage.load()
-        assert getattr(api, stage.config_type().__name__) is stage.config_type()
-    assert [name for name in dir(api) if not hasattr(api, name)] == []
+        assert getattr(webtext, stage.function) is stage.load()
+        assert getattr(webtext, stage.config_type().__name__) is stage.config_type()
+    assert [name for name in dir(webtext) if not hasattr(webtext, name)] == []
     with pytest.raises(AttributeError, match="no attribute 'scrap'"):
-        _ = api.scrap
+        _ = webtext.scrap  # type: ignore[attr-defined]
+
+
+def test_importing_the_package_imports_no_other_library() -> None:
+    code = "import sys; before = set(sys.modules); import webtext; print(*sorted(set(sys.modules) - before))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "pipelines.api" in printed
+    assert {name.split(".")[0] for name in printed} - sys.stdlib_module_names == {"pipelines", "webtext"}
+
+
+def test_the_package_is_typed_and_knows_its_names(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import webtext\nreveal_type(webtext.dedup)\nwebtext.scrap\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports", str(script)]
+    printed = subprocess.run(command, cwd=_REPOSITORY, capture_output=True, text=True, check=False).stdout
+    assert "config: pipelines.stages.dedup.config.DedupConfig" in printed
+    assert 'script.py:3: error: Module has no attribute "scrap"' in printed
 
 
 @pytest.mark.parametrize("stage", PIPELINE, ids=lambda stage: stage.name)

@@ -212,13 +212,13 @@ def _tokens() -> Path:
 
 def _read_tokens(folder: str) -> None:
     from pipelines.model.training.data import open_tokens, token_bytes
-    from pipelines.stages.pretrain.config import PretrainConfig
+    from pipelines.model.training.recipe import make_recipe
     from pipelines.stages.pretrain.stage import show_batch
 
     tokens = open_tokens(folder)
     token_bytes(tokens.tokenizer, tokens.vocab_size)
     tokens.held_out.read(0, tokens.held_out.tokens)
-    show_batch(PretrainConfig(set=("context=8", "batch_size=2", "micro_batch=2")), tokens=folder, step=1)
+    show_batch(make_recipe("tiny", ("context=8", "batch_size=2", "micro_batch=2")), tokens=folder, step=1)
 
 
 # Indexes

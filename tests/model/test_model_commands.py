@@ -75,7 +75,7 @@ def test_show_preset_prints_origins(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines["warmup_steps"].split()[:3] == ["warmup_steps", "2000", "inherited"]
     assert lines["steps"].split() == ["steps", "5000", "set", "the", "preset", "has", "100000"]
     assert "1,557,611,200 parameters with GPT-2's vocabulary" in printed
-    assert main(["pretrain", "--show-preset", "--json"]) == 0
+    assert main(["pretrain", "--preset", "gpt2", "--show-preset", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["preset"], shown["parameters"]) == ("gpt2", 124_439_808)
     assert shown["values"]["context"]["origin"] == "stated"
@@ -139,7 +139,11 @@ def test_help_and_presets_do_not_load_torch() -> None:
         "import sys; from webtext_cli.main import main; main(sys.argv[1:]); import pipelines.stages.pretrain.stage; "
         "sys.exit('torch' in sys.modules)"
     )
-    for arguments in (["pretrain", "--help"], ["generate", "--help"], ["pretrain", "--show-preset"]):
+    for arguments in (
+        ["pretrain", "--help"],
+        ["generate", "--help"],
+        ["pretrain", "--show-preset", "--preset", "gpt2"],
+    ):
         subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True)
 
 

@@ -18,6 +18,7 @@ from pipelines.model.diagnostics.spikes import SpikeDetector
 from pipelines.model.training import trainer
 from pipelines.model.training.checkpoint import find_checkpoints
 from pipelines.model.training.data import BlockOrder
+from pipelines.model.training.recipe import make_recipe
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.stage import show_batch
 from pipelines.stages.pretrain.training import replay
@@ -113,11 +114,11 @@ def test_a_nan_loss_stops_with_a_report(tokens: str, tmp_path: Path) -> None:
 
 
 def test_the_batch_shown_is_the_one_trained_on(tokens: str) -> None:
-    config = PretrainConfig(preset="tiny", set=SMALL)
-    shown = show_batch(config, tokens=tokens, step=3)
+    recipe = make_recipe("tiny", SMALL)
+    shown = show_batch(recipe, tokens=tokens, step=3)
     from pipelines.model.training.data import open_tokens
 
     split = open_tokens(tokens).train
     assert [block.number for block in shown] == BlockOrder(split.blocks(16), 4, 0).batch(2)
     with pytest.raises(UsageError, match="step 7: the recipe has steps 1 to 6"):
-        show_batch(config, tokens=tokens, step=7)
+        show_batch(recipe, tokens=tokens, step=7)

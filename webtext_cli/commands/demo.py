@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -12,6 +13,8 @@ from typing import Any
 import click
 
 from pipelines.engine.run import Summary
+from pipelines.errors import WebtextError
+from pipelines.extras import install_command
 from pipelines.format import format_duration, to_json
 from webtext_cli.console import make_progress, say
 from webtext_cli.options import StageCall, stage_options
@@ -19,6 +22,16 @@ from webtext_cli.options import StageCall, stage_options
 _PROMPT = "Return a"
 _SAMPLE_TOKENS = 80
 _SHOWN_DROPS = 3
+_RESULTS = {
+    "scrape/links-00000.parquet": "links with their scores and submissions",
+    "fetch/pages-00000.warc.gz": "the pages as received",
+    "extract/report.html": "the extraction report (open in a browser)",
+    "dedup/clusters.parquet": "which documents were duplicates of which",
+    "train-bpe/report.html": "the tokenizer report (open in a browser)",
+    "pretrain/training.html": "the training curves (open in a browser)",
+    "overlap-report/report.html": "overlap with Python's language reference (open in a browser)",
+    "evaluate/evaluation.html": "the evaluation on held-out pages (open in a browser)",
+}
 
 
 @click.command("demo")
@@ -28,7 +41,7 @@ def command(call: StageCall) -> None:
 
     The web is Python's own documentation server on loopback: about 380 pages. The demo writes a submissions dump that
     links to them and runs every stage on it, down to a small GPT-2, a sample of its text, an evaluation, and an overlap
-    report. It connects to no other machine. Re-run it to resume.
+    report; without torch, all but the model. It connects to no other machine. Re-run it to resume.
 
     \b
     Examples:
@@ -41,10 +54,10 @@ def command(call: StageCall) -> None:
     from pipelines.demo.web import demo_web
     from pipelines.model import require_torch
 
-    require_torch()
-    from pipelines.demo.evaluation import evaluate_demo
-    from pipelines.model.inference.options import SamplingOptions
-    from pipelines.model.inference.sampling import generate
+    has_torch = False
+    with contextlib.suppress(WebtextError):
+        require_torch()
+        has_torch = True
 
     def show(summary: Summary) -> None:
         if not call.as_json:
@@ -55,6 +68,7 @@ def command(call: StageCall) -> None:
         call.run_options(), progress=make_progress(call.quiet, brief=True), discard_pages=True
     )
     with demo_web():
+<<<<<<< HEAD
         summaries = build(call.corpus, call.settings.stages(None, None), options, show)
     model = storage.join(call.corpus, "pretrain")
     (sample,) = generate(model, [_PROMPT], 1, SamplingOptions(max_tokens=_SAMPLE_TOKENS))
@@ -65,6 +79,37 @@ def command(call: StageCall) -> None:
         say(to_json({"stages": stages, "sample": sample, "evaluation": results}))
     else:
         _print_end(call.corpus, storage.join(call.corpus, INDEX), sample.prompt + sample.text, results)
+=======
+        stages = [name for name in call.settings.stages(None, None) if has_torch or name != "pretrain"]
+        summaries = build(call.corpus, stages, options, show)
+    sample, results = None, []
+    if has_torch:
+        from pipelines.demo.evaluation import evaluate_demo
+        from pipelines.model.inference.options import SamplingOptions
+        from pipelines.model.inference.sampling import generate
+
+        model = storage.join(call.corpus, "pretrain")
+        (sample,) = generate(model, [_PROMPT], 1, SamplingOptions(max_tokens=_SAMPLE_TOKENS))
+        results = evaluate_demo(call.corpus, options)
+    if call.as_json:
+        say(to_json({"stages": [summary.to_json() for summary in summaries], "sample": sample, "evaluation": results}))
+        return
+    if sample is not None:
+        _print_model(sample.prompt + sample.text, results)
+    say("\nResults:")
+    for path, content in _RESULTS.items():
+        if storage.exists(storage.join(call.corpus, path)):
+            say(f"  {call.corpus}/{path:<30} {content}")
+    # The bare name if it is on PATH, else the path by which it was started.
+    program = "webtext" if shutil.which("webtext") else os.path.relpath(sys.argv[0])
+    say(f"Next:\n  {program} status --corpus {call.corpus} --verify")
+    if has_torch:
+        say(f'  {program} generate --corpus {call.corpus} --prompt "The module"')
+    say(f"  {program} init my-corpus")
+    if not has_torch:
+        say("\npretrain, generate and evaluate did not run: they need torch. To add them, re-run the demo after")
+        say(f"  {install_command('train')}")
+>>>>>>> wt-install
 
 
 def _stage_line(summary: Summary) -> str:
@@ -77,8 +122,13 @@ def _stage_line(summary: Summary) -> str:
     return f"{summary.stage:<17}{counts}" + (f"  dropped: {', '.join(reasons)}" if reasons else "")
 
 
+<<<<<<< HEAD
 def _print_end(corpus: str, index: str, sample: str, results: Sequence[Mapping[str, Any]]) -> None:
     """Print the sample, the evaluation, the results worth opening, and what to run next."""
+=======
+def _print_model(sample: str, results: Sequence[Mapping[str, Any]]) -> None:
+    """Print the sample and the evaluation."""
+>>>>>>> wt-install
     from pipelines.reports.evaluation import format_figure, metric_title
 
     figures = "\n".join(
@@ -88,8 +138,6 @@ def _print_end(corpus: str, index: str, sample: str, results: Sequence[Mapping[s
         for figure in result["metrics"]
     )
     text = "\n".join("    " + line for line in sample.splitlines())
-    # The bare name if it is on PATH, else the path by which it was started.
-    program = "webtext" if shutil.which("webtext") else os.path.relpath(sys.argv[0])
     say(
         f"""
 A sample of the model's text, from the prompt {_PROMPT!r}:
@@ -98,6 +146,7 @@ A sample of the model's text, from the prompt {_PROMPT!r}:
 
 Evaluation, with standard errors (a guess among the four choices of the cloze has accuracy 0.25):
 
+<<<<<<< HEAD
 {figures}
 
 Results:
@@ -109,4 +158,7 @@ Next:
   {program} status --corpus {corpus} --verify
   {program} generate --corpus {corpus} --prompt "The module"
   {program} init my-corpus"""
+=======
+{figures}"""
+>>>>>>> wt-install
     )

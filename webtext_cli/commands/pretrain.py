@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,13 +12,13 @@ from pipelines.build import check_corpus
 from pipelines.errors import UsageError
 from pipelines.format import escape_unprintable
 from pipelines.model import require_torch
-from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.storage import join
 from webtext_cli.console import print_result, print_summary, print_table, say
 from webtext_cli.options import StageCall, stage_options
 
 if TYPE_CHECKING:
     from pipelines.model.diagnostics.batch_documents import Piece
+    from pipelines.model.training.recipe import Recipe
 
 
 @click.command("pretrain")
@@ -62,8 +62,14 @@ def command(
     config = call.config()
     if show_batch is not None and replay is not None:
         raise UsageError("--show-batch and --replay cannot be combined")
+    from pipelines.stages.pretrain.preset import choose_recipe
+    from pipelines.stages.pretrain.stage import pretrain
+    from pipelines.stages.pretrain.stage import show_batch as read_batch
+
+    options, output = call.run_options(), call.output or join(call.corpus, "pretrain")
+    note = options.progress.note
     if show_preset:
-        _show_preset(config, call.as_json)
+        _show_preset(choose_recipe(config, output, note), config.set, call.as_json)
         return
     if not call.input:
         check_corpus(call.corpus, takes_input=True)
@@ -71,20 +77,16 @@ def command(
     if others:
         raise UsageError("--input: pretrain reads one tokenize folder")
     if show_batch is not None:
-        from pipelines.stages.pretrain.stage import show_batch as read_batch
-
-        blocks = read_batch(config, tokens=tokens, step=show_batch)
+        blocks = read_batch(choose_recipe(config, output, note), tokens=tokens, step=show_batch)
         print_result({"step": show_batch, "blocks": blocks}, call.as_json, print_batch)
         return
     init_from = call.configured(init_from=init_from)["init_from"]
     require_torch()
     from pipelines.model.training.parallel import torchrun_world
     from pipelines.stages.pretrain import training
-    from pipelines.stages.pretrain.stage import pretrain
 
     inputs = {"tokens": tokens, "init_from": init_from}
     if replay is not None:
-        note = call.run_options().progress.note
         report = training.replay(config, **inputs, output=call.output_folder(), step=replay, note=note)
         click.echo(report.decode(), nl=False)
         return
@@ -94,18 +96,18 @@ def command(
     if not torchrun_world().is_rank_zero:
         training.run_worker_rank(config, **inputs, output=output)
         return
-    print_summary(pretrain(config, **inputs, output=output, options=call.run_options()), call.as_json)
+    print_summary(pretrain(config, **inputs, output=output, options=options), call.as_json)
 
 
-def _show_preset(config: PretrainConfig, as_json: bool) -> None:
-    from pipelines.model.training.recipe import make_recipe, parameter_count, parse_overrides, read_preset
+def _show_preset(recipe: Recipe, settings: Sequence[str], as_json: bool) -> None:
+    from pipelines.model.training.recipe import parameter_count, parse_overrides, read_preset
 
-    recipe, overrides = make_recipe(config.preset, config.set, config.seed), parse_overrides(config.set)
+    overrides = parse_overrides(settings)
     rows = {
         key: {"value": getattr(recipe, key), "origin": entry.origin, "note": entry.note}
         if key not in overrides
         else {"value": overrides[key], "origin": "set", "note": f"the preset has {entry.value}"}
-        for key, entry in read_preset(config.preset).items()
+        for key, entry in read_preset(recipe.preset).items()
     }
     parameters = parameter_count(recipe, 50_257)
 
@@ -114,7 +116,7 @@ def _show_preset(config: PretrainConfig, as_json: bool) -> None:
         print_table(["key", "value", "origin", "reason"], lines, text_columns=True)
         say(f"{parameters:,} parameters with GPT-2's vocabulary of 50,257 entries")
 
-    print_result({"preset": config.preset, "parameters": parameters, "values": rows}, as_json, print_preset)
+    print_result({"preset": recipe.preset, "parameters": parameters, "values": rows}, as_json, print_preset)
 
 
 def print_batch(batch: Mapping[str, Any]) -> None:

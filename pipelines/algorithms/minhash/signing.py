@@ -111,19 +111,17 @@ def lower_values(values: Values, hashes: Hashes, starts: Numbers, num_perm: int,
     `starts`: where the shingles of each text begin in `hashes`, and last where they end; a text may begin before them
     and end after them.
     """
-    factors, summands = _permutations(num_perm, seed)
+    factors, summands = np.pad(permutations(num_perm, seed), ((0, 0), (0, -num_perm % _LANES)))
     block = np.empty(_SHINGLES, np.uint32)
     _take_minima(as_read_only(hashes), as_read_only(starts), factors, summands, block, values)
 
 
 @functools.lru_cache(maxsize=4)
-def _permutations(num_perm: int, seed: int) -> tuple[Values, Values]:
-    """Return the factor and the summand of each permutation, and zeros up to a multiple of `_LANES`."""
-    from datasketch import MinHash
-
-    parts = MinHash(num_perm, seed, scheme="affine32").permutations
-    factors, summands = (np.pad(np.asarray(part, np.uint32), (0, -num_perm % _LANES)) for part in parts)
-    return factors, summands
+def permutations(num_perm: int, seed: int) -> Values:
+    """Return the factors and the summands of the permutations, (2, num_perm), as datasketch draws them."""
+    random = np.random.RandomState(seed)
+    factors = random.randint(0, 1 << 31, num_perm, np.uint32) * np.uint32(2) + np.uint32(1)
+    return np.stack([factors, random.randint(0, 1 << 32, num_perm, np.uint32)])
 
 
 @kernel

@@ -15,9 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import progress
-from pipelines.algorithms.minhash.signing import band_keys, choose_bands, sign
+from pipelines.algorithms.minhash.signing import band_keys, choose_bands, permutations, sign
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
+from pipelines.errors import WebtextError
+from pipelines.extras import require_extra
 from pipelines.records import inputs, shards
 from pipelines.records.buckets import write_buckets
 from pipelines.records.document_filter import group_names
@@ -114,6 +116,17 @@ def _read_signatures(shard: SourceShard) -> Iterator[_Signed]:
             has_words = batch.column("has_words").to_numpy(zero_copy_only=False)
             values = np.asarray(batch.column("minhash").flatten()).reshape(batch.num_rows, -1)
             yield _Signed(batch, text_hashes, values, has_words, np.zeros(batch.num_rows, bool))
+
+
+def check_datasketch(num_perm: int, seed: int) -> None:
+    """Raise WebtextError if datasketch is not installed or would not understand the signatures."""
+    require_extra("datasketch", "--write-signatures", "datasketch")
+    from datasketch import MinHash  # deferred: it loads scipy
+
+    if (permutations(num_perm, seed) != MinHash(num_perm, seed, scheme="affine32").permutations).any():
+        raise WebtextError(
+            "--write-signatures: datasketch computes other signatures; run: pip install datasketch==2.0.0"
+        )
 
 
 def write_signatures(shard: int, is_kept: npt.NDArray[np.bool_], corpus: Corpus) -> FileEntry:

@@ -18,7 +18,7 @@ from pipelines.records.document_filter import DropReason, filter_shard
 from pipelines.stages.dedup import clusters, pairs, paragraphs, report
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.documents import Corpus, Records, SourceShard, count_documents, open_earlier
-from pipelines.stages.dedup.signatures import sign_shard, write_signatures
+from pipelines.stages.dedup.signatures import check_datasketch, sign_shard, write_signatures
 
 STAGE = Stage("dedup", 3, (clusters.CLUSTERS, paragraphs.PARAGRAPHS, report.PAGE, DATA_CARD))
 
@@ -45,6 +45,8 @@ def dedup(
     id. `buckets` bounds the memory of a task and does not change the result. Raises InputError if there are no
     documents. Paper, section 2.1.
     """
+    if config.write_signatures:
+        check_datasketch(config.num_perm, config.minhash_seed)
     source = inputs.open_configured(documents, config, options)
     own = [SourceShard(shard.index, shard) for shard in source.shards]
     earlier, fingerprints = open_earlier(config.against, config, len(own), options)

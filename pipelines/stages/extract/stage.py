@@ -17,6 +17,7 @@ from pipelines.algorithms.web.urls import registered_domain
 from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import UsageError
+from pipelines.extras import require_extra
 from pipelines.records import inputs, shards
 from pipelines.records.data_card import DATA_CARD, write_data_card
 from pipelines.records.document_filter import count_words
@@ -68,6 +69,8 @@ def extract(
         raise UsageError(
             f"--declared-language {config.declared_language}: is not a code of two or three letters, such as en"
         )
+    if config.extractor != "fast":
+        require_extra(config.extractor, f"--extractor {config.extractor}", config.extractor)
     sources, fingerprints, records, notes = open_input([pages] if isinstance(pages, str) else list(pages), links)
     # Another version of the parser extracts other text, so it is part of the identity of the result.
     fingerprints["extractor"] = extractor_version(config.extractor)

@@ -20,6 +20,7 @@ from pipelines.engine.machine import check_memory
 from pipelines.engine.manifest import ShardEntry
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
 from pipelines.errors import InputError, UsageError, WebtextError
+from pipelines.extras import require_extra
 from pipelines.format import format_bytes, format_duration, format_number, plural
 from pipelines.records import inputs
 from pipelines.records.ngram_filter import (
@@ -90,6 +91,8 @@ def overlap_index(
         return _merge_indexes(config, merge, output, options)
     if documents is None:
         raise UsageError("overlap-index: neither documents nor indexes; name them with --input or --merge")
+    if config.filter == PYBLOOM_LIVE:
+        require_extra("pybloom", f"--filter {PYBLOOM_LIVE}", "pybloom_live")
     source = inputs.open_configured(documents, config, options)
     options = options.for_input(inputs.size_on_disk(source.files))
     with stage_run(STAGE, config, inputs={"documents": source.fingerprint}, output=output, options=options) as run:

@@ -12,7 +12,12 @@ from pipelines.model.training.recipe import PRESETS, TrainingOptions
 class RecipeOptions:
     """Which recipe to train; it determines the result."""
 
-    preset: str = option("gpt2", "Model size and training recipe; --show-preset prints it.", choices=PRESETS)
+    preset: str | None = option(
+        None,
+        "Model size and training recipe; --show-preset prints it. By default that of the training in --output, or gpt2 "
+        "on a CUDA GPU and tiny elsewhere.",
+        choices=PRESETS,
+    )
     set: tuple[str, ...] = option((), "Override a value of the preset: KEY=VALUE, such as steps=2000.")
     seed: int = option(0, "Random seed for initial weights, data order and dropout.", minimum=0, maximum=2**32 - 1)
 

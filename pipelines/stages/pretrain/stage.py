@@ -6,7 +6,7 @@ from pipelines.engine.run import RunOptions, Stage, Summary
 from pipelines.model import require_torch
 from pipelines.model.diagnostics.batch_documents import BatchBlock, describe_blocks
 from pipelines.model.training.data import BlockOrder, open_tokens
-from pipelines.model.training.recipe import make_recipe
+from pipelines.model.training.recipe import Recipe
 from pipelines.stages.pretrain.config import PretrainConfig
 
 STAGE = Stage(
@@ -36,12 +36,11 @@ def pretrain(
     return run_rank_zero(STAGE, config, tokens=tokens, output=output, options=options, init_from=init_from)
 
 
-def show_batch(config: PretrainConfig, *, tokens: str, step: int) -> list[BatchBlock]:
+def show_batch(recipe: Recipe, *, tokens: str, step: int) -> list[BatchBlock]:
     """Return the documents in the batch of a step, counted from 1; needs no torch and no trained model.
 
     Raises UsageError for a step beyond the recipe's.
     """
-    recipe = make_recipe(config.preset, config.set, config.seed)
     recipe.check_step(step)
     folder = open_tokens(tokens, verify=False)
     folder.check_batch_filled(recipe)

@@ -28,13 +28,14 @@ from pipelines.model.training.parallel import (
     torchrun_world,
     translate_connection_errors,
 )
-from pipelines.model.training.recipe import Recipe, make_recipe
+from pipelines.model.training.recipe import Recipe
 from pipelines.model.training.trainer import replay as replay_step
 from pipelines.model.training.trainer import train
 from pipelines.progress import Silent
 from pipelines.records.inputs import open_stage
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.extension import continue_training, prepare_extension
+from pipelines.stages.pretrain.preset import choose_recipe
 
 # More epochs than this are probably a mistake.
 _MANY_EPOCHS = 50
@@ -49,8 +50,8 @@ class _Setup:
     device: DeviceConfig
 
     @classmethod
-    def of(cls, config: PretrainConfig) -> _Setup:
-        recipe, world = make_recipe(config.preset, config.set, config.seed), torchrun_world()
+    def of(cls, config: PretrainConfig, output: str, note: Callable[[str], None]) -> _Setup:
+        recipe, world = choose_recipe(config, output, note), torchrun_world()
         device = device_config(select_device(config.device, world.local_rank), config.precision)
         world.check_batch(recipe.batch_size, recipe.micro_batch)
         return cls(recipe, world, device)
@@ -62,7 +63,7 @@ def run_rank_zero(
     """Run the stage in a single process, or in rank 0 of several; see `pretrain`."""
     if config.tensorboard:
         require_tensorboard()
-    setup = _Setup.of(config)
+    setup = _Setup.of(config, output, options.progress.note)
     recipe, world = setup.recipe, setup.world
     with process_group(world, setup.device.device), broadcast_once(world) as broadcast:
         initial = _import_initial(init_from, recipe, tokens, options.progress.note)
@@ -92,9 +93,9 @@ def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_fr
 
     Raises InputError if this process has a different recipe, tokens, weights or checkpoints than rank 0.
     """
-    setup = _Setup.of(config)
-    recipe, world = setup.recipe, setup.world
     note = Silent().note  # rank 0 shows the messages
+    setup = _Setup.of(config, output, note)
+    recipe, world = setup.recipe, setup.world
     with process_group(world, setup.device.device):
         # Rank 0 sends this once it has verified the files and selected a checkpoint.
         spec: RunSpec | None = world.broadcast(None)
@@ -131,7 +132,7 @@ def replay(
 
     Raises UsageError for a step beyond the recipe's, ChangedRunError if `output` was trained with a different recipe.
     """
-    setup = _Setup.of(config)
+    setup = _Setup.of(config, output, note)
     setup.recipe.check_step(step)
     initial = _import_initial(init_from, setup.recipe, tokens, note)
     recorded = OutputFolder(output).recorded_identity(setup.recipe)
@@ -185,7 +186,7 @@ def _make_job(
     final_output = storage.real_path(output.removesuffix(f"/{NEXT}"))
     command = [
         *("webtext", "pretrain", "--input", storage.real_path(tokens.path), "--output", final_output),
-        *("--preset", config.preset, *(word for value in config.set for word in ("--set", value))),
+        *("--preset", setup.recipe.preset, *(word for value in config.set for word in ("--set", value))),
         *("--seed", str(config.seed), "--device", config.device),
         *("--precision", config.precision, "--compile", config.compile),
         *(["--activation-checkpointing"] if config.activation_checkpointing else []),

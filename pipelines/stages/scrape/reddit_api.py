@@ -13,6 +13,7 @@ from pipelines.engine.manifest import ShardEntry
 from pipelines.engine.retry import Result, Retries, RetryPolicy, describe_failure, requested_wait_s
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError, UsageError
+from pipelines.extras import require_extra
 from pipelines.stages.scrape.config import TIMED_LISTINGS, ScrapeConfig
 from pipelines.stages.scrape.decision import subreddit_names
 from pipelines.stages.scrape.sources import write_listing
@@ -70,6 +71,7 @@ def connect() -> Any:
     """
     import configparser
 
+    require_extra("reddit", "Reddit's API", "praw")
     import praw
     import praw.exceptions
     import prawcore

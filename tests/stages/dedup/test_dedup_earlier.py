@@ -22,7 +22,7 @@ from dedup_run import (
     write_corpus,
 )
 
-from pipelines.errors import InputError
+from pipelines.errors import InputError, WebtextError
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -114,6 +114,14 @@ def test_the_signatures_of_the_kept_documents_load_into_datasketch(months, texts
     run(write_corpus(tmp_path / "query", [row("q", changed_text)]), tmp_path / "queried", write_signatures=True)
     [query] = rows_of(tmp_path / "queried", "signatures")
     assert index.query(minhash_of(query)) == ["old1"]
+
+
+def test_signatures_that_datasketch_would_not_understand_are_refused(months, tmp_path, monkeypatch):
+    # As if a version of datasketch had another meaning of the seed.
+    monkeypatch.setattr("datasketch.MinHash", lambda num_perm, seed, **others: MinHash(num_perm, seed + 1, **others))
+    with pytest.raises(WebtextError, match="--write-signatures: datasketch computes other signatures"):
+        run(months[0], tmp_path / "signed", write_signatures=True)
+    assert not (tmp_path / "signed").exists()
 
 
 def minhash_of(row: Row) -> MinHash:

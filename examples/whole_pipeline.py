@@ -1,13 +1,13 @@
 """The whole pipeline as Python calls, on the demo's small local web.
 
-python examples/webtext.py my-corpus
+python examples/whole_pipeline.py my-corpus
 """
 
 from __future__ import annotations
 
 import sys
 
-import pipelines.api as webtext
+import webtext
 from pipelines.demo.corpus import write_demo_corpus
 from pipelines.demo.web import demo_web
 

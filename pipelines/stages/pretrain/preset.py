@@ -1,0 +1,38 @@
+"""The recipe of a training whose options name no preset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from pipelines import storage
+from pipelines.engine.journal import OutputFolder
+from pipelines.engine.manifest import NEXT
+from pipelines.model.training.recipe import Recipe, make_recipe
+from pipelines.stages.pretrain.config import PretrainConfig
+
+
+def choose_recipe(config: PretrainConfig, output: str, note: Callable[[str], None]) -> Recipe:
+    """Return the recipe of the options, by default with the preset of the training in `output`, or one for the device.
+
+    Loads torch only to look for a GPU.
+    """
+    preset = config.preset
+    if preset is None:
+        recorded = [OutputFolder(folder).recorded_identity() for folder in (storage.join(output, NEXT), output)]
+        if begun := [identity for identity in recorded if identity]:
+            preset, reason = str(begun[0].config["preset"]), f"that of the training in {output}"
+        elif _has_cuda(config.device):
+            preset, reason = "gpt2", "the default on a CUDA GPU"
+        else:
+            preset, reason = "tiny", "the default without a CUDA GPU, as gpt2 would take years"
+        note(f"preset {preset}: {reason}; --preset selects another one")
+    return make_recipe(preset, config.set, config.seed)
+
+
+def _has_cuda(device: str) -> bool:
+    if find_spec("torch") is None:
+        return False
+    from pipelines.model.device import select_device
+
+    return select_device(device).type == "cuda"
