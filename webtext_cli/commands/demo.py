@@ -23,14 +23,10 @@ _PROMPT = "Return a"
 _SAMPLE_TOKENS = 80
 _SHOWN_DROPS = 3
 _RESULTS = {
+    "index.html": "all stages and their reports (open in a browser)",
     "scrape/links-00000.parquet": "links with their scores and submissions",
     "fetch/pages-00000.warc.gz": "the pages as received",
-    "extract/report.html": "the extraction report (open in a browser)",
     "dedup/clusters.parquet": "which documents were duplicates of which",
-    "train-bpe/report.html": "the tokenizer report (open in a browser)",
-    "pretrain/training.html": "the training curves (open in a browser)",
-    "overlap-report/report.html": "overlap with Python's language reference (open in a browser)",
-    "evaluate/evaluation.html": "the evaluation on held-out pages (open in a browser)",
 }
 
 
@@ -49,7 +45,7 @@ def command(call: StageCall) -> None:
       webtext demo --corpus my-demo
     """
     from pipelines import storage
-    from pipelines.build import INDEX, build, write_index
+    from pipelines.build import build, write_index
     from pipelines.demo.corpus import write_demo_corpus
     from pipelines.demo.web import demo_web
     from pipelines.model import require_torch
@@ -68,18 +64,6 @@ def command(call: StageCall) -> None:
         call.run_options(), progress=make_progress(call.quiet, brief=True), discard_pages=True
     )
     with demo_web():
-<<<<<<< HEAD
-        summaries = build(call.corpus, call.settings.stages(None, None), options, show)
-    model = storage.join(call.corpus, "pretrain")
-    (sample,) = generate(model, [_PROMPT], 1, SamplingOptions(max_tokens=_SAMPLE_TOKENS))
-    results = evaluate_demo(call.corpus, options)
-    write_index(call.corpus)
-    if call.as_json:
-        stages = [summary.to_json() for summary in summaries]
-        say(to_json({"stages": stages, "sample": sample, "evaluation": results}))
-    else:
-        _print_end(call.corpus, storage.join(call.corpus, INDEX), sample.prompt + sample.text, results)
-=======
         stages = [name for name in call.settings.stages(None, None) if has_torch or name != "pretrain"]
         summaries = build(call.corpus, stages, options, show)
     sample, results = None, []
@@ -91,6 +75,7 @@ def command(call: StageCall) -> None:
         model = storage.join(call.corpus, "pretrain")
         (sample,) = generate(model, [_PROMPT], 1, SamplingOptions(max_tokens=_SAMPLE_TOKENS))
         results = evaluate_demo(call.corpus, options)
+    write_index(call.corpus)
     if call.as_json:
         say(to_json({"stages": [summary.to_json() for summary in summaries], "sample": sample, "evaluation": results}))
         return
@@ -98,8 +83,7 @@ def command(call: StageCall) -> None:
         _print_model(sample.prompt + sample.text, results)
     say("\nResults:")
     for path, content in _RESULTS.items():
-        if storage.exists(storage.join(call.corpus, path)):
-            say(f"  {call.corpus}/{path:<30} {content}")
+        say(f"  {call.corpus}/{path:<30} {content}")
     # The bare name if it is on PATH, else the path by which it was started.
     program = "webtext" if shutil.which("webtext") else os.path.relpath(sys.argv[0])
     say(f"Next:\n  {program} status --corpus {call.corpus} --verify")
@@ -109,7 +93,6 @@ def command(call: StageCall) -> None:
     if not has_torch:
         say("\npretrain, generate and evaluate did not run: they need torch. To add them, re-run the demo after")
         say(f"  {install_command('train')}")
->>>>>>> wt-install
 
 
 def _stage_line(summary: Summary) -> str:
@@ -122,13 +105,8 @@ def _stage_line(summary: Summary) -> str:
     return f"{summary.stage:<17}{counts}" + (f"  dropped: {', '.join(reasons)}" if reasons else "")
 
 
-<<<<<<< HEAD
-def _print_end(corpus: str, index: str, sample: str, results: Sequence[Mapping[str, Any]]) -> None:
-    """Print the sample, the evaluation, the results worth opening, and what to run next."""
-=======
 def _print_model(sample: str, results: Sequence[Mapping[str, Any]]) -> None:
     """Print the sample and the evaluation."""
->>>>>>> wt-install
     from pipelines.reports.evaluation import format_figure, metric_title
 
     figures = "\n".join(
@@ -146,19 +124,5 @@ A sample of the model's text, from the prompt {_PROMPT!r}:
 
 Evaluation, with standard errors (a guess among the four choices of the cloze has accuracy 0.25):
 
-<<<<<<< HEAD
-{figures}
-
-Results:
-  {index}                       all stages and their reports (open in a browser)
-  {corpus}/scrape/links-00000.parquet     links with their scores and submissions
-  {corpus}/fetch/pages-00000.warc.gz      the pages as received
-  {corpus}/dedup/clusters.parquet         which documents were duplicates of which
-Next:
-  {program} status --corpus {corpus} --verify
-  {program} generate --corpus {corpus} --prompt "The module"
-  {program} init my-corpus"""
-=======
 {figures}"""
->>>>>>> wt-install
     )
