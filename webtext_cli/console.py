@@ -24,6 +24,8 @@ _PLAIN_INTERVAL_S = 10.0
 _SHORT_S = 1.0
 _BRIEF_WIDTH = 110
 _MAX_DROP_REASONS = 30
+# In the names of figures, which are keys without their underscores.
+_TERMS = {"ngrams": "n-grams", "held out": "held-out", "near duplicate": "near-duplicate"}
 _MIN_FIRST_COLUMN = 8
 
 
@@ -248,7 +250,12 @@ def print_summary(summary: Summary, as_json: bool) -> None:
     for name, value in summary.extra.items():
         # Tables are printed by their command, and included in --json.
         if not isinstance(value, list | dict):
-            words = name.replace("_", " ").replace("ngrams", "n-grams").replace("held out", "held-out")
+            words = (
+                name.replace("_", " ")
+                .replace("ngrams", "n-grams")
+                .replace("held out", "held-out")
+                .replace("near dup", "near-dup")
+            )
             say(f"  {words}: {format_bytes(value) if name.endswith('bytes') else format_number(value)}")
 
 

@@ -72,8 +72,8 @@ def _print_self_test(result: Mapping[str, Any]) -> None:
         [row["kind"], format_count(row["copies"]), format_decimal(row["mean_similarity"]), *_recall(row)]
         for row in result["kinds"]
     ]
-    headings = ["copy", "copies", "mean similarity", "at the threshold", "found", "recall"]
-    print_table(headings, rows, title="By kind of copy")
+    headings = ["copy", "copies", "mean similarity", "pairs", "found", "recall"]
+    print_table(headings, rows, title="By kind of copy", narrow=True)
     dropped, precision = plural(result["dropped"], "dropped document"), format_percent(result["precision"], 2)
     say(
         f"{dropped}, {result['below_threshold']:,} less similar to the kept one than the threshold: "

@@ -12,7 +12,7 @@ from pipelines.format import escape_unprintable, format_decimal, plural
 from webtext_cli.console import print_result, print_table, say, shorten
 from webtext_cli.options import StageCall, stage_options
 
-_TEXT_CHARACTERS = 60
+_TEXT_CHARACTERS, _FEATURES = 60, 2
 _LEGEND = "p: probability that the block is main content; log odds: +2.0 multiplies p / (1 - p) by 7.4, -2.0 divides it"
 _REPEATS = "repeats: dropped, because another block with the same text is kept"
 
@@ -91,5 +91,5 @@ def _row(block: Mapping[str, Any]) -> list[str]:
         f"{block['words']:,}",
         "yes" if block["is_kept"] else "repeats" if block["is_repetition"] else "-",
         f"{block['probability']:.2f}",
-        ", ".join(f"{group} {change:+.1f}" for group, change in block["moved_by"].items()),
+        ", ".join(f"{group} {change:+.1f}" for group, change in [*block["moved_by"].items()][:_FEATURES]),
     ]
