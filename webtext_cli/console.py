@@ -250,12 +250,9 @@ def print_summary(summary: Summary, as_json: bool) -> None:
     for name, value in summary.extra.items():
         # Tables are printed by their command, and included in --json.
         if not isinstance(value, list | dict):
-            words = (
-                name.replace("_", " ")
-                .replace("ngrams", "n-grams")
-                .replace("held out", "held-out")
-                .replace("near dup", "near-dup")
-            )
+            words = name.replace("_", " ")
+            for plain, term in _TERMS.items():
+                words = words.replace(plain, term)
             say(f"  {words}: {format_bytes(value) if name.endswith('bytes') else format_number(value)}")
 
 
