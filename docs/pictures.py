@@ -17,7 +17,7 @@ MAX_BYTES = 200_000
 # The page of each picture, and the CSS selector of the element at its top.
 PICTURES = {
     "index": ("index.html", "h1"),
-    "extract": ("extract/report.html", ".pages"),
+    "extract": ("extract/report.html", ".pages > article:nth-of-type(5)"),
     "dedup": ("dedup/report.html", ".pair"),
     "pretrain": ("pretrain/training.html", "h1"),
     "overlap": ("overlap-report/report.html", "#benchmarks"),
@@ -30,7 +30,7 @@ def take_picture(browser: Browser, page: Path, top: str) -> bytes:
     y = browser.run(f"document.querySelector({top!r}).getBoundingClientRect().top")
     # Without the footer, which has the path of the page.
     height = browser.run("document.querySelector('footer').getBoundingClientRect().top") - y
-    clip = {"x": 0, "y": max(0, y - 24), "width": WIDTH, "height": min(HEIGHT, height), "scale": 1}
+    clip = {"x": 0, "y": max(0, y - 10), "width": WIDTH, "height": min(HEIGHT, height), "scale": 1}
     return base64.b64decode(browser.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"])
 
 
