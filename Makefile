@@ -87,7 +87,7 @@ bench: $(DEV)
 
 docs: $(DEV)
 	$(BIN)/python docs/generate.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html, or serve it for its search: $(BIN)/python -m http.server --directory site"
 
 clean:

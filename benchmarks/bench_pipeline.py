@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime as dt
+import functools
 import gzip
 import itertools
 import json
@@ -62,8 +63,13 @@ def main() -> None:
     rounds: list[dict[str, Runs]] = []
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory() as folder:
-            rounds.append(dict(measure(options.data, Path(folder))))
+            rounds.append(dict(measure(options.data, Path(folder), compiles=not rounds)))
         print(f"load {os.getloadavg()[0]:.1f}", flush=True)
+        report(rounds, write=options.write)
+
+
+def report(rounds: Sequence[dict[str, Runs]], write: bool) -> None:
+    """Print the rates of the rounds so far, and write them to data/rates.json."""
     rates = {stage: _rate([part[stage] for part in rounds]) for stage in rounds[0]}
     print(
         "\n| stage | processor time per unit | units | at the start, s | memory of a worker | bytes written per unit |"
@@ -75,7 +81,7 @@ def main() -> None:
         print(
             f"| {stage} | {rate['core_s']:.3g} s | {few:,}, {many:,} | {rate['fixed_s']:.1f} | {memory} | {written} |"
         )
-    if options.write:
+    if write:
         table = json.loads(_RATES.read_text())
         measured = table["measured"] | {"date": dt.date.today().isoformat()}
         _RATES.write_text(json.dumps(table | {"measured": measured, "rates": rates}, indent=1) + "\n")
@@ -96,34 +102,35 @@ class Runs:
     start_s: float | None = None
 
 
-def measure(data: Path, folder: Path) -> Iterator[tuple[str, Runs]]:
-    """Yield the name and the runs of every stage."""
+def measure(data: Path, folder: Path, *, compiles: bool) -> Iterator[tuple[str, Runs]]:
+    """Yield the name and the runs of every stage; the first run on a machine `compiles`, and is repeated."""
+    measure_stage = functools.partial(_measure, folder, compiles=compiles)
     dumps = _dumps(data / "reddit" / "submissions-2013.ndjson.zst", folder)
-    yield "scrape", _measure(folder, ["scrape", "-i"], dumps)
+    yield "scrape", measure_stage(["scrape", "-i"], dumps)
     pages = _pages(data / "pages" / "wcxb-dev")
     links = [_links(pages[::_SMALL], folder / "small.txt"), _links(pages, folder / "all.txt")]
     with small_web.served(dict(pages), folder, "text/html") as environment:
-        yield "fetch", _measure(folder, list(_CRAWL), links, environment=environment)
+        yield "fetch", measure_stage(list(_CRAWL), links, environment=environment)
     crawls = [(folder / f"fetch-{number}", count) for number, (_, count) in enumerate(links)]
-    yield "extract", _measure(folder, ["extract", "-i"], crawls)
+    yield "extract", measure_stage(["extract", "-i"], crawls)
     documents = _documents(data / "text", folder)
     audit = [
         f"--benchmark=wikitext-2={data / 'benchmarks' / 'wikitext2-test.txt'}",
         f"--benchmark=gsm8k:question={data / 'benchmarks' / 'gsm8k-test.jsonl'}",
     ]
-    yield "filter", _measure(folder, ["filter", "-i"], documents)
-    yield "dedup", _measure(folder, ["dedup", "-i"], documents)
-    yield "remove-wikipedia", _measure(folder, ["remove-wikipedia", "-i"], documents)
+    yield "filter", measure_stage(["filter", "-i"], documents)
+    yield "dedup", measure_stage(["dedup", "-i"], documents)
+    yield "remove-wikipedia", measure_stage(["remove-wikipedia", "-i"], documents)
     # Merging depends on the number of distinct words, not on the size: its time is one of the start.
-    counting = _measure(folder, [*_TRAIN], documents, "--count-only")
+    counting = measure_stage([*_TRAIN], documents, "--count-only")
     (path, _), whole = documents[1], folder / "tokenizer"
     seconds, _ = _run([*_TRAIN, str(path), "-o", str(whole)])
     output_bytes = sum(file.size_bytes for file in read_manifest(str(whole)).files)
     start_s = seconds - counting.seconds[1] + counting.seconds[0]
     yield "train-bpe", dataclasses.replace(counting, start_s=start_s, output_bytes=output_bytes)
-    yield "tokenize", _measure(folder, ["tokenize", "-i"], documents, "--tokenizer", str(whole))
-    yield "overlap-index", _measure(folder, ["overlap-index", "-i"], documents)
-    yield "overlap-report", _measure(folder, ["overlap-report", "-i"], documents, *audit)
+    yield "tokenize", measure_stage(["tokenize", "-i"], documents, "--tokenizer", str(whole))
+    yield "overlap-index", measure_stage(["overlap-index", "-i"], documents)
+    yield "overlap-report", measure_stage(["overlap-report", "-i"], documents, *audit)
 
 
 def _measure(
@@ -131,10 +138,12 @@ def _measure(
     command: Sequence[str],
     inputs: Sequence[tuple[Path, int]],
     *options: str,
+    compiles: bool,
     environment: dict[str, str] | None = None,
 ) -> Runs:
     """Run a stage on a small and a larger input of so many units, after a run that may compile."""
-    _run([*command, str(inputs[0][0]), "-o", str(folder / f"{command[0]}-first"), *options], environment)
+    if compiles:
+        _run([*command, str(inputs[0][0]), "-o", str(folder / f"{command[0]}-first"), *options], environment)
     seconds = []
     for number, (path, _) in enumerate(inputs):
         output = folder / f"{command[0]}-{number}"

@@ -367,7 +367,7 @@ def test_a_day_starts_at_midnight_utc() -> None:
 
 def test_the_docs_name_every_profile_rule_and_condition() -> None:
     docs = Path(__file__).parents[3] / "docs"
-    text = (docs / "scrape.md").read_text()
+    text = (docs / "scrape-profiles.md").read_text()
     for name in PROFILES:
         profile = load_profile(name)
         head = rf"\| `{name}`[^|]* \| {profile.version} \| {profile.min_score} \| `{profile.karma}` \|"
