@@ -246,11 +246,11 @@ def test_a_wrong_query_names_the_tables_and_a_missing_stage(
     corpus: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     message = _run(capsys, "sql", "SELECT * FROM nothing", "--corpus", str(corpus), code=2)
-    assert "The tables of its stages are links, pages, clusters" in message
+    assert "The tables are links, pages, clusters" in message
     (tmp_path / "part").mkdir()
     shutil.copytree(corpus / "scrape", tmp_path / "part" / "scrape")
     message = _run(capsys, "sql", "SELECT * FROM pages", "--corpus", str(tmp_path / "part"), code=2)
-    assert "Table with name pages does not exist! The tables of its stages are links" in message
+    assert "Table with name pages does not exist! The tables are links" in message
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,6 @@ _MAX_TABLE_ROWS = 200
 _MAX_CELL = 80
 # How a dropped or absent document reads.
 _OUTCOMES = {"kept": "kept", "dropped": "DROPPED", "absent": "not there"}
-_DOCUMENT_FLAGS = [field.name for field in dataclasses.fields(DocumentConfig)]
 _overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 
 
@@ -51,9 +50,9 @@ def _table_options(is_argument: bool = False) -> Callable[[Any], Any]:
         def wrapper(corpus: str, input: tuple[str, ...], **values: Any) -> Any:
             from pipelines.corpus.tables import CorpusTables
 
-            config = config_of_flags(DocumentConfig, {name: values.pop(name) for name in _DOCUMENT_FLAGS})
-            options = RunOptions(progress=make_progress())
-            return command(tables=CorpusTables(inputs_or_corpus(input, corpus), config, options), **values)
+            flags = {field.name: values.pop(field.name) for field in dataclasses.fields(DocumentConfig)}
+            source, options = inputs_or_corpus(input, corpus), RunOptions(progress=make_progress())
+            return command(tables=CorpusTables(source, config_of_flags(DocumentConfig, flags), options), **values)
 
         return corpus_option(input_option(DOCUMENTS_HELP, is_argument)(config_options(DocumentConfig)(wrapper)))
 
@@ -158,12 +157,7 @@ def show(
 @_overwrite_option
 @output_options(has_progress=False)
 def stats(
-    tables: CorpusTables,
-    by: tuple[str, ...],
-    limit: int,
-    html: str | None,
-    overwrite: bool,
-    as_json: bool,
+    tables: CorpusTables, by: tuple[str, ...], limit: int, html: str | None, overwrite: bool, as_json: bool
 ) -> None:
     """Count the documents, words and bytes of a corpus.
 
@@ -281,11 +275,8 @@ def export_text(
 
     source = inputs_or_corpus(input, corpus)
     documents = [last_documents(source)] if isinstance(source, str) else source
-    config, options = (
-        config_of_flags(DocumentConfig, flags),
-        RunOptions(overwrite=overwrite, progress=make_progress(quiet)),
-    )
-    written = write_text(documents, output, kind, share, limit, config, options)
+    options = RunOptions(overwrite=overwrite, progress=make_progress(quiet))
+    written = write_text(documents, output, kind, share, limit, config_of_flags(DocumentConfig, flags), options)
     complain(to_json({"documents": written}) if as_json else f"{plural(written, 'document')} written")
     sys.stdout.flush()
 
