@@ -74,8 +74,8 @@ class CorpusTables:
                 ThreadedObjectStore(file_system.protocol) if isinstance(file_system, ObjectStore) else file_system
             )
         self._connection.create_function("words_of", count_words, ["VARCHAR"], "BIGINT")
-        # DuckDB refuses a null from a function that is not called for nulls.
-        self._connection.create_function("domain_of", _domain_of, ["VARCHAR"], "VARCHAR", null_handling="special")
+        # The function must not return a null.
+        self._connection.create_function("domain_of", lambda url: registered_domain(url) or "", ["VARCHAR"], "VARCHAR")
         self.views: list[str] = []
         self._errors: list[str] = []
         documents = {name: _scan(self.stages[name], "documents-") for name in DOCUMENT_STAGES if name in self.stages}
@@ -213,7 +213,7 @@ def _scan_input(schema: pa.Schema) -> str:
     """Return a query of the documents in files, with their domains and words where these are unknown."""
     values = {"words": ("words_of(text)", pa.int64())}
     if "url" in schema.names:
-        values["domain"] = ("domain_of(url)", pa.string())
+        values["domain"] = ("nullif(domain_of(url), '')", pa.string())
     filled = [
         f"coalesce({name}, {value}) AS {name}"
         for name, (value, kind) in values.items()
@@ -236,10 +236,6 @@ def _open_stages(source: str | Sequence[str]) -> dict[str, StageFolder]:
         if other is not stage:
             raise UsageError(f"{folder}: is of the same stage as {other.path}; name one of them")
     return stages
-
-
-def _domain_of(url: str | None) -> str | None:
-    return None if url is None else registered_domain(url)
 
 
 def documents_of(stage: str) -> str:
