@@ -140,7 +140,7 @@ def test_documents_are_shown_by_name_condition_and_at_random(corpus: Path, capsy
         id for id, row in documents.items() if row["score"] >= 7
     }
     message = _run(capsys, "show", "doc-0", "--random", "2", "--where", "true", "--corpus", str(corpus), code=2)
-    assert "doc-0: names a document, and --random, --where chooses among all; omit one of them" in message
+    assert "doc-0: a document by name excludes --random, --where; omit one of them" in message
     assert "no document has the id nothing" in _run(capsys, "show", "nothing", "--corpus", str(corpus), code=1)
     assert "no document meets" in _run(capsys, "show", "--domain", "no.org", "--corpus", str(corpus), code=1)
     assert 'column "nix" not found in FROM clause! Candidate bindings: ' in _run(

@@ -125,7 +125,7 @@ def show(
 
     conditions = {"--random": random, "--domain": domain, "--where": where, "--dropped": dropped}
     if documents and (used := ", ".join(name for name, value in conditions.items() if value)):
-        raise UsageError(f"{documents[0]}: names a document, and {used} chooses among all; omit one of them")
+        raise UsageError(f"{documents[0]}: a document by name excludes {used}; omit one of them")
     chosen = choose_documents(
         tables,
         documents,
