@@ -118,6 +118,7 @@ def show(
     Examples:
       webtext show --random 3 --corpus my-corpus
       webtext show https://example.com/page --corpus my-corpus
+      webtext show --random 3 -i docs.jsonl.zst
       webtext show --dropped near_duplicate --random 5 --seed 7
       webtext show --domain nytimes.com --where "words > 5000" --limit 2
     """
@@ -168,6 +169,7 @@ def stats(
       webtext stats --corpus my-corpus
       webtext stats --corpus my-corpus --by domain --limit 100 --json
       webtext stats --corpus my-corpus --html stats.html
+      webtext stats docs.jsonl.zst
     """
     from pipelines.corpus.statistics import count_documents, group_name
 
