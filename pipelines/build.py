@@ -317,10 +317,7 @@ def require_finished_stages(corpus: str) -> list[str]:
 
 
 def check_corpus(corpus: str, *, takes_input: bool = False) -> None:
-    """Raise InputError if a folder does not exist, or is not a corpus: it has no webtext.toml and no stage.
-
-    The message of a command that `takes_input` instead of a corpus says so.
-    """
+    """Raise InputError if a folder is not a corpus; the message names --input for a command that `takes_input`."""
     if not storage.is_folder(corpus):
         problem = "it is a file" if storage.exists(corpus) else "no such folder"
     elif has_manifest(corpus) or is_unfinished(corpus):

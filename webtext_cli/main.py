@@ -211,13 +211,11 @@ def _name_corpus(message: str, argv: Sequence[str]) -> str:
     import re
     import shlex
 
-    arguments = [part for argument in argv for part in re.split("(?<=^--corpus)=", argument, maxsplit=1)]
-    named = [value for flag, value in itertools.pairwise(arguments) if flag == "--corpus"]
+    if not (named := re.search("(?:^|\0)--corpus[=\0]([^\0]+)", "\0".join(argv))):
+        return message
     commands = "|".join(COMMANDS.keys() - {"init", "help", "completion", "demo"})
-    pattern = rf"`(webtext (?:{commands})\b(?! --corpus| -i)[^`]*)`"
-    return (
-        re.sub(pattern, lambda match: f"`{match[1]} --corpus {shlex.quote(named[-1])}`", message) if named else message
-    )
+    corpus = shlex.quote(named[1]).replace("\\", r"\\")
+    return re.sub(rf"`(webtext (?:{commands})\b(?! --corpus| -i)[^`]*)`", rf"`\1 --corpus {corpus}`", message)
 
 
 def run() -> None:

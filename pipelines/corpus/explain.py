@@ -62,12 +62,7 @@ def explain(tables: CorpusTables, target: str) -> History:
     if all(step.outcome == ABSENT for step in steps):
         steps = steps[:1]
     near = near_urls(url) if url and steps[0].outcome == ABSENT else ()
-    first = next(
-        view
-        for view in ("links", "pages", *map(documents_of, tables.document_stages), "tokens")
-        if view in tables.views
-    )
-    marks = ", ".join("?" * len(near))
+    first, marks = next(view for view in tables.views if view != "clusters"), ", ".join("?" * len(near))
     similar = tables.rows(f"SELECT DISTINCT url FROM {first} WHERE url IN ({marks}) ORDER BY url", near) if near else []
     return History(id, url, tuple(steps), tuple(row["url"] for row in similar))
 

@@ -19,8 +19,6 @@ GROUPS = {
 }
 # Known of every document, even without such columns.
 _MEASURED = {"words", "bytes"}
-# Words as by `str.split`.
-_WORDS = r"len(regexp_extract_all(text, '[^\s\x0b\x1c-\x1f\x{85}\p{Z}]+'))"
 
 
 def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) -> dict[str, Any]:
@@ -36,7 +34,7 @@ def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) 
     absent = {name: column for name, (column, _) in kinds.items() if column not in _MEASURED.union(columns)}
     for name, column in absent.items() if by else ():
         raise UsageError(f"--by {name}: the documents have no column {column}; there are {', '.join(columns)}")
-    words = f"coalesce(words, {_WORDS})" if "words" in columns else _WORDS
+    words = "coalesce(words, words_of(text))" if "words" in columns else "words_of(text)"
     needed = sorted({column for column, _ in kinds.values()} - _MEASURED - {*absent.values()})
     # The texts are read once, whatever the number of groups.
     tables.rows(

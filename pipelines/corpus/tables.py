@@ -16,22 +16,17 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from pipelines import storage
-from pipelines.algorithms.web.urls import canonical_url, is_url_id
+from pipelines.algorithms.web.urls import canonical_url, is_url_id, registered_domain
 from pipelines.build import require_finished_stages
 from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.pipeline import DOCUMENT_STAGES
+from pipelines.records import inputs
+from pipelines.records.document_filter import count_words
 from pipelines.records.document_options import DocumentConfig
 from pipelines.records.drops import Drops
-from pipelines.records.inputs import (
-    DocumentInput,
-    StageFolder,
-    document_schema,
-    expand_globs,
-    open_configured,
-    read_documents,
-)
+from pipelines.records.inputs import StageFolder
 from pipelines.records.schemas import DROPPED_SCHEMA
 from pipelines.records.shards import ShardWriter
 from pipelines.storage.object_store import ObjectStore, ThreadedObjectStore
@@ -41,7 +36,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 1024
 _INPUT = "input"
-_DOCUMENT_DEFAULTS, _RUN_DEFAULTS = DocumentConfig(), RunOptions()
+_AS_IT_IS, _QUIET = DocumentConfig(), RunOptions()
 # Split and prefix of its files; `val` is the name in nanoGPT's format.
 _SPLITS = (("train", "train"), ("held-out", "held-out"), ("held-out", "val"))
 # View -> the stage and the beginning of the names of its files.
@@ -56,10 +51,7 @@ class CorpusTables:
     """
 
     def __init__(
-        self,
-        source: str | Sequence[str],
-        config: DocumentConfig = _DOCUMENT_DEFAULTS,
-        options: RunOptions = _RUN_DEFAULTS,
+        self, source: str | Sequence[str], config: DocumentConfig = _AS_IT_IS, options: RunOptions = _QUIET
     ) -> None:
         self.name = source if isinstance(source, str) else ", ".join(source)
         import duckdb  # deferred: only queries need it
@@ -81,16 +73,20 @@ class CorpusTables:
             self._connection.register_filesystem(
                 ThreadedObjectStore(file_system.protocol) if isinstance(file_system, ObjectStore) else file_system
             )
+        self._connection.create_function("words_of", count_words, ["VARCHAR"], "BIGINT")
+        # The function must not return a null.
+        self._connection.create_function("domain_of", lambda url: registered_domain(url) or "", ["VARCHAR"], "VARCHAR")
         self.views: list[str] = []
         self._errors: list[str] = []
         documents = {name: _scan(self.stages[name], "documents-") for name in DOCUMENT_STAGES if name in self.stages}
         dropped = {name: scan for name, folder in self.stages.items() if (scan := _scan(folder, "dropped-"))}
         if not self.stages:
             note = functools.cache(options.progress.note)  # not for each query
-            streams = _open_streams(open_configured(source, config, options), note, self._errors)
-            for name, stream in zip(("input_kept", "input_dropped"), streams, strict=True):
+            opened = inputs.open_configured(source, config, options)
+            for name, stream in _open_streams(opened, note, self._errors).items():
                 self._connection.register(name, stream)
-            documents, dropped = {_INPUT: "FROM input_kept"}, {_INPUT: "FROM input_dropped"}
+            documents = {_INPUT: _scan_input(inputs.document_schema(opened.shards[0]))}
+            dropped = {_INPUT: "FROM input_dropped"}
         # The stages that wrote documents, in order.
         self.document_stages = [*documents]
         self._create_views(documents, dropped)
@@ -167,9 +163,7 @@ class CorpusTables:
         candidates = next((line for line in rest.split("\n") if line.startswith("Candidate bindings")), None)
         if candidates:
             return f"{line} {candidates}"
-        if "Table with name" not in line:
-            return line
-        return f"{self.name}: {line} The tables of its stages are {', '.join(self.views)}"
+        return f"{self.name}: {line} The tables are {', '.join(self.views)}" if "Table with name" in line else line
 
 
 class _Stream:
@@ -189,13 +183,13 @@ class _Rows(list[dict[str, Any]]):
     write = list.append
 
 
-def _open_streams(source: DocumentInput, note: Callable[[str], None], errors: list[str]) -> list[_Stream]:
+def _open_streams(source: inputs.DocumentInput, note: Callable[[str], None], errors: list[str]) -> dict[str, _Stream]:
     """Return the documents in files, and the records in them that are not documents, for one note about each."""
 
     def read(drops: Drops) -> Iterator[pa.RecordBatch]:
         try:
             for shard in source.shards:
-                yield from read_documents(shard, drops)
+                yield from inputs.read_documents(shard, drops)
         except WebtextError as error:  # DuckDB's message would have the traceback
             errors.append(str(error))
             raise
@@ -211,12 +205,28 @@ def _open_streams(source: DocumentInput, note: Callable[[str], None], errors: li
             yield pa.RecordBatch.from_pylist(rows, schema=DROPPED_SCHEMA)
             rows.clear()
 
-    return [_Stream(document_schema(source.shards[0]), read_kept), _Stream(DROPPED_SCHEMA, read_dropped)]
+    kept = _Stream(inputs.document_schema(source.shards[0]), read_kept)
+    return {"input_kept": kept, "input_dropped": _Stream(DROPPED_SCHEMA, read_dropped)}
+
+
+def _scan_input(schema: pa.Schema) -> str:
+    """Return a query of the documents in files, with their domains and words where these are unknown."""
+    values = {"words": ("words_of(text)", pa.int64())}
+    if "url" in schema.names:
+        values["domain"] = ("nullif(domain_of(url), '')", pa.string())
+    filled = [
+        f"coalesce({name}, {value}) AS {name}"
+        for name, (value, kind) in values.items()
+        if pa.field(name, kind) in schema
+    ]
+    added = [f", {value} AS {name}" for name, (value, _) in values.items() if name not in schema.names]
+    replace = f"REPLACE ({', '.join(filled)})" if filled else ""
+    return f"SELECT * {replace} {' '.join(added)} FROM input_kept"
 
 
 def _open_stages(source: str | Sequence[str]) -> dict[str, StageFolder]:
     """Return the stages of a corpus, or those whose folders are the inputs; none if the inputs are documents."""
-    folders = [source] if isinstance(source, str) else expand_globs(source)
+    folders = [source] if isinstance(source, str) else inputs.expand_globs(source)
     if isinstance(source, str) and not has_manifest(source):
         folders = [storage.join(source, name) for name in require_finished_stages(source)]
     stages: dict[str, StageFolder] = {}

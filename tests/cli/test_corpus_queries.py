@@ -140,7 +140,7 @@ def test_documents_are_shown_by_name_condition_and_at_random(corpus: Path, capsy
         id for id, row in documents.items() if row["score"] >= 7
     }
     message = _run(capsys, "show", "doc-0", "--random", "2", "--where", "true", "--corpus", str(corpus), code=2)
-    assert "doc-0: names a document, and --random, --where chooses among all; omit one of them" in message
+    assert "doc-0: a document by name excludes --random, --where; omit one of them" in message
     assert "no document has the id nothing" in _run(capsys, "show", "nothing", "--corpus", str(corpus), code=1)
     assert "no document meets" in _run(capsys, "show", "--domain", "no.org", "--corpus", str(corpus), code=1)
     assert 'column "nix" not found in FROM clause! Candidate bindings: ' in _run(
@@ -246,11 +246,11 @@ def test_a_wrong_query_names_the_tables_and_a_missing_stage(
     corpus: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     message = _run(capsys, "sql", "SELECT * FROM nothing", "--corpus", str(corpus), code=2)
-    assert "The tables of its stages are links, pages, clusters" in message
+    assert "The tables are links, pages, clusters" in message
     (tmp_path / "part").mkdir()
     shutil.copytree(corpus / "scrape", tmp_path / "part" / "scrape")
     message = _run(capsys, "sql", "SELECT * FROM pages", "--corpus", str(tmp_path / "part"), code=2)
-    assert "Table with name pages does not exist! The tables of its stages are links" in message
+    assert "Table with name pages does not exist! The tables are links" in message
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "docs.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     pq.write_table(pa.Table.from_pylist(_ROWS), tmp_path / "docs.parquet")
     (tmp_path / "docs.csv").write_text(
-        "id,url,text\n" + "".join(f"{','.join(map(str, row.values()))}\n" for row in _ROWS)
+        "id,url,text\n" + "".join(f"{','.join(value or '' for value in row.values())}\n" for row in _ROWS)
     )
     dedup(DedupConfig(), documents=str(tmp_path / "docs.jsonl"), output=str(tmp_path / "unique"), options=RunOptions())
     return tmp_path
@@ -67,6 +67,17 @@ def test_files_are_queried_without_a_corpus(name: str, files: Path, capsys: pyte
     assert json.loads(_run(capsys, "export-text", "-i", name, "--limit", "1"))["id"] == "d0"
 
 
+@pytest.mark.parametrize("name", ["docs.jsonl", "docs.parquet"])
+def test_domains_and_words_that_files_lack_are_derived(
+    name: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    groups = json.loads(_run(capsys, "stats", "--by", "domain", "--json", "-i", name))["groups"]["domain"]
+    assert {row["value"]: row["words"] for row in groups} == {"a.org": 3, "bbc.co.uk": 2, None: 3}
+    assert json.loads(_run(capsys, "show", "--domain", "bbc.co.uk", "--json", "-i", name))["id"] == "d1"
+    shown = _run(capsys, "show", "--where", "words > 2", "--json", "-i", name).splitlines()
+    assert [(row["id"], row["words"]) for row in map(json.loads, shown)] == [("d0", 3), ("d2", 3)]
+
+
 def test_the_folder_of_a_stage_is_queried_alone(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for place in (["-i", "unique"], ["--corpus", "unique"]):
         assert len(_run(capsys, "show", "--json", *place).splitlines()) == 2
@@ -79,9 +90,7 @@ def test_the_folder_of_a_stage_is_queried_alone(files: Path, capsys: pytest.Capt
         assert len(_run(capsys, "export-text", *place).splitlines()) == 2
         assert "dedup" in _run(capsys, "plan", *place)
     message = _run(capsys, "sql", "FROM pages", "-i", "unique", code=2)
-    assert (
-        "unique: Catalog Error: Table with name pages does not exist! The tables of its stages are clusters" in message
-    )
+    assert "unique: Catalog Error: Table with name pages does not exist! The tables are clusters" in message
 
 
 def test_outputs_of_several_stages_are_one_corpus(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,6 +103,11 @@ def test_outputs_of_several_stages_are_one_corpus(files: Path, capsys: pytest.Ca
     assert "unique: is of the same stage as unique" in _run(capsys, "show", "-i", "unique", "-i", "unique", code=2)
     assert "cannot be combined with other inputs" in _run(capsys, "show", "-i", "unique", "-i", "docs.csv", code=1)
     assert "name one of them" in _run(capsys, "stats", "-i", "docs.csv", "--corpus", "unique", code=2)
+
+
+def test_a_url_may_have_no_domain(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "odd.jsonl").write_text('{"id": "o", "url": "no URL", "text": "a"}\n')
+    assert json.loads(_run(capsys, "show", "--json", "-i", "odd.jsonl"))["domain"] is None
 
 
 def test_documents_of_other_fields_and_from_standard_input(
@@ -116,7 +130,7 @@ def test_records_that_are_not_documents_are_noted_and_listed(files: Path, capsys
     assert (row["stage"], row["id"], row["text"]) == ("input", "x", None)
     (files / "none.jsonl").write_text('{"body": "a text"}\n')
     message = _run(capsys, "stats", "-i", "none.jsonl", code=1)
-    assert "none.jsonl: none of its 1 records has a text in the field 'text'" in message
+    assert "none.jsonl: no record has a text in the field 'text'" in message
     assert "Traceback" not in message
 
 

@@ -39,7 +39,6 @@ _MAX_TABLE_ROWS = 200
 _MAX_CELL = 80
 # How a dropped or absent document reads.
 _OUTCOMES = {"kept": "kept", "dropped": "DROPPED", "absent": "not there"}
-_DOCUMENT_FLAGS = [field.name for field in dataclasses.fields(DocumentConfig)]
 _overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 
 
@@ -51,9 +50,9 @@ def _table_options(is_argument: bool = False) -> Callable[[Any], Any]:
         def wrapper(corpus: str, input: tuple[str, ...], **values: Any) -> Any:
             from pipelines.corpus.tables import CorpusTables
 
-            config = config_of_flags(DocumentConfig, {name: values.pop(name) for name in _DOCUMENT_FLAGS})
-            options = RunOptions(progress=make_progress())
-            return command(tables=CorpusTables(inputs_or_corpus(input, corpus), config, options), **values)
+            flags = {field.name: values.pop(field.name) for field in dataclasses.fields(DocumentConfig)}
+            source, options = inputs_or_corpus(input, corpus), RunOptions(progress=make_progress())
+            return command(tables=CorpusTables(source, config_of_flags(DocumentConfig, flags), options), **values)
 
         return corpus_option(input_option(DOCUMENTS_HELP, is_argument)(config_options(DocumentConfig)(wrapper)))
 
@@ -119,6 +118,7 @@ def show(
     Examples:
       webtext show --random 3 --corpus my-corpus
       webtext show https://example.com/page --corpus my-corpus
+      webtext show --random 3 -i docs.jsonl.zst
       webtext show --dropped near_duplicate --random 5 --seed 7
       webtext show --domain nytimes.com --where "words > 5000" --limit 2
     """
@@ -126,7 +126,7 @@ def show(
 
     conditions = {"--random": random, "--domain": domain, "--where": where, "--dropped": dropped}
     if documents and (used := ", ".join(name for name, value in conditions.items() if value)):
-        raise UsageError(f"{documents[0]}: names a document, and {used} chooses among all; omit one of them")
+        raise UsageError(f"{documents[0]}: a document by name excludes {used}; omit one of them")
     chosen = choose_documents(
         tables,
         documents,
@@ -158,12 +158,7 @@ def show(
 @_overwrite_option
 @output_options(has_progress=False)
 def stats(
-    tables: CorpusTables,
-    by: tuple[str, ...],
-    limit: int,
-    html: str | None,
-    overwrite: bool,
-    as_json: bool,
+    tables: CorpusTables, by: tuple[str, ...], limit: int, html: str | None, overwrite: bool, as_json: bool
 ) -> None:
     """Count the documents, words and bytes of a corpus.
 
@@ -174,6 +169,7 @@ def stats(
       webtext stats --corpus my-corpus
       webtext stats --corpus my-corpus --by domain --limit 100 --json
       webtext stats --corpus my-corpus --html stats.html
+      webtext stats docs.jsonl.zst
     """
     from pipelines.corpus.statistics import count_documents, group_name
 
@@ -281,11 +277,8 @@ def export_text(
 
     source = inputs_or_corpus(input, corpus)
     documents = [last_documents(source)] if isinstance(source, str) else source
-    config, options = (
-        config_of_flags(DocumentConfig, flags),
-        RunOptions(overwrite=overwrite, progress=make_progress(quiet)),
-    )
-    written = write_text(documents, output, kind, share, limit, config, options)
+    options = RunOptions(overwrite=overwrite, progress=make_progress(quiet))
+    written = write_text(documents, output, kind, share, limit, config_of_flags(DocumentConfig, flags), options)
     complain(to_json({"documents": written}) if as_json else f"{plural(written, 'document')} written")
     sys.stdout.flush()
 
