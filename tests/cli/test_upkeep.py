@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.engine import run_record
 from pipelines.engine.folder_lock import folder_lock
 from pipelines.engine.manifest import Identity, has_manifest
 from pipelines.engine.run import RunOptions
-from pipelines.engine import run_record
 from pipelines.engine.run_record import RecordedProgress, read_progress
 from pipelines.errors import WebtextError
 from pipelines.progress import Silent

@@ -96,7 +96,8 @@ class RawPage:
 class PageText:
     """The outcome for a page: its title, text, declared language and other metadata, or the problem.
 
-    `plain` means that the text is the page itself. See `Extracted` for the last three fields.
+    `plain` means that the text is the page itself. See `Extracted` for the three fields after `metadata`, and
+    `Declared.url` for `declared_url`, which only a page without URL has.
     """
 
     title: str | None = None
@@ -110,6 +111,7 @@ class PageText:
     page_type: str | None = None
     confidence: float | None = None
     blocks: Blocks | None = None
+    declared_url: tuple[str | None, str | None] = (None, None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,14 +333,16 @@ def extract_text(extractor: Extractor, page: RawPage) -> PageText:
 
 def _extract_html(extractor: Extractor, html: bytes, page: RawPage) -> PageText:
     extracted = extractor(html, page.url)
+    from pipelines.algorithms.blocks.page import parse_html
+
     blocks = extracted.list_blocks() if page.with_blocks and extracted.list_blocks else None
-    text = dataclasses.replace(clean_text(extracted, declared_language(html)), blocks=blocks)
+    declared = extracted.declared or read_declared(parse_html(html))
+    url = (page.url, None) if page.url else declared.url()
+    text = dataclasses.replace(clean_text(extracted, declared_language(html)), blocks=blocks, declared_url=url)
     rejection = find_rejection(extracted.title, text.text, html, page.url, page.requested_url)
     if not text.text:
         return dataclasses.replace(text, rejection=rejection)
-    from pipelines.algorithms.blocks.page import parse_html
-
-    metadata = read_metadata(extracted.declared or read_declared(parse_html(html)), page.url)
+    metadata = read_metadata(declared, url[0])
     # dataclasses.astuple copies the values.
     values = [getattr(metadata, field) for field in Metadata.__slots__]
     values = [fix_mojibake(value) if value and extracted.is_fixed else value for value in values]

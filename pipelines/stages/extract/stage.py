@@ -42,7 +42,7 @@ from pipelines.stages.extract.pages import (
 from pipelines.stages.extract.report import PAGE, PageTally, write_report
 from pipelines.storage.compression import strip_compression
 
-STAGE = Stage("extract", 6, (PAGE, DATA_CARD), grows=("pages", "links"))
+STAGE = Stage("extract", 7, (PAGE, DATA_CARD), grows=("pages", "links"))
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _ARCHIVE_SUFFIXES = (".warc", ".arc")
@@ -193,6 +193,7 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
         drops = Drops(dropped)
         pages_without_link = 0
         for page, extracted in reader.extract((page, tally.mark(page)) for page in read_pages(source, known=known)):
+            page = page.with_declared_url(extracted)
             drops.check_ids([page.id])
             pages_without_link += page.link is None
             words = count_words(extracted.text)
