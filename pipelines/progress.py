@@ -19,6 +19,8 @@ _shown: Progress | None = None
 class Progress:
     """Shows progress to the user: a bar on a terminal, plain lines elsewhere; this base class shows nothing."""
 
+    is_paused = False
+
     def start(self, label: str, total: int | None, unit: str) -> None:
         """Start a piece of work of `total` units (None if unknown)."""
 
@@ -30,6 +32,7 @@ class Progress:
 
     def pause(self) -> None:
         """Leave the time until the next finished unit out of the rate, and so out of the time left."""
+        self.is_paused = True
 
     def finish(self, complete: bool) -> None:
         """End the current piece of work; not `complete` if it failed or was interrupted."""

@@ -75,13 +75,11 @@ class PlainProgress(QuietProgress):
         self._done = 0
         self._started_at = self._printed_at = 0.0
         self._printed_done = 0
-        self._is_paused = False
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """See `Progress.start`."""
         self._label, self._total, self._unit, self._done, self._printed_done = label, total, unit, 0, 0
         self._started_at = self._printed_at = time.monotonic()
-        self._is_paused = False
         if not self._brief and total is not None:
             self._write(f"{label} ...")
 
@@ -89,16 +87,12 @@ class PlainProgress(QuietProgress):
         """See `Progress.advance`."""
         self._done += units
         now = time.monotonic()
-        if self._is_paused:
-            self._printed_at, self._printed_done, self._is_paused = now, self._done, False
+        if self.is_paused:
+            self._printed_at, self._printed_done, self.is_paused = now, self._done, False
         if now - self._printed_at >= _PLAIN_INTERVAL_S:
             # The rate since the last line: work that a resumed run skips must not count for long.
             self._print((self._done - self._printed_done) / (now - self._printed_at))
             self._printed_at, self._printed_done = now, self._done
-
-    def pause(self) -> None:
-        """See `Progress.pause`."""
-        self._is_paused = True
 
     def finish(self, complete: bool) -> None:
         """See `Progress.finish`."""
@@ -132,7 +126,6 @@ class BarProgress(QuietProgress):
         super().__init__(brief)
         self._bar: Any = None
         self._task: Any = None
-        self._is_paused = False
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """See `Progress.start`."""
@@ -154,18 +147,14 @@ class BarProgress(QuietProgress):
         columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description}"), BarColumn(12), Details())
         self._bar = Progress(*columns, console=Console(stderr=True), transient=self._brief)
         self._bar.start()
-        self._task, self._is_paused = self._bar.add_task(label, total=total, counted=True), False
+        self._task = self._bar.add_task(label, total=total, counted=True)
 
     def advance(self, units: int) -> None:
         """See `Progress.advance`."""
-        if self._is_paused:
+        if self.is_paused:
             self._bar.reset(self._task, completed=self._bar.tasks[0].completed)
-            self._is_paused = False
+            self.is_paused = False
         self._bar.advance(self._task, units)
-
-    def pause(self) -> None:
-        """See `Progress.pause`."""
-        self._is_paused = True
 
     def note(self, message: str) -> None:
         """See `Progress.note`."""

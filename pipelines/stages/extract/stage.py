@@ -44,8 +44,6 @@ from pipelines.storage.compression import strip_compression
 
 STAGE = Stage("extract", 7, (PAGE, DATA_CARD), grows=("pages", "links"))
 
-_HTML_SUFFIXES = (".html", ".htm", ".xhtml")
-_ARCHIVE_SUFFIXES = (".warc", ".arc")
 # HTML files become 64 tasks, enough for the workers of most machines, if the tasks are neither tiny nor large. The
 # number of workers must not matter: the shards are part of the result. An empty file costs some time, too.
 _HTML_TASKS = 64
@@ -105,13 +103,13 @@ def open_input(paths: list[str], links: str | None) -> tuple[list[Source], dict[
     fetches = [inputs.open_stage(folder, ["fetch"]) for folder in folders]
     scrape = inputs.open_stage(links, ["scrape"]) if links is not None and fetches else None
     passed_over: list[str] = []
-    files = inputs.expand_paths(others, (*_HTML_SUFFIXES, *_ARCHIVE_SUFFIXES), notes=passed_over)
+    files = inputs.expand_paths(others, inputs.PAGE_SUFFIXES, notes=passed_over)
     fetched = [file.path for fetch in fetches for file in _warcs_of(fetch)]
     all_names = storage.names_below_common_folder([*fetched, *files])
     names = dict(zip([*fetched, *files], all_names, strict=True))
     own = [inputs.InputFile(path, storage.size_bytes(path), relative_path=names[path]) for path in files]
-    warcs = [file for file in own if strip_compression(file.path).endswith(_ARCHIVE_SUFFIXES)]
-    html = [file for file in own if not strip_compression(file.path).endswith(_ARCHIVE_SUFFIXES)]
+    warcs = [file for file in own if strip_compression(file.path).endswith(inputs.ARCHIVE_SUFFIXES)]
+    html = [file for file in own if not strip_compression(file.path).endswith(inputs.ARCHIVE_SUFFIXES)]
     sources: list[Source] = [shard for fetch in fetches for shard in _fetched_shards(fetch, scrape, names)]
     sources += [*warcs, *_html_tasks(html)]
     pages = [fetch.fingerprint for fetch in fetches] + ([inputs.fingerprint_files(files)] if files else [])

@@ -19,14 +19,15 @@ from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_r
 from pipelines.errors import UsageError
 from pipelines.records import inputs
 from pipelines.records.data_card import DATA_CARD, write_data_card
-from pipelines.records.document_filter import DropReason, filter_shard, urls_of
+from pipelines.records.document_filter import DropReason, filter_shard
+from pipelines.records.text_columns import urls_of
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
 from pipelines.storage.resources import data_path
 
 if TYPE_CHECKING:
     from pipelines.stages.remove_wikipedia.reference import Reference, ReferenceSource
 
-STAGE = Stage("remove-wikipedia", 3, (DATA_CARD,))
+STAGE = Stage("remove-wikipedia", 4, (DATA_CARD,))
 
 # A copy in the Internet Archive counts as the original page.
 _ARCHIVED = re.compile(r"https?://web\.archive\.org/web/[^/]+/(?:https?:/{1,2})?(.+)", re.IGNORECASE)

@@ -69,7 +69,7 @@ def test_the_text_is_the_column_text_of_the_output_whatever_the_input_calls_it(t
     run([tmp_path / "in.parquet"], tmp_path / "first", text_field="content")
     run(tmp_path / "first", tmp_path / "second", text_field="content")
     (row,) = pq.read_table(tmp_path / "second" / "documents-00000.parquet").to_pylist()
-    assert row == {"id": "in.parquet:0", "text": "one", "url": "http://a.com/"}
+    assert row == {"id": "in.parquet:0", "text": "one", "url": "http://a.com/", "domain": "a.com"}
 
 
 class NotedProgress(Silent):
@@ -105,7 +105,9 @@ def test_wikipedia_is_dropped_under_all_domains_and_the_rest_is_unchanged(tmp_pa
     assert {row["detail"] for row in rows(tmp_path / "out", "dropped")} == {
         "wikipedia.org", "wikimedia.org", "wikiwand.com", "wikipedia-on-ipfs.org", "wapedia.mobi",
     }  # fmt: skip
-    assert rows(tmp_path / "out", "documents") == pq.read_table(documents / "part-1.parquet").to_pylist()
+    kept = pq.read_table(documents / "part-1.parquet").to_pylist()
+    domains = {row["url"]: row["url"] and registered_domain(row["url"]) for row in kept}
+    assert rows(tmp_path / "out", "documents") == [{**row, "domain": domains[row["url"]]} for row in kept]
     assert pq.read_schema(tmp_path / "out" / "documents-00000.parquet").equals(DOCUMENT_SCHEMA)
 
 
