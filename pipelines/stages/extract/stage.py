@@ -24,7 +24,7 @@ from pipelines.records.document_filter import count_words
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import DOCUMENT_SCHEMA, DROPPED_SCHEMA
 from pipelines.stages.extract.child import Limits, PageReader, PageText
-from pipelines.stages.extract.config import ExtractConfig
+from pipelines.stages.extract.config import LANGUAGES, ExtractConfig
 from pipelines.stages.extract.extractors import extractor_of, extractor_version
 from pipelines.stages.extract.pages import (
     OF_LINK,
@@ -63,10 +63,9 @@ def extract(
     Records in are the pages with outcome `ok`, the response records, or the files. Raises InputError if there are no
     pages, for a damaged WARC, and for `links` that do not belong to the pages. Paper, section 2.1.
     """
-    if config.declared_language is not None and not re.fullmatch("[A-Za-z]{2,3}", config.declared_language):
-        raise UsageError(
-            f"--declared-language {config.declared_language}: is not a code of two or three letters, such as en"
-        )
+    language = (config.declared_language or "").lower()
+    if language not in ("", *LANGUAGES) and not re.fullmatch("[a-z]{3}", language):
+        raise UsageError(f"--declared-language: unknown language {language!r}; use a code of ISO 639, such as en")
     if config.extractor != "fast":
         require_extra(config.extractor, f"--extractor {config.extractor}", config.extractor)
     sources, fingerprints, records, notes = open_input([pages] if isinstance(pages, str) else list(pages), links)
