@@ -25,7 +25,7 @@ from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, StageSpec
 # Run when [build] lists no stages: from dumps to token shards. Training and overlap audits are run on request.
 DEFAULT_STAGES = ("scrape", "fetch", "extract", "dedup", "remove-wikipedia", "train-bpe", "tokenize")
 # They read documents and write documents, so that a later stage can read their input instead of their output.
-_CAN_BE_SKIPPED = ("filter", "dedup", "remove-wikipedia")
+CAN_BE_SKIPPED = ("filter", "dedup", "remove-wikipedia")
 INDEX = "index.html"
 # In the head of every page of webtext.
 _GENERATOR = b'<meta name="generator" content="webtext">'
@@ -108,8 +108,8 @@ class CorpusConfig:
         """Return the stages of `[build] skip`, and the optional ones that are not part of the corpus."""
         names = string_list(self._table("build").get("skip", []), "[build] skip")
         for name in names:
-            if name not in _CAN_BE_SKIPPED:
-                allowed = ", ".join(_CAN_BE_SKIPPED)
+            if name not in CAN_BE_SKIPPED:
+                allowed = ", ".join(CAN_BE_SKIPPED)
                 raise UsageError(f"{CONFIG_FILE} [build] skip: {name} cannot be skipped; only {allowed} can")
         present = (*names, *self._listed())
         return names + [stage.name for stage in PIPELINE if stage.is_optional and stage.name not in present]

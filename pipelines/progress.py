@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator
 from pipelines.algorithms.kernels import compile_events
 
 _sink: Callable[[int], None] | None = None
-_note_sink: Callable[[str], None] | None = None
+_shown: Progress | None = None
 
 
 class Progress:
     """Shows progress to the user: a bar on a terminal, plain lines elsewhere; this base class shows nothing."""
+
+    is_paused = False
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """Start a piece of work of `total` units (None if unknown)."""
@@ -27,6 +29,10 @@ class Progress:
 
     def note(self, message: str) -> None:
         """Show one line that the user should read."""
+
+    def pause(self) -> None:
+        """Leave the time until the next finished unit out of the rate, and so out of the time left."""
+        self.is_paused = True
 
     def finish(self, complete: bool) -> None:
         """End the current piece of work; not `complete` if it failed or was interrupted."""
@@ -38,15 +44,15 @@ Silent = Progress  # by the name that says what it is for
 @contextlib.contextmanager
 def show_progress(progress: Progress, label: str, total: int | None, unit: str) -> Iterator[None]:
     """Show a piece of work from its start to its end, and the notes of its tasks."""
-    global _note_sink
+    global _shown
     progress.start(label, total, unit)
-    previous, _note_sink = _note_sink, progress.note
+    previous, _shown = _shown, progress
     complete = False
     try:
         yield
         complete = True
     finally:
-        _note_sink = previous
+        _shown = previous
         progress.finish(complete)
 
 
@@ -58,22 +64,33 @@ def advance(units: int = 1) -> None:
 
 def note(message: str) -> None:
     """Show the user one line from inside a task that runs in the parent."""
-    if _note_sink is not None:
-        _note_sink(message)
+    if _shown is not None:
+        _shown.note(message)
 
 
-_compilation_noted_to: Callable[[str], None] | None = None
+_terminal: Progress | None = None
+_compilation_noted_to: Progress | None = None
+
+
+def set_terminal(terminal: Progress) -> None:
+    """Set what notes a compilation while no progress is shown, such as during an estimate."""
+    global _terminal
+    _terminal = terminal
 
 
 def note_compilation() -> None:
-    """Tell the user, once per command, that numba is compiling kernels, since progress stops meanwhile.
+    """Tell the user, once per stage, that numba is compiling kernels, since progress stops meanwhile.
 
-    Has no effect while no progress is shown, such as during an estimate: the next compilation is noted instead.
+    The time it takes says nothing about the work that remains. Without progress or a terminal, such as of a library
+    call, the next compilation is noted instead.
     """
     global _compilation_noted_to
-    if _note_sink != _compilation_noted_to and _note_sink is not None:
-        _compilation_noted_to = _note_sink
-        note("compiling (first run only)")
+    if (shown := _shown or _terminal) is None:
+        return
+    shown.pause()
+    if shown is not _compilation_noted_to:
+        _compilation_noted_to = shown
+        shown.note("compiling (first run only)")
 
 
 compile_events.set_listener(note_compilation)

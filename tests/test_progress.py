@@ -18,9 +18,13 @@ _NOTE = "compiling (first run only)"
 class _Notes(Silent):
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.pauses = 0
 
     def note(self, message: str) -> None:
         self.notes.append(message)
+
+    def pause(self) -> None:
+        self.pauses += 1
 
 
 def _compile(_: int) -> None:
@@ -39,11 +43,16 @@ def test_compilation_is_noted_once_per_command(executor: Executor) -> None:
     for _ in range(2):
         _run(executor, notes, _compile)
     assert notes.notes == [_NOTE]
+    assert notes.pauses >= 2
 
 
-def test_compilation_before_any_progress_does_not_suppress_the_note() -> None:
-    notes = _Notes()
+def test_compilation_before_any_progress_is_noted_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes, terminal = _Notes(), _Notes()
+    monkeypatch.setattr(progress, "_terminal", None)
+    _compile(0)
+    progress.set_terminal(terminal)
     _compile(0)
     progress.note_compilation()
+    assert terminal.notes == [_NOTE]
     _run(SerialExecutor(), notes, _compile)
     assert notes.notes == [_NOTE]

@@ -17,7 +17,7 @@ import click
 from pipelines.engine.run import Summary
 from pipelines.errors import UsageError
 from pipelines.format import format_bytes, format_duration, format_number, format_quantity, to_json
-from pipelines.progress import Progress, Silent
+from pipelines.progress import Progress, Silent, set_terminal
 
 _PLAIN_INTERVAL_S = 10.0
 # A phase that counts nothing and ends within this time is not worth a line.
@@ -60,6 +60,9 @@ class QuietProgress(Silent):
         return "note: " + (textwrap.shorten(message, _BRIEF_WIDTH, placeholder=" ...") if self._brief else message)
 
 
+set_terminal(QuietProgress())
+
+
 class PlainProgress(QuietProgress):
     """Writes a line at the start, every ten seconds and at the end of a phase; `brief` omits the first and last.
 
@@ -86,6 +89,8 @@ class PlainProgress(QuietProgress):
         """See `Progress.advance`."""
         self._done += units
         now = time.monotonic()
+        if self.is_paused:
+            self._printed_at, self._printed_done, self.is_paused = now, self._done, False
         if now - self._printed_at >= _PLAIN_INTERVAL_S:
             # The rate since the last line: work that a resumed run skips must not count for long.
             self._print((self._done - self._printed_done) / (now - self._printed_at))
@@ -148,6 +153,9 @@ class BarProgress(QuietProgress):
 
     def advance(self, units: int) -> None:
         """See `Progress.advance`."""
+        if self.is_paused:
+            self._bar.reset(self._task, completed=self._bar.tasks[0].completed)
+            self.is_paused = False
         self._bar.advance(self._task, units)
 
     def note(self, message: str) -> None:

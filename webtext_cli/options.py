@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 
 import click
 
-from pipelines.build import CorpusConfig, check_corpus, write_index
+from pipelines.build import CAN_BE_SKIPPED, CorpusConfig, check_corpus, write_index
 from pipelines.engine.config import Config, OptionSpec, field_types, flag_of, make_config, option_fields, spec_of
 from pipelines.engine.executor import ENGINES, make_executor
 from pipelines.engine.run import RunOptions, Summary
-from pipelines.errors import InputError, UsageError
+from pipelines.errors import UsageError
 from pipelines.format import format_bytes
 from pipelines.pipeline import BY_NAME
 from pipelines.records.standard_input import STANDARD_INPUT, spool_standard_input
-from pipelines.storage import basename, is_folder, join, local_cache, local_path, size_bytes, temporary_folder
+from pipelines.storage import basename, join, local_cache, local_path, size_bytes, temporary_folder
 from webtext_cli.console import make_progress, open_log, print_summary
 
 DOCUMENTS_HELP = "Documents: a stage's folder, or Parquet, Arrow, CSV, JSON, JSONL, text or WET; - is standard input"
@@ -76,10 +76,13 @@ class StageCall:
         if not self.input:
             check_corpus(self.corpus, takes_input=True)
         source = None if self.input else self.settings.sources(self.stage)[BY_NAME[self.stage].main_input or ""]
-        if isinstance(source, str) and not is_folder(source):
-            raise InputError(
-                f"{source}: no such folder; run `webtext {basename(source)}` first, or name your files as arguments"
-            )
+        if isinstance(source, str):
+            otherwise, stage = ", or name your files as arguments", basename(source)
+            if stage in CAN_BE_SKIPPED:
+                otherwise += f', or omit the stage: skip = ["{stage}"] below [build] in {self.settings.path}'
+            from pipelines.records.inputs import check_finished  # deferred: pyarrow takes long to import
+
+            check_finished(source, stage, otherwise)
         return with_standard_input(self.input, self.quiet) or _as_list(source)
 
     def run(self, **inputs: Any) -> Summary:

@@ -182,8 +182,10 @@ def _ready(workers: list[_Worker]) -> list[_Worker]:
 
 
 def _report(workers: list[_Worker], on_progress: Callable[[int], None]) -> None:
-    if any(worker.compiling.value for worker in workers):
-        progress.note_compilation()
+    for worker in workers:
+        if worker.compiling.value:
+            worker.compiling.value = 0
+            progress.note_compilation()
     if units := sum(worker.new_progress() for worker in workers):
         on_progress(units)
 

@@ -237,8 +237,9 @@ class _RunningUnits:
         self._is_compiling = True
 
     def units(self, key: str) -> tuple[dict[int, int], bool]:
-        """Return the units of the running tasks of a map, and whether one has compiled kernels."""
-        return (self._units if key == self._key else {}), self._is_compiling
+        """Return the units of the running tasks of a map, and whether one has compiled kernels since the last call."""
+        is_compiling, self._is_compiling = self._is_compiling, False
+        return (self._units if key == self._key else {}), is_compiling
 
 
 # In a worker process: function, context and actor of the latest map, and the initializers that were called.

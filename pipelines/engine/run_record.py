@@ -76,19 +76,21 @@ class RecordedProgress(Progress):
             "inputs": identity.inputs,
         }
         self._run_started = time.monotonic()
-        self._started = self._written = 0.0
+        self._started = self._written = self._paused_at = 0.0
         self._is_noted = False
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """See `Progress.start`."""
         self._shown.start(label, total, unit)
         self._current = LiveProgress(label, 0, total, unit, 0.0)
-        self._started = time.monotonic()
+        self._started, self._paused_at = time.monotonic(), 0.0
         self._write()
 
     def advance(self, units: int) -> None:
         """See `Progress.advance`."""
         self._shown.advance(units)
+        if self._paused_at:
+            self._started, self._paused_at = self._started + time.monotonic() - self._paused_at, 0.0
         self._current = dataclasses.replace(self._current, done=self._current.done + units)
         if time.monotonic() - self._written >= self._interval:
             self._write()
@@ -96,6 +98,11 @@ class RecordedProgress(Progress):
     def note(self, message: str) -> None:
         """See `Progress.note`."""
         self._shown.note(message)
+
+    def pause(self) -> None:
+        """See `Progress.pause`."""
+        self._shown.pause()
+        self._paused_at = self._paused_at or time.monotonic()
 
     def finish(self, complete: bool) -> None:
         """See `Progress.finish`."""

@@ -23,7 +23,6 @@ from pipelines.engine.config import option
 from pipelines.engine.manifest import Identity, has_manifest, read_manifest
 from pipelines.errors import InputError, UsageError
 from pipelines.records import inputs, reader
-from pipelines.records.document_filter import with_text
 from pipelines.records.document_options import DocumentConfig
 from pipelines.records.document_split import document_keys, hash_keys, held_out_mask, split_keys
 from pipelines.records.drops import Drops
@@ -225,8 +224,7 @@ class Documents:
         lowest = {split: LowestHashes(size) for split in (_HELD_OUT, _TRAIN) if self.options.part in ("all", split)}
         drops = Drops()
         for shard in source.shards:
-            for records in inputs.read_documents(shard, drops):
-                batch = with_text(records, drops)
+            for batch in inputs.read_documents(shard, drops):
                 # By the hash of the document, since near-duplicates of a cluster share the hash of the cluster.
                 keys = document_keys(batch, shard)
                 hashes, is_held_out = hash_keys(keys, "evaluate"), held_out_mask(split_keys(batch, keys), share)

@@ -16,7 +16,7 @@ from pipelines.engine.run import TaskResult
 from pipelines.records import inputs, shards
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import DROPPED_SCHEMA
-from pipelines.records.text_columns import is_text
+from pipelines.records.text_columns import is_text, urls_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +41,9 @@ def filter_shard(
     """Write `documents-N.parquet` with the documents that are kept and `dropped-N.parquet` with the others' ids.
 
     If `decide` adds columns, `schema` is that of its results. A column of numbers `words` is counted again if it
-    changes texts.
+    changes texts; a document with a URL gets its `domain` if the input gives none.
     """
-    schema = schema or inputs.document_schema(shard)
+    schema = _with_domains(pa.RecordBatch.from_pylist([], schema or inputs.document_schema(shard))).schema
     with (
         shards.write_shard(output, shards.shard_name("documents", shard.index), schema) as kept,
         shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
@@ -56,8 +56,9 @@ def filter_shard(
             for id, url, reason in zip(batch.column("id").to_pylist(), urls_of(batch), reasons, strict=True):
                 if reason is not None:
                     drops.add(reason.reason, id, url, reason.detail)
-            kept.write_batch(batch.filter(pa.array([reason is None for reason in reasons], pa.bool_())))
-            progress.advance(batch.num_rows)
+            batch = batch.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
+            kept.write_batch(_with_domains(batch))
+            progress.advance(len(reasons))
     return drops.task_result(kept.records, (kept.entry, dropped.entry))
 
 
@@ -70,27 +71,25 @@ def _with_words(batch: pa.RecordBatch, texts: pa.Array) -> pa.RecordBatch:
     return batch.set_column(index, batch.schema.field(index), pa.array(words, batch.schema.field(index).type))
 
 
+def _with_domains(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return documents whose column `domain` has the registered domain of each URL where it was null or absent."""
+    index, urls = batch.schema.get_field_index("domain"), urls_of(batch)
+    field = batch.schema.field(index) if index >= 0 else pa.field("domain", pa.string())
+    if "url" not in batch.schema.names or not pa.types.is_string(field.type):
+        return batch
+    domains = batch.column(index).to_pylist() if index >= 0 else [None] * len(urls)
+    if all(domain or not url for domain, url in zip(domains, urls, strict=True)) and index >= 0:
+        return batch
+    from pipelines.algorithms.web.urls import registered_domain  # deferred: the public suffix list takes 0.1 s
+
+    domains = [domain or (url and registered_domain(url)) for domain, url in zip(domains, urls, strict=True)]
+    column = pa.array(domains, pa.string())
+    return batch.append_column(field, column) if index < 0 else batch.set_column(index, field, column)
+
+
 def count_words(text: str) -> int:
     """Return the number of words of a document, for its column `words`: what white space divides."""
     return len(text.split())
-
-
-def urls_of(batch: pa.RecordBatch, column: str = "url") -> list[str | None]:
-    """Return the URLs of a batch of documents, all None if the input has no such column."""
-    if column not in batch.schema.names:
-        return [None] * batch.num_rows
-    return [None if url is None else str(url) for url in batch.column(column).to_pylist()]
-
-
-def with_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
-    """Return the documents of a batch whose text is not empty; list the others in `drops`."""
-    is_empty = pc.equal(pc.binary_length(batch.column("text")), 0)
-    if not pc.any(is_empty).as_py():
-        return batch
-    empty = batch.filter(is_empty)
-    for id, url in zip(empty.column("id").to_pylist(), urls_of(empty), strict=True):
-        drops.add("empty_text", id, url)
-    return batch.filter(pc.invert(is_empty))
 
 
 def group_names(batch: pa.RecordBatch, field: str) -> list[str | None]:

@@ -72,7 +72,7 @@ def _rows(path: str, name: str, drops: Drops, options: DocumentConfig) -> Iterat
         return
     columns = [options.text_field, *filter(None, [options.id_field])]
     kept = count = ids = 0
-    first = b""
+    first, problem, empty = b"", "", drops.counts["empty_text"]
     try:
         for number, value, content in read_records(path, form, columns=columns, max_bytes=options.max_bytes):
             count += 1
@@ -86,17 +86,21 @@ def _rows(path: str, name: str, drops: Drops, options: DocumentConfig) -> Iterat
                 row = document_row(_typed_cells(value, options), given_id, drops, options)
             else:
                 row = document_row(value, id, drops, options)
-            if not isinstance(value, BadRecord) or value.reason != "too_large":
+            if not isinstance(value, BadRecord):
                 first = first or content
+            elif value.reason == "bad_json":
+                problem = problem or f"record {number}: {value.detail}"
             if row is not None:
                 kept += 1
                 ids += row["id"] != id
                 yield row, len(content)
     except shards.MissingColumnError as error:
         raise InputError(f"{error}{_TEXT_FIELD_ADVICE * (error.column == options.text_field)}") from error
-    if form not in ("jsonl", "json"):
+    if form not in ("jsonl", "json") or drops.counts["empty_text"] > empty:
         return
     read = plural(count, "record")
+    if problem and not first:
+        raise InputError(f"{path}: no record is valid JSON (of {read}; {problem}); write one object per line")
     if first and not kept:
         raise InputError(
             f"{path}: no record has a text in the field {options.text_field!r} (of {read}); the first "
@@ -118,6 +122,9 @@ def document_row(value: Any, default_id: str, drops: Drops, options: DocumentCon
     row: Row = {"id": default_id if id is None else str(id), "text": text}
     if not isinstance(text, str):
         drops.add("missing_text", row["id"])
+        return None
+    if not text.strip():
+        drops.add("empty_text", row["id"])
         return None
     rest = {}
     for key, item in value.items():
@@ -155,8 +162,6 @@ def parse_instant(value: str) -> dt.datetime | None:
 
 def _describe_record(record: Any, text_field: str) -> str:
     """Return why a record has no text."""
-    if isinstance(record, BadRecord):
-        return f"is not valid JSON: {record.detail}"
     if not isinstance(record, dict):
         return "is not a JSON object"
     if (value := pop_field(dict(record), text_field)) is not None or text_field in record:
@@ -201,7 +206,7 @@ def _text_file_row(path: str, name: str, drops: Drops, options: DocumentConfig) 
 
 def _text_row(data: bytes | bytearray, id: str, drops: Drops) -> Row | None:
     text = parse_line(data.removeprefix(BYTE_ORDER_MARK))
-    if isinstance(text, str) and text:
+    if isinstance(text, str) and text.strip():
         return {"id": id, "text": text}
     drops.add("empty_text", id) if isinstance(text, str) else drops.add(text.reason, id, detail=text.detail)
     return None

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pipelines import storage
-from pipelines.engine.journal import JOURNAL, is_unfinished
+from pipelines.engine.journal import JOURNAL, OutputFolder, is_unfinished
 from pipelines.engine.manifest import MANIFEST_FILE, FileEntry, Manifest, has_manifest, read_manifest, require_files
 from pipelines.engine.run_record import without_logs
 from pipelines.engine.stage import RunOptions
@@ -45,6 +46,8 @@ _GROUP_BYTES = 64 << 20
 _PARQUET_PART_BYTES = 256 << 20
 _DEFAULTS = DocumentConfig()
 TEXT_SUFFIXES = (*FORMATS, ".wet")
+ARCHIVE_SUFFIXES = (".warc", ".arc")
+PAGE_SUFFIXES = (".html", ".htm", ".xhtml", *ARCHIVE_SUFFIXES)
 
 # Bytes of text per byte of a file of prose: Parquet and compressed lines (benchmarks/plan.md), and plain lines.
 _TEXT_PER_COMPRESSED_BYTE, _TEXT_PER_BYTE = 2.5, 0.9
@@ -144,18 +147,28 @@ class DocumentInput:
 
 def open_stage(folder: str, stages: Sequence[str]) -> StageFolder:
     """Open the folder of a finished stage; raise InputError if it is absent, unfinished or another stage's."""
-    hint = f"run `webtext {stages[0]}` first"
-    if not storage.is_folder(folder):
-        problem = "is a file, expected a folder" if storage.exists(folder) else "no such folder"
-        raise InputError(f"{folder}: {problem}; {hint}")
+    check_finished(folder, stages[0])
     if not has_manifest(folder):
-        if is_unfinished(folder):
-            raise InputError(f"{folder}: {stages[0]} has not finished; re-run `webtext {stages[0]}` to resume it")
-        raise InputError(f"{folder}: has no manifest, so it is not the output of {' or '.join(stages)}; {hint}")
+        problem = f"has no manifest, so it is not the output of {' or '.join(stages)}"
+        raise InputError(f"{folder}: {problem}; run `webtext {stages[0]}` first")
     manifest = read_manifest(folder)
     if manifest.identity.stage not in stages:
         raise InputError(f"{folder}: is the output of {manifest.identity.stage}, expected {' or '.join(stages)}")
     return StageFolder(folder, manifest)
+
+
+def check_finished(folder: str, stage: str, otherwise: str = "") -> None:
+    """Raise InputError, with the command to run, if the folder of a stage is absent or its run has not finished.
+
+    `otherwise` says how to do without it.
+    """
+    if not storage.is_folder(folder):
+        problem = "is a file, expected a folder" if storage.exists(folder) else "no such folder"
+        raise InputError(f"{folder}: {problem}; run `webtext {stage}` first{otherwise}")
+    if is_unfinished(folder) and not has_manifest(folder):
+        identity = OutputFolder(folder).recorded_identity()
+        stage = identity.stage if identity else stage
+        raise InputError(f"{folder}: {stage} has not finished; re-run `webtext {stage}` to resume it{otherwise}")
 
 
 def expand_paths(
@@ -176,7 +189,8 @@ def expand_paths(
             # Inputs are read more than once, first for their fingerprint, which would wait for a pipe forever.
             raise InputError(f"{path}: is not a regular file; save it as one")
         elif check_types and not strip_compression(path).endswith(tuple(suffixes)):
-            raise InputError(f"{path}: unknown file type; supported are {', '.join(suffixes)} (compressed or not)")
+            problem = f"unknown file type; supported are {', '.join(suffixes)} (compressed or not)"
+            raise _unsupported(path, problem, [path], suffixes)
         else:
             files.append(path)
     # A file that is named twice, also by two spellings of its path, is read once.
@@ -198,12 +212,19 @@ def _files_in_folder(folder: str, suffixes: tuple[str, ...], notes: list[str] | 
         matches = [file for file in matches if storage.basename(file) != DATA_CARD]
     if not matches:
         patterns = ", ".join("*" + suffix for suffix in suffixes)
-        raise InputError(f"{folder}: contains no {patterns} files (compressed or not)")
+        raise _unsupported(folder, f"contains no {patterns} files (compressed or not)", files, suffixes)
     others = Counter(_type_of(file) for file in {*files} - {*matches})
     if others and notes is not None:
         types = ", ".join(f"{name} {count:,}" for name, count in sorted(others.items()))
         notes.append(f"{folder}: {plural(others.total(), 'file')} of other types not read: {types}")
     return matches
+
+
+def _unsupported(path: str, problem: str, files: Iterable[str], suffixes: Sequence[str]) -> InputError:
+    """Return the error for an input without files of the right types, which may be pages."""
+    if not {*PAGE_SUFFIXES} & {*suffixes} and any(strip_compression(file).endswith(PAGE_SUFFIXES) for file in files):
+        problem = f"contains web pages; extract their text first: `webtext extract {shlex.quote(path)}`"
+    return InputError(f"{path}: {problem}")
 
 
 def _type_of(file: str) -> str:
@@ -318,7 +339,7 @@ def open_documents(
         return DocumentInput(document_shards, manifest.fingerprint(), manifest.records_out)
     for path in paths:
         if is_unfinished(path):
-            raise InputError(f"{path}: the stage that writes it has not finished; re-run that command to resume it")
+            check_finished(path, storage.basename(path), ", or name other documents")
         if has_manifest(path):
             raise InputError(
                 f"{path}: is the output of a stage, which cannot be combined with other inputs; "
@@ -330,6 +351,8 @@ def open_documents(
     # Without the other options of a stage, which its tasks get anyway.
     options = DocumentConfig(*(getattr(config, field.name) for field in dataclasses.fields(DocumentConfig)))
     described = storage.map_files(functools.partial(_describe, options), files, local_threads=storage.HASHING_THREADS)
+    if not any(description.size_bytes for description in described):
+        raise InputError(f"{', '.join(paths)}: is empty (0 bytes); check that the copy is complete")
     groups = list(_group_files(zip(files, names, described, strict=True), group_bytes, part_bytes))
     schema = union_schema([description.schema for description in described])
     document_shards = tuple(DocumentShard(index, tuple(group), options, schema) for index, group in enumerate(groups))

@@ -31,11 +31,11 @@ PAGE_SCHEMA = make_schema(
 )  # fmt: skip
 
 DOCUMENT_SCHEMA = make_schema(
-    id="string", url="string?", final_url="string?", domain="string?", title="string?", author="string?",
-    published="string?", site_name="string?", declared_type="string?", page_type="string?", confidence="float32?",
-    text="string", language="string?", score="int64?", submission_ids="strings?", subreddits="strings?",
-    created_utc="int64?", fetched_at="instant?", extractor="string?", words="int64?", warc_file="string?",
-    warc_offset="int64?",
+    id="string", url="string?", url_source="string?", final_url="string?", domain="string?", title="string?",
+    author="string?", published="string?", site_name="string?", declared_type="string?", page_type="string?",
+    confidence="float32?", text="string", language="string?", score="int64?", submission_ids="strings?",
+    subreddits="strings?", created_utc="int64?", fetched_at="instant?", extractor="string?", words="int64?",
+    warc_file="string?", warc_offset="int64?",
 )  # fmt: skip
 
 DROPPED_SCHEMA = make_schema(id="string", url="string?", reason="string", detail="string?")

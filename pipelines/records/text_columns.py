@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.records import shards
 from pipelines.records.drops import Drops
@@ -17,6 +18,13 @@ def is_text(kind: pa.DataType) -> bool:
     """Return whether a column of this type contains texts, of a dictionary or not."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def urls_of(batch: pa.RecordBatch, column: str = "url") -> list[str | None]:
+    """Return the URLs of a batch of documents, all None if the input has no such column."""
+    if column not in batch.schema.names:
+        return [None] * batch.num_rows
+    return [None if url is None else str(url) for url in batch.column(column).to_pylist()]
 
 
 def slices_within(
@@ -35,20 +43,26 @@ def slices_within(
 
 
 def drop_invalid_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
-    """Return the rows of a batch whose text is present and valid UTF-8; count the others in `drops`.
+    """Return the rows of a batch whose text is present, valid UTF-8 and not blank; count the others in `drops`.
 
     A Parquet column of strings can contain texts that are not UTF-8.
     """
-    texts = batch.column("text")
-    if texts.null_count:
-        for id in batch.filter(texts.is_null()).column("id").to_pylist():
-            drops.add("missing_text", id)
-        batch = batch.filter(texts.is_valid())
+    batch = _drop(batch, batch.column("text").is_null(), "missing_text", drops)
     rows = shards.invalid_rows(batch.column("text"))
-    if not rows:
+    if rows:
+        bad = batch.take(pa.array(rows))
+        for id, text in zip(bad.column("id").to_pylist(), bad.column("text").cast(pa.binary()), strict=True):
+            if isinstance(problem := parse_line(text.as_py()), BadRecord):
+                drops.add(problem.reason, id, detail=problem.detail)
+        batch = batch.filter(pa.array(np.isin(np.arange(batch.num_rows), rows, invert=True)))
+    texts = batch.column("text")
+    return _drop(batch, pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts)), "empty_text", drops)
+
+
+def _drop(batch: pa.RecordBatch, mask: pa.BooleanArray, reason: str, drops: Drops) -> pa.RecordBatch:
+    if not mask.true_count:
         return batch
-    bad = batch.take(pa.array(rows))
-    for id, text in zip(bad.column("id").to_pylist(), bad.column("text").cast(pa.binary()), strict=True):
-        if isinstance(problem := parse_line(text.as_py()), BadRecord):
-            drops.add(problem.reason, id, detail=problem.detail)
-    return batch.filter(pa.array(np.isin(np.arange(batch.num_rows), rows, invert=True)))
+    dropped = batch.filter(mask)
+    for id, url in zip(dropped.column("id").to_pylist(), urls_of(dropped), strict=True):
+        drops.add(reason, id, url)
+    return batch.filter(pc.invert(mask))

@@ -10,10 +10,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import rich.console
 
 from pipelines.engine.run import Summary
 from webtext_cli import console
-from webtext_cli.console import PlainProgress, print_summary, print_table, shorten
+from webtext_cli.console import BarProgress, PlainProgress, print_summary, print_table, shorten
 
 
 def test_plain_lines_show_done_rate_and_time_left(
@@ -38,6 +39,40 @@ def test_plain_lines_show_done_rate_and_time_left(
         "note: a shard will be rebuilt",
         "extract: shards: 1,000 of 1,000 records (100%) in 15.0 s, 67 records/s",
     ]
+
+
+def test_the_time_left_does_not_include_compilation(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    progress = PlainProgress()
+    progress.start("extract: shards", 1000, "records")
+    progress.pause()
+    now[0] += 40
+    progress.advance(50)
+    now[0] += 10
+    progress.advance(100)
+    assert capsys.readouterr().err.splitlines() == [
+        "extract: shards ...",
+        "extract: shards: 150 of 1,000 records (15%) in 50.0 s, 10 records/s, 1 min 25 s left",
+    ]
+
+
+def test_the_rate_of_a_bar_does_not_include_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(rich.console, "monotonic", lambda: now[0])
+    progress = BarProgress()
+    progress.start("extract: shards", 1000, "records")
+    progress.pause()
+    now[0] += 40
+    progress.advance(50)
+    for _ in range(10):
+        now[0] += 1
+        progress.advance(10)
+    (task,) = progress._bar.tasks
+    progress.finish(complete=False)
+    assert (task.completed, task.speed) == (150, 10)
 
 
 def test_failed_work_is_not_reported_as_done(

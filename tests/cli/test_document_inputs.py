@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from webtext_cli.commands.dedup import command as dedup
 from webtext_cli.commands.queries import export_text
 from webtext_cli.commands.remove_wikipedia import command as remove_wikipedia
+from webtext_cli.main import main
 
 
 def _dedup(output: Path, *arguments: str, data: str | bytes | None = None) -> Result:
@@ -134,3 +135,32 @@ def test_documents_of_save_to_disk_are_read(tmp_path: Path) -> None:
     datasets.DatasetDict(train=data).save_to_disk(str(tmp_path / "splits"))
     assert _dedup(tmp_path / "two", "-i", str(tmp_path / "splits")).exit_code == 0
     assert [text for _, text in _documents(tmp_path / "two")] == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("stage", ["train-bpe", "tokenize", "overlap-index"])
+def test_an_unfinished_stage_is_named_with_its_command_and_a_way_around_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], stage: str
+) -> None:
+    corpus = tmp_path / "my corpus"
+    (corpus / "remove-wikipedia" / "_journal").mkdir(parents=True)
+    (corpus / "dedup").mkdir()
+    (corpus / "dedup" / "a.txt").write_text("one text")
+    assert main([stage, "--corpus", str(corpus)]) == 1
+    assert capsys.readouterr().err == (
+        f"error: {corpus}/remove-wikipedia: remove-wikipedia has not finished; re-run `webtext remove-wikipedia "
+        f"--corpus '{corpus}'` to resume it, or name your files as arguments, or omit the stage: "
+        f'skip = ["remove-wikipedia"] below [build] in {corpus}/webtext.toml\n'
+    )
+    (corpus / "webtext.toml").write_text('[build]\nskip = ["remove-wikipedia"]\n')
+    main([stage, "--corpus", str(corpus)])
+    assert "remove-wikipedia" not in capsys.readouterr().err
+
+
+def test_a_corpus_of_own_pages_without_urls_gets_a_tokenizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "The river rose again in the night, and the town went to bed late. " * 20
+    (tmp_path / "documents.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    assert main(["remove-wikipedia", str(tmp_path / "documents.jsonl"), "--corpus", str(tmp_path)]) == 0
+    assert "note: documents without a URL: 1 of 1" in capsys.readouterr().err
+    assert main(["train-bpe", "--corpus", str(tmp_path), "--vocab-size", "300", "--count-only"]) == 0

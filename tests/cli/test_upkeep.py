@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.engine import run_record
 from pipelines.engine.folder_lock import folder_lock
 from pipelines.engine.manifest import Identity, has_manifest
 from pipelines.engine.run import RunOptions
@@ -66,6 +67,23 @@ def test_status_shows_the_progress_of_a_running_stage(tmp_path: Path, capsys: py
     # The process has ended without removing the file, as a kill does: it is not running.
     assert main(["status", "--corpus", str(tmp_path)]) == 0
     assert "signatures" not in capsys.readouterr().out
+
+
+def test_the_time_left_of_a_running_stage_does_not_include_compilation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(run_record.time, "monotonic", lambda: now[0])
+    progress = RecordedProgress(Silent(), str(tmp_path / "dedup"), _IDENTITY)
+    progress.start("dedup: signatures", 1000, "records")
+    progress.pause()
+    now[0] += 40
+    progress.advance(100)
+    now[0] += 10
+    progress.advance(100)
+    live = read_progress(str(tmp_path / "dedup"))
+    assert live is not None
+    assert (live.done, live.seconds, live.seconds_left) == (200, 10, 40)
 
 
 def test_watch_ends_with_the_run(tmp_path: Path) -> None:

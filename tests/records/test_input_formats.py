@@ -132,7 +132,7 @@ def test_an_array_of_json_is_read_like_jsonl(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(reader, "_READ_BYTES", block_bytes)
     (tmp_path / "b.jsonl").write_text("".join(json.dumps(element) + "\n" for element in _ELEMENTS))
     expected, drops = _read(tmp_path / "b.jsonl")
-    assert drops == {"missing_text": 1, "bad_json": 1}
+    assert drops == {"missing_text": 1, "empty_text": 1, "bad_json": 1}
     for indent in (None, 2):
         (tmp_path / "b.json").write_text("\n " + json.dumps(_ELEMENTS, indent=indent) + "\n")
         rows, drops_of_array = _read(tmp_path / "b.json")
@@ -161,7 +161,7 @@ def test_a_json_file_may_be_lines(tmp_path: Path) -> None:
         ('[{"text": "one"}] [1]', "has content after its JSON array"),
         (
             '{\n "text": "one"\n}',
-            r"no record has a text in the field 'text' \(of 3 records\); the first is not valid JSON",
+            r"no record is valid JSON \(of 3 records; record 1: Expecting property name .*; write one object per line",
         ),
     ],
 )
@@ -304,6 +304,24 @@ def test_texts_by_line_and_empty_texts(tmp_path: Path) -> None:
     rows, drops = _read(tmp_path)
     assert [row["id"] for row in rows] == ["b.md"]
     assert drops == {"not_utf8": 1, "empty_text": 1}
+
+
+def test_blank_texts_are_dropped_alike_in_all_formats(tmp_path: Path) -> None:
+    texts = ["one", "", " \n\u3000"]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (tmp_path / "a.csv").write_text('text\none\n" "\n"\n\t"\n')
+    pq.write_table(pa.table({"text": [*texts, None]}), tmp_path / "a.parquet")
+    (tmp_path / "a").mkdir()
+    for number, text in enumerate(texts):
+        (tmp_path / "a" / f"{number}.txt").write_text(text)
+    for name, missing in {"a.jsonl": {}, "a.csv": {}, "a.parquet": {"missing_text": 1}, "a": {}}.items():
+        rows, drops = _read(tmp_path / name)
+        assert ([row["text"] for row in rows], drops) == (["one"], {"empty_text": 2} | missing)
+
+
+def test_a_file_of_blank_texts_is_not_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": ""}\n{"text": " "}\n')
+    assert _read(tmp_path / "a.jsonl") == ([], {"empty_text": 2})
 
 
 def _write_wet(path: Path, texts: dict[str, bytes]) -> None:

@@ -131,7 +131,7 @@ def test_the_folder_of_a_stage_is_not_mixed_with_other_inputs(tmp_path: Path) ->
     [
         ('{"body": "one", "n": 1}', "has the fields 'body', 'n'"),
         ('{"text": 5, "body": "one"}', "has 5 there"),
-        ('{"body": "one"', "is not valid JSON: Expecting"),
+        ('{"text": "one"', "has the fields 'body'"),
         ("[1]", "is not a JSON object"),
     ],
 )
@@ -243,6 +243,10 @@ def test_small_files_share_a_task_and_large_ones_do_not(tmp_path: Path) -> None:
         ("*.jsonl", r"\*\.jsonl: matches no files"),
         ("empty", r"empty: contains no \*\.parquet, \*\.arrow, .*, \*\.wet files"),
         ("a.pdf", r"a\.pdf: unknown file type; supported are"),
+        ("empty.ndjson", r"empty\.ndjson: is empty \(0 bytes\)"),
+        ("a.html", r"a\.html: contains web pages; extract their text first: `webtext extract \S*a\.html`"),
+        ("pages", r"pages: contains web pages; extract their text first: `webtext extract \S*pages`"),
+        ("b.warc.gz", r"b\.warc\.gz: contains web pages"),
         ("number.parquet", r"number\.parquet: column 'text' is int64, not text"),
         ("other.parquet", r"other\.parquet: has no column 'text'; it has: body"),
         ("broken.parquet", r"broken\.parquet: is not a Parquet file"),
@@ -250,6 +254,10 @@ def test_small_files_share_a_task_and_large_ones_do_not(tmp_path: Path) -> None:
 )
 def test_unreadable_inputs_are_named(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "empty.ndjson").touch()
+    (tmp_path / "pages").mkdir()
+    for page in ("a.html", "b.warc.gz", "pages/a.HTM.gz"):
+        (tmp_path / page).write_text("<p>x")
     (tmp_path / "a.pdf").write_text("x")
     pq.write_table(pa.table({"text": [1]}), tmp_path / "number.parquet")
     pq.write_table(pa.table({"body": ["x"]}), tmp_path / "other.parquet")

@@ -22,10 +22,14 @@ from pipelines.algorithms.web.metadata import Declared, read_declared
 _MANY_TAGS, _MAX_DEPTH = 20_000, 256
 _SLACK = 16
 # Read by segmentation, and by those who look for what a page declares.
-_READ_ATTRIBUTES = "class id role itemprop style hidden aria-hidden name property content rel type datetime".split()
+_READ_ATTRIBUTES = (
+    "class id role itemprop style hidden aria-hidden name property content rel type datetime href".split()
+)
 _ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ_ATTRIBUTES], np.uint64))
-_IFRAME, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE = (
-    markup.TAGS[name] for name in ("iframe", "math", "noscript", "script", "svg", "textarea", "title")
+# Only of these elements: a page has many links.
+_HREF = _ATTRIBUTES[-1]
+_BASE, _IFRAME, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE = (
+    markup.TAGS[name] for name in "base iframe link math noscript script svg textarea title".split()
 )
 _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
 
@@ -119,7 +123,8 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             name, position = markup.hash_name(html, position, end)
             position = _end_of_attribute(html, position, end)
             for known in _ATTRIBUTES:
-                if name == known and not is_end:
+                is_unread = name == _HREF and tag != _LINK and tag != _BASE
+                if name == known and not is_end and not is_unread:
                     reduced[filled] = 32
                     filled = _copy(html, first, position, reduced, filled + 1)
                     if tag == _SCRIPT:  # ld+json, ld&#x2B;json
@@ -183,7 +188,7 @@ class ParsedPage(NamedTuple):
 
     def address(self, url: str | None) -> str:
         """Return the URL of the page; if it is unknown, the declared one, or an empty string."""
-        return url or self.declared.meta.get("og:url", "")
+        return url or self.declared.url()[0] or ""
 
     def are_descriptions(self) -> npt.NDArray[np.bool_]:
         """Return which blocks are declared texts."""

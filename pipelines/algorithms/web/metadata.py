@@ -18,13 +18,17 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
 
-from pipelines.algorithms.web.urls import registered_domain
+from pipelines.algorithms.web.urls import canonical_url, registered_domain
 
 if TYPE_CHECKING:  # the parent process of `extract` imports this module, but does not parse
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-_DECLARING = 'title:not(svg title), meta, script[type="application/ld+json"], h1, time, [itemprop], [rel~="author"]'
+_DECLARING = (
+    'title:not(svg title), meta, script[type="application/ld+json"], h1, time, [itemprop], [rel~="author"], '
+    'link[rel~="canonical" i], base'
+)
 # Real pages nest six levels; hostile ones are bounded.
 _MAX_DEPTH, _MAX_VALUES = 8, 5_000
 
@@ -42,6 +46,26 @@ class Declared:
     meta: dict[str, str]
     objects: list[dict[str, Any]]
     nodes: dict[str, list[LexborNode]]
+
+    def url(self) -> tuple[str | None, str | None]:
+        """Return the canonical form of the page's absolute URL, and where it is from: `canonical`, `og` or None.
+
+        Canonical links that contradict each other are ignored.
+        """
+        base = next((node.attributes.get("href") or "" for node in self.nodes.get("base", [])), "")
+        links = [node.attributes for node in self.nodes.get("link", [])]
+        links = [link for link in links if "canonical" in (link.get("rel") or "").lower().split()]
+        urls = {*filter(None, (_absolute_url(link.get("href"), base) for link in links))}
+        if len(urls) == 1:
+            return urls.pop(), "canonical"
+        og_url = _absolute_url(self.meta.get("og:url"), base)
+        return og_url, og_url and "og"
+
+
+def _absolute_url(url: str | None, base: str) -> str | None:
+    with contextlib.suppress(ValueError):  # of an invalid IPv6 address
+        return canonical_url(urljoin(base, url)) if url and url.strip(" #") else None
+    return None
 
 
 def read_declared(tree: LexborHTMLParser) -> Declared:

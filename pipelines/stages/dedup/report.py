@@ -24,9 +24,9 @@ from pipelines.engine.manifest import FileEntry, ShardEntry
 from pipelines.engine.run import TaskResult
 from pipelines.records import inputs, shards
 from pipelines.records.buckets import read_bucket
-from pipelines.records.document_filter import urls_of
 from pipelines.records.drops import Drops
 from pipelines.records.tally import Tally, read_tallies
+from pipelines.records.text_columns import urls_of
 from pipelines.stages.dedup.documents import Column, Corpus, Numbers, Records, SourceShard, work_name
 
 PAGE = "report.html"

@@ -20,7 +20,7 @@ from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.documents import Corpus, Records, SourceShard, count_documents, open_earlier
 from pipelines.stages.dedup.signatures import check_datasketch, sign_shard, write_signatures
 
-STAGE = Stage("dedup", 3, (clusters.CLUSTERS, paragraphs.PARAGRAPHS, report.PAGE, DATA_CARD))
+STAGE = Stage("dedup", 4, (clusters.CLUSTERS, paragraphs.PARAGRAPHS, report.PAGE, DATA_CARD))
 
 # Compressed input per bucket: at 200 bytes per document it has about two million keys, which take 100 MB to sort.
 _BUCKET_BYTES = 16 << 20

@@ -22,10 +22,12 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeaders
 
+from pipelines.algorithms.kernels import compile_events
 from pipelines.algorithms.web.metadata import Metadata, read_declared, read_metadata
 from pipelines.algorithms.web.text_repair import fix_mojibake, repair_text
 from pipelines.engine.executor import exit_with_parent
@@ -59,6 +61,7 @@ _TRIES = 2
 _PAUSE_S = 5.0
 _KILLED = "ended by SIGKILL"
 _OUT_OF_TIME = "ended by SIGALRM"
+_COMPILING = "compiling"
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
@@ -93,7 +96,8 @@ class RawPage:
 class PageText:
     """The outcome for a page: its title, text, declared language and other metadata, or the problem.
 
-    `plain` means that the text is the page itself. See `Extracted` for the last three fields.
+    `plain` means that the text is the page itself. See `Extracted` for the three fields after `metadata`, and
+    `Declared.url` for `declared_url`, which only a page without URL has.
     """
 
     title: str | None = None
@@ -107,6 +111,7 @@ class PageText:
     page_type: str | None = None
     confidence: float | None = None
     blocks: Blocks | None = None
+    declared_url: tuple[str | None, str | None] = (None, None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +200,7 @@ class _Child:
             self._process.start()
         child_connection.close()
         try:
-            is_ready = self._connection.poll(_START_TIMEOUT_S) and self._connection.recv() == "ready"
+            is_ready = self._answer(_START_TIMEOUT_S) == "ready"
         except (EOFError, ConnectionError):
             is_ready = False
         if not is_ready:
@@ -215,10 +220,10 @@ class _Child:
         self._pages += 1
         out_of_time = PageText(problem="timeout", detail=f"more than {self._limits.timeout_s:g} s")
         try:
-            if not self._connection.poll(self._limits.timeout_s + _GRACE_S):
+            text: PageText | None = self._answer(self._limits.timeout_s + _GRACE_S)
+            if text is None:
                 self.is_worn = True
                 return out_of_time
-            text: PageText = self._connection.recv()
         except (EOFError, ConnectionError):
             self._process.join()
             code = self._process.exitcode or 0
@@ -227,6 +232,15 @@ class _Child:
             return PageText(problem="crashed", detail=detail) if self.died else out_of_time
         self.is_worn = self._pages >= self._limits.pages_per_child or text.problem == "out_of_memory"
         return text
+
+    def _answer(self, timeout_s: float) -> Any:
+        """Return the next answer, None if there is none in time; report that the child compiles kernels."""
+        while self._connection.poll(timeout_s):
+            answer = self._connection.recv()
+            if answer != _COMPILING:
+                return answer
+            compile_events.report()
+        return None
 
     def kill(self) -> None:
         self._connection.close()
@@ -257,6 +271,7 @@ def _serve(connection: Connection, extractor: Extractor, limits: Limits) -> None
     # Only third-party parsers run here, and their warnings about odd pages are noise.
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
+    compile_events.set_listener(lambda: connection.send(_COMPILING))
     _extract_html(extractor, _WARM_UP_PAGE, RawPage(b"", None, None))
     _limit_memory(limits.memory_limit_mib)
     connection.send("ready")
@@ -318,14 +333,16 @@ def extract_text(extractor: Extractor, page: RawPage) -> PageText:
 
 def _extract_html(extractor: Extractor, html: bytes, page: RawPage) -> PageText:
     extracted = extractor(html, page.url)
+    from pipelines.algorithms.blocks.page import parse_html
+
     blocks = extracted.list_blocks() if page.with_blocks and extracted.list_blocks else None
-    text = dataclasses.replace(clean_text(extracted, declared_language(html)), blocks=blocks)
+    declared = extracted.declared or read_declared(parse_html(html))
+    url = (page.url, None) if page.url else declared.url()
+    text = dataclasses.replace(clean_text(extracted, declared_language(html)), blocks=blocks, declared_url=url)
     rejection = find_rejection(extracted.title, text.text, html, page.url, page.requested_url)
     if not text.text:
         return dataclasses.replace(text, rejection=rejection)
-    from pipelines.algorithms.blocks.page import parse_html
-
-    metadata = read_metadata(extracted.declared or read_declared(parse_html(html)), page.url)
+    metadata = read_metadata(declared, url[0])
     # dataclasses.astuple copies the values.
     values = [getattr(metadata, field) for field in Metadata.__slots__]
     values = [fix_mojibake(value) if value and extracted.is_fixed else value for value in values]

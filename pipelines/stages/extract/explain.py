@@ -80,7 +80,7 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> dict
         blocks = list(_explain_blocks(model, parsed, choice, raw.url, config.content))
     return {
         "id": page.id,
-        "url": page.url,
+        "url": page.with_declared_url(text).url,
         "title": text.title,
         "page_type": text.page_type,
         "confidence": text.confidence,

@@ -31,7 +31,7 @@ from pipelines.storage.compression import open_decompressed
 _PAGE_COLUMNS = ["url", "final_url", "outcome", "fetched_at", "warc_file", "warc_offset"]
 _LINK_COLUMNS = ["url", "domain", "score", "submission_ids", "subreddits", "title", "created_utc"]
 # The fields of a document that are those of its page, its text, the metadata of its text, and its link.
-OF_PAGE = ("id", "url", "final_url", "fetched_at", "warc_file", "warc_offset")
+OF_PAGE = ("id", "url", "url_source", "final_url", "fetched_at", "warc_file", "warc_offset")
 OF_TEXT = ("text", "page_type", "confidence", "language")
 OF_METADATA = ("author", "published", "site_name", "declared_type")
 OF_LINK = ("score", "submission_ids", "subreddits", "created_utc")
@@ -155,6 +155,12 @@ class SourcePage:
     fetched_at: dt.datetime | None = None
     warc_file: str | None = None
     warc_offset: int | None = None
+    url_source: str | None = None
+
+    def with_declared_url(self, text: PageText) -> SourcePage:
+        """Return the page, with the URL that its text declares if its source has none."""
+        url, url_source = text.declared_url
+        return self if self.url else dataclasses.replace(self, url=url, url_source=url_source)
 
 
 def read_pages(source: Source, only: str | None = None, known: Iterable[Row] = ()) -> Iterator[SourcePage]:
@@ -197,6 +203,7 @@ def _read_fetched(source: FetchedShard, only: str | None, known: Iterator[Row]) 
                 fetched_at=row["fetched_at"],
                 warc_file=warcs[name].name,
                 warc_offset=row["warc_offset"],
+                url_source="fetch",
             )
 
 
@@ -264,7 +271,7 @@ def _page_of_record(record: Any) -> SourcePage | None:
     fetched_at = None
     with contextlib.suppress(ValueError):
         fetched_at = dt.datetime.fromisoformat(record.rec_headers.get_header("WARC-Date") or "")
-    return SourcePage(id_of_url(url), url, content, fetched_at=fetched_at)
+    return SourcePage(id_of_url(url), url, content, fetched_at=fetched_at, url_source="warc")
 
 
 def _read_html(path: str) -> RawPage | PageText:

@@ -24,7 +24,7 @@ from pipelines.records.document_filter import count_words
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import DOCUMENT_SCHEMA, DROPPED_SCHEMA
 from pipelines.stages.extract.child import Limits, PageReader, PageText
-from pipelines.stages.extract.config import ExtractConfig
+from pipelines.stages.extract.config import LANGUAGES, ExtractConfig
 from pipelines.stages.extract.extractors import extractor_of, extractor_version
 from pipelines.stages.extract.pages import (
     OF_LINK,
@@ -42,10 +42,8 @@ from pipelines.stages.extract.pages import (
 from pipelines.stages.extract.report import PAGE, PageTally, write_report
 from pipelines.storage.compression import strip_compression
 
-STAGE = Stage("extract", 6, (PAGE, DATA_CARD), grows=("pages", "links"))
+STAGE = Stage("extract", 7, (PAGE, DATA_CARD), grows=("pages", "links"))
 
-_HTML_SUFFIXES = (".html", ".htm", ".xhtml")
-_ARCHIVE_SUFFIXES = (".warc", ".arc")
 # HTML files become 64 tasks, enough for the workers of most machines, if the tasks are neither tiny nor large. The
 # number of workers must not matter: the shards are part of the result. An empty file costs some time, too.
 _HTML_TASKS = 64
@@ -65,10 +63,9 @@ def extract(
     Records in are the pages with outcome `ok`, the response records, or the files. Raises InputError if there are no
     pages, for a damaged WARC, and for `links` that do not belong to the pages. Paper, section 2.1.
     """
-    if config.declared_language is not None and not re.fullmatch("[A-Za-z]{2,3}", config.declared_language):
-        raise UsageError(
-            f"--declared-language {config.declared_language}: is not a code of two or three letters, such as en"
-        )
+    language = (config.declared_language or "").lower()
+    if language not in ("", *LANGUAGES) and not re.fullmatch("[a-z]{3}", language):
+        raise UsageError(f"--declared-language: unknown language {language!r}; use a code of ISO 639, such as en")
     if config.extractor != "fast":
         require_extra(config.extractor, f"--extractor {config.extractor}", config.extractor)
     sources, fingerprints, records, notes = open_input([pages] if isinstance(pages, str) else list(pages), links)
@@ -105,13 +102,13 @@ def open_input(paths: list[str], links: str | None) -> tuple[list[Source], dict[
     fetches = [inputs.open_stage(folder, ["fetch"]) for folder in folders]
     scrape = inputs.open_stage(links, ["scrape"]) if links is not None and fetches else None
     passed_over: list[str] = []
-    files = inputs.expand_paths(others, (*_HTML_SUFFIXES, *_ARCHIVE_SUFFIXES), notes=passed_over)
+    files = inputs.expand_paths(others, inputs.PAGE_SUFFIXES, notes=passed_over)
     fetched = [file.path for fetch in fetches for file in _warcs_of(fetch)]
     all_names = storage.names_below_common_folder([*fetched, *files])
     names = dict(zip([*fetched, *files], all_names, strict=True))
     own = [inputs.InputFile(path, storage.size_bytes(path), relative_path=names[path]) for path in files]
-    warcs = [file for file in own if strip_compression(file.path).endswith(_ARCHIVE_SUFFIXES)]
-    html = [file for file in own if not strip_compression(file.path).endswith(_ARCHIVE_SUFFIXES)]
+    warcs = [file for file in own if strip_compression(file.path).endswith(inputs.ARCHIVE_SUFFIXES)]
+    html = [file for file in own if not strip_compression(file.path).endswith(inputs.ARCHIVE_SUFFIXES)]
     sources: list[Source] = [shard for fetch in fetches for shard in _fetched_shards(fetch, scrape, names)]
     sources += [*warcs, *_html_tasks(html)]
     pages = [fetch.fingerprint for fetch in fetches] + ([inputs.fingerprint_files(files)] if files else [])
@@ -193,6 +190,7 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
         drops = Drops(dropped)
         pages_without_link = 0
         for page, extracted in reader.extract((page, tally.mark(page)) for page in read_pages(source, known=known)):
+            page = page.with_declared_url(extracted)
             drops.check_ids([page.id])
             pages_without_link += page.link is None
             words = count_words(extracted.text)

@@ -12,8 +12,9 @@ import pyarrow as pa
 from pipelines import storage
 from pipelines.engine.run import TaskResult
 from pipelines.records import shards
-from pipelines.records.document_filter import DropReason, urls_of
+from pipelines.records.document_filter import DropReason
 from pipelines.records.tally import Tally, read_tallies
+from pipelines.records.text_columns import urls_of
 from pipelines.stages.filter.rules import Rule, Values
 
 PAGE, TABLES = "report.html", "report.json"

@@ -19,17 +19,18 @@ from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_r
 from pipelines.errors import InputError, UsageError
 from pipelines.records import inputs, shards
 from pipelines.records.data_card import DATA_CARD, write_data_card
-from pipelines.records.document_filter import DropReason, filter_shard, urls_of
+from pipelines.records.document_filter import DropReason, filter_shard
 from pipelines.records.document_split import document_keys
 from pipelines.records.drops import Drops
 from pipelines.records.tally import Tally
+from pipelines.records.text_columns import urls_of
 from pipelines.stages.filter.config import FilterConfig
 from pipelines.stages.filter.languages import CODES, identify
 from pipelines.stages.filter.quality import ALPHA, QualityModel, draw_thresholds
 from pipelines.stages.filter.report import PAGE, TABLES, tally_documents, write_report
 from pipelines.stages.filter.rules import OTHER_REASONS, RuleResults, RuleSet, load_rules
 
-STAGE = Stage("filter", 2, (PAGE, TABLES, DATA_CARD))
+STAGE = Stage("filter", 3, (PAGE, TABLES, DATA_CARD))
 
 
 class Decisions(NamedTuple):

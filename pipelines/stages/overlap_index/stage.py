@@ -50,7 +50,7 @@ from pipelines.stages.overlap_index.parts import (
 )
 from pipelines.stages.overlap_index.pybloom import write_pybloom_filter
 
-STAGE = Stage(STAGE_NAME, 3, (INDEX, DESCRIPTION))
+STAGE = Stage(STAGE_NAME, 4, (INDEX, DESCRIPTION))
 # The error of a filter that contains exactly as many n-grams as it was sized for may exceed its target by this.
 _ERROR_TOLERANCE = 1.05
 # Memory of a worker in addition to its part of the filter: libraries, kernels, a batch of documents.

@@ -22,11 +22,11 @@ from pipelines.engine.manifest import FileEntry, ShardEntry
 from pipelines.engine.run import TaskResult
 from pipelines.errors import InputError
 from pipelines.records import inputs, shards
-from pipelines.records.document_filter import urls_of, with_text
 from pipelines.records.document_split import document_keys, hash_keys, held_out_mask, split_keys
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import DROPPED_SCHEMA, make_schema
 from pipelines.records.tally import Tally, read_tallies
+from pipelines.records.text_columns import urls_of
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.indexing import Variant, load_index
 
@@ -210,7 +210,6 @@ def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
 def _read_corpus(shard: inputs.DocumentShard, held_out: float, drops: Drops) -> Iterator[pa.RecordBatch]:
     """Yield the documents of a shard with text that are not held out; list the others as drops."""
     for batch in inputs.read_documents(shard, drops, batch_bytes=_BATCH_BYTES):
-        batch = with_text(batch, drops)
         if held_out and batch.num_rows:
             is_held_out = pa.array(held_out_mask(split_keys(batch, document_keys(batch, shard)), held_out))
             dropped = batch.filter(is_held_out)
@@ -284,7 +283,6 @@ def sample_held_out(shard: inputs.DocumentShard, context: ScanContext) -> TaskRe
     sample = tally.sample(HELD_OUT, _HELD_OUT_DOCUMENTS)
     for batch in inputs.read_documents(shard, Drops()):
         progress.advance(batch.num_rows)
-        batch = with_text(batch, Drops())
         if batch.num_rows:
             keys = split_keys(batch, document_keys(batch, shard))
             is_held_out = held_out_mask(keys, context.config.held_out)

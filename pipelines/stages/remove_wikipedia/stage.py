@@ -16,17 +16,18 @@ import pyarrow.compute as pc
 from pipelines import storage
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
-from pipelines.errors import InputError, UsageError
+from pipelines.errors import UsageError
 from pipelines.records import inputs
 from pipelines.records.data_card import DATA_CARD, write_data_card
-from pipelines.records.document_filter import DropReason, filter_shard, urls_of
+from pipelines.records.document_filter import DropReason, filter_shard
+from pipelines.records.text_columns import urls_of
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
 from pipelines.storage.resources import data_path
 
 if TYPE_CHECKING:
     from pipelines.stages.remove_wikipedia.reference import Reference, ReferenceSource
 
-STAGE = Stage("remove-wikipedia", 3, (DATA_CARD,))
+STAGE = Stage("remove-wikipedia", 4, (DATA_CARD,))
 
 # A copy in the Internet Archive counts as the original page.
 _ARCHIVED = re.compile(r"https?://web\.archive\.org/web/[^/]+/(?:https?:/{1,2})?(.+)", re.IGNORECASE)
@@ -88,8 +89,7 @@ def remove_wikipedia(
       MediaWiki, Parquet, JSONL or .txt), or of that of an earlier result, the folder `reference_index`;
     - `wikipedia_mirror_text`: by the signs of a mirror in the text, in data/wikipedia-mirror-signs.toml.
 
-    Documents without a URL are counted as `without_url`. Raises InputError if no document has a URL and there is no
-    reference. Paper, section 2.1.
+    Documents without a URL are counted as `without_url`, and only dropped by their text. Paper, section 2.1.
     """
     lines = storage.read_bytes(domains_file or data_path("wikipedia-domains.txt")).decode().splitlines()
     # A domain per line, followed by its kind and source.
@@ -114,11 +114,11 @@ def remove_wikipedia(
                 rules = _Rules(domains, index, config.reference_share, signs, run.output)
                 entries = run.map(_filter_shard, source.shards, rules, total=source.records)
             run.once("card", lambda: write_data_card(run.output, STAGE.name))
-            without_url = sum(entry.counts["without_url"] for entry in entries)
-            if not indexed and without_url and without_url == sum(entry.counts["judged"] for entry in entries):
-                paths = documents if isinstance(documents, str) else ", ".join(documents)
-                raise InputError(
-                    f"{paths}: no document has a url, so Wikipedia cannot be recognized; name its text with --reference"
+            judged, without_url = (sum(entry.counts[name] for entry in entries) for name in ("judged", "without_url"))
+            if without_url and not indexed:
+                run.note(
+                    f"documents without a URL: {without_url:,} of {judged:,}; their domains were not checked; "
+                    "--reference recognizes copies of Wikipedia by their text"
                 )
         return run.finish()
 

@@ -19,10 +19,10 @@ from pipelines.engine.machine import limit_worker_threads, retain_freed_memory
 from pipelines.engine.run import TaskResult
 from pipelines.errors import InputError, WebtextError
 from pipelines.records import inputs, shards
-from pipelines.records.document_filter import urls_of, with_text
 from pipelines.records.document_split import document_keys, hash_keys, held_out_mask, split_keys
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import DROPPED_SCHEMA
+from pipelines.records.text_columns import urls_of
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.runs import SPLITS, EncodedDocuments, RunSizes, RunWriter, content_hashes
 from pipelines.stages.tokenize.token_shards import TokenFormat
@@ -95,8 +95,7 @@ def encode_shard(shard: inputs.DocumentShard, context: EncodeContext) -> TaskRes
     documents = 0
     with shards.write_shard(context.output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped:
         drops = Drops(dropped)
-        for records in inputs.read_documents(shard, drops):
-            batch = with_text(records, drops)
+        for batch in inputs.read_documents(shard, drops):
             if not batch.num_rows:
                 continue
             # The only shard of an input uses all cores.

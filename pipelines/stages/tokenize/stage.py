@@ -44,7 +44,7 @@ _ESTIMATE_TOLERANCE = 4
 
 _NANOGPT_FILES = ("train.bin", "train-documents.parquet", "val.bin", "val-documents.parquet", META)
 
-STAGE = Stage("tokenize", 3, (TOKENIZER, "tokens.json", *_NANOGPT_FILES))
+STAGE = Stage("tokenize", 4, (TOKENIZER, "tokens.json", *_NANOGPT_FILES))
 
 
 def tokenize(

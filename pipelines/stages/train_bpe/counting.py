@@ -25,7 +25,6 @@ from pipelines.errors import InputError
 from pipelines.format import format_bytes, format_duration, plural
 from pipelines.records import inputs, shards
 from pipelines.records.buckets import BucketWriter, write_buckets
-from pipelines.records.document_filter import with_text
 from pipelines.records.document_split import document_keys, hash_keys, held_out_mask, split_keys
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import DROPPED_SCHEMA
@@ -178,11 +177,10 @@ def count_shard(shard: inputs.DocumentShard, context: CountContext) -> TaskResul
 def select_documents(
     batch: pa.RecordBatch, shard: inputs.DocumentShard, sampled_below: int, drops: Drops
 ) -> pa.RecordBatch:
-    """Return the documents of a batch that have a text and are in the sample; count the others as drops.
+    """Return the documents of a batch that are in the sample; count the others as drops.
 
-    Those outside the sample are not listed: their hash identifies them.
+    They are not listed: their hash identifies them.
     """
-    batch = with_text(batch, drops)
     if sampled_below == SAMPLE_BUCKETS:
         return batch
     sampled = batch.filter(pa.array(_sample_buckets(batch, shard) < sampled_below))

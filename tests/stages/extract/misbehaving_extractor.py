@@ -8,6 +8,7 @@ import signal
 import time
 from pathlib import Path
 
+from pipelines.algorithms.kernels import compile_events
 from pipelines.stages.extract.extractors import Extracted
 
 
@@ -30,6 +31,8 @@ def misbehaving(page: bytes, url: str | None) -> Extracted:
             file.write(".")
         if Path(marker).stat().st_size <= int(times):
             os.kill(os.getpid(), signal.SIGKILL)
+    if "COMPILE" in html:
+        compile_events.report()
     if "GROW" in html:
         bytearray(8 << 30)
     return Extracted(f"process {os.getpid()}", html)

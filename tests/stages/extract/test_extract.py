@@ -22,7 +22,7 @@ from extract_run import (
 
 from pipelines.algorithms.blocks.model import KINDS
 from pipelines.engine import manifest
-from pipelines.errors import ChangedRunError, UsageError, WebtextError
+from pipelines.errors import ChangedRunError, InputError, UsageError, WebtextError
 from pipelines.records.schemas import DOCUMENT_SCHEMA
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -185,9 +185,16 @@ def test_text_that_was_decoded_by_a_wrong_encoding_is_repaired(tmp_path):
         assert document["author"] == ("Anna Schön" if fix_text else "Anna SchÃ¶n")
 
 
-def test_a_language_is_named_by_its_code(tmp_path):
-    with pytest.raises(UsageError, match="--declared-language english: is not a code"):
-        run(tmp_path / "fetch", tmp_path / "out", declared_language="english")
+@pytest.mark.parametrize("language", ["english", "xx", "e"])
+def test_an_unknown_language_is_refused_at_once(tmp_path, language):
+    with pytest.raises(UsageError, match=f"--declared-language: unknown language '{language}'; use a code"):
+        run(tmp_path / "fetch", tmp_path / "out", declared_language=language)
+
+
+@pytest.mark.parametrize("language", ["DE", "yi", "fil"])
+def test_a_language_is_named_by_its_code(tmp_path, language):
+    with pytest.raises(InputError, match="no such file or folder"):
+        run(tmp_path / "fetch", tmp_path / "out", declared_language=language)
 
 
 def test_an_empty_result_is_an_error_with_the_reasons(tmp_path):

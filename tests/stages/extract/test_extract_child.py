@@ -15,6 +15,7 @@ import pytest
 from misbehaving_extractor import broken_at_start, misbehaving
 from quick_extractor import first_paragraph
 
+from pipelines.algorithms.kernels import compile_events
 from pipelines.errors import WebtextError
 from pipelines.stages.extract import child
 from pipelines.stages.extract.child import (
@@ -99,6 +100,15 @@ def test_a_slow_source_neither_saves_a_page_that_hangs_nor_costs_one_whose_text_
     assert (long.problem, len(long.text)) == (None, 5 * 400_000 + len("<p></p>"))
     assert (hung.problem, hung.detail) == ("timeout", "more than 1 s")
     assert two.problem is None
+
+
+@_FORKED
+def test_the_child_says_that_it_compiles_kernels(monkeypatch):
+    compilations = []
+    monkeypatch.setattr(compile_events, "_listener", lambda: compilations.append(True))
+    with contextlib.closing(PageReader(misbehaving, LIMITS)) as reader:
+        assert [text.text for text in read_with(reader, ["one", "COMPILE"])] == ["<p>one</p>", "<p>COMPILE</p>"]
+    assert compilations == [True]
 
 
 @_FORKED

@@ -130,6 +130,34 @@ def test_html_files_plain_and_compressed(tmp_path):
         run(tmp_path / "empty", tmp_path / "nothing")
 
 
+@pytest.mark.parametrize("extractor", ["fast", "trafilatura"])
+def test_html_files_get_the_url_that_they_declare_and_keep_their_ids(tmp_path, extractor):
+    heads = {
+        "a.html": '<link rel="canonical" href="https://www.bbc.co.uk/one?utm_source=x">',
+        "b.html": '<link rel="canonical" href="https://www.bbc.co.uk/one">',
+        "c.html": '<meta property="og:url" content="http://c.example/2021/03/04/c">',
+        "d.html": "",
+    }
+    for name, head in heads.items():
+        (tmp_path / name).write_text(html_page(name).replace("<head>", f"<head>{head}"))
+    run([str(tmp_path / "*.html")], tmp_path / "out", extractor=extractor)
+    documents = rows(tmp_path / "out", "documents")
+    fields = ("id", "url", "url_source", "domain", "published")
+    assert [tuple(row[field] for field in fields) for row in documents] == [
+        ("a.html", "https://www.bbc.co.uk/one", "canonical", "bbc.co.uk", None),
+        ("b.html", "https://www.bbc.co.uk/one", "canonical", "bbc.co.uk", None),
+        ("c.html", "http://c.example/2021/03/04/c", "og", "c.example", "2021-03-04"),
+        ("d.html", None, None, None, None),
+    ]
+
+
+def test_a_dropped_html_file_is_listed_with_the_url_that_it_declares(tmp_path):
+    (tmp_path / "a.html").write_text(html_page("a"))
+    (tmp_path / "b.html").write_text('<html><head><link rel="canonical" href="http://b.example/"></head></html>')
+    run([str(tmp_path / "*.html")], tmp_path / "out")
+    assert [(row["id"], row["url"]) for row in rows(tmp_path / "out", "dropped")] == [("b.html", "http://b.example/")]
+
+
 def test_the_html_responses_of_a_foreign_warc_are_read(tmp_path):
     data, offsets = warc_bytes(
         [
@@ -147,6 +175,7 @@ def test_the_html_responses_of_a_foreign_warc_are_read(tmp_path):
         ("http://bbc.co.uk/two", "bbc.co.uk", "crawl.warc.gz", offsets[2]),
     ]
     assert documents[0]["fetched_at"] is not None
+    assert documents[0]["url_source"] == "warc"
 
 
 @pytest.mark.parametrize("kept", [0.3, 0.99])

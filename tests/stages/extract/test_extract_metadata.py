@@ -172,3 +172,69 @@ def test_documents_have_the_metadata_of_their_page(tmp_path, extractor):
     with_metadata, without = ([document[name] for name in names] for document in rows(tmp_path / "out", "documents"))
     assert with_metadata == ["River", "Ada Lovelace", "2021-03-04", None, "article"]
     assert without[1:] == [None] * 4
+
+
+_CANONICAL = '<link rel="canonical" href="{}">'
+_OG = '<meta property="og:url" content="{}">'
+
+
+@pytest.mark.parametrize(
+    ("head", "url", "source"),
+    [
+        (_CANONICAL.format("https://Example.com/a?utm_source=x&b=1#c"), "https://example.com/a?b=1", "canonical"),
+        (_OG.format("http://example.com/og"), "http://example.com/og", "og"),
+        (
+            _OG.format("http://example.com/og") + _CANONICAL.format("http://example.com/"),
+            "http://example.com/",
+            "canonical",
+        ),
+        ("<link href=' http://example.com/a ' rel='nofollow CANONICAL'>", "http://example.com/a", "canonical"),
+        ("<link rel=canonical href=http://example.com/a>", "http://example.com/a", "canonical"),
+        (_CANONICAL.format("http://example.com/a?x=1&amp;y=2"), "http://example.com/a?x=1&y=2", "canonical"),
+        (_CANONICAL.format("http://example.com/a") * 2, "http://example.com/a", "canonical"),
+        (
+            _CANONICAL.format("http://example.com/a") + _CANONICAL.format("http://example.com/b"),
+            None,
+            None,
+        ),
+        (
+            _CANONICAL.format("http://a.example/")
+            + _CANONICAL.format("http://b.example/")
+            + _OG.format("http://c.example/"),
+            "http://c.example/",
+            "og",
+        ),
+        (_CANONICAL.format("/a") + _OG.format("http://example.com/og"), "http://example.com/og", "og"),
+        ('<base href="http://example.com/x/">' + _CANONICAL.format("../a"), "http://example.com/a", "canonical"),
+        ('<base href="/x/">' + _CANONICAL.format("a"), None, None),
+        ('<base href="http://example.com/x/">', None, None),
+        ('<base href="http://example.com/x/">' + _CANONICAL.format("") + _OG.format("#"), None, None),
+        ('<link rel="alternate" href="http://example.com/feed">', None, None),
+        ("<script>'" + _CANONICAL.format("http://example.com/a") + "'</script>", None, None),
+        ("<!-- " + _CANONICAL.format("http://example.com/a") + " -->", None, None),
+        *(
+            (_CANONICAL.format(url), None, None)
+            for url in (
+                "//example.com/a",
+                "example.com/a",
+                "mailto:a@example.com",
+                "file:///a.html",
+                "http://",
+                "http://[",
+            )
+        ),
+    ],
+)
+def test_the_declared_url(head, url, source):
+    assert extract_text(EXTRACTORS["fast"], RawPage(f"<html><head>{head}".encode(), None, None)).declared_url == (
+        url,
+        source,
+    )
+
+
+def test_the_url_of_a_page_counts_more_than_the_declared_one():
+    page = f"<html><head>{_CANONICAL.format('http://other.example/')}</head><body>{_TEXT}".encode()
+    assert extract_text(EXTRACTORS["fast"], RawPage(page, None, "http://a.example/")).declared_url == (
+        "http://a.example/",
+        None,
+    )

@@ -27,12 +27,29 @@ def documents(tmp_path: Path) -> str:
     return write_documents(tmp_path)
 
 
+def test_documents_get_the_domain_of_their_url(tmp_path: Path) -> None:
+    rows = [
+        {"text": PROSE, "url": "https://news.bbc.co.uk:8080/a"},
+        {"text": PROSE, "url": "http://a.org/", "domain": "given"},
+        {"text": PROSE, "url": "not a URL"},
+        {"text": PROSE},
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pq.write_table(pa.Table.from_pylist(rows[:1]), tmp_path / "without.parquet")
+    numbers = pa.table({"text": [PROSE], "url": ["http://a.org/"], "domain": [5]})
+    pq.write_table(numbers, tmp_path / "numbers.parquet")
+    expected = {"a.jsonl": ["bbc.co.uk", "given", None, None], "without.parquet": ["bbc.co.uk"], "numbers.parquet": [5]}
+    for name, domains in expected.items():
+        kept, _ = run(str(tmp_path / name), tmp_path / name.partition(".")[0])
+        assert [row["domain"] for row in kept.values()] == domains
+
+
 def test_the_default_rules_are_mild(documents: str, tmp_path: Path) -> None:
     kept, dropped = run(documents, tmp_path)
     assert [*kept] == ["prose", "german", "lines", "bracket"]
     assert kept["prose"] | {"text": ""} == {
-        "id": "prose", "url": "http://a.org/prose", "text": "", "score": 0, "removed_lines": 0, "language": "en",
-        "language_score": pytest.approx(1.0, abs=0.01),
+        "id": "prose", "url": "http://a.org/prose", "domain": "a.org", "text": "", "score": 0, "removed_lines": 0,
+        "language": "en", "language_score": pytest.approx(1.0, abs=0.01),
     }  # fmt: skip
     assert {name: reason.partition(":")[0] for name, reason in dropped.items()} == {
         "short": "too_short", "numbers": "few_letters", "damaged": "damaged", "repeated": "mostly_repeated_lines",

@@ -86,7 +86,7 @@ DOCUMENTS = {
     "of an article with a doubt": sentence("doubt", 50),
     "short": " ".join(article(3).split(" ")[:7]),
     "own": sentence("other", 200),
-    "empty": "",
+    "without words": "-",
 }
 
 

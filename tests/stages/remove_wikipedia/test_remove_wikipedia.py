@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.engine.executor import make_executor
 from pipelines.engine.run import RunOptions
-from pipelines.errors import ChangedRunError, InputError, UsageError
+from pipelines.errors import ChangedRunError, UsageError
+from pipelines.progress import Silent
 from pipelines.records.schemas import DOCUMENT_SCHEMA
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
 from pipelines.stages.remove_wikipedia.stage import read_mirror_signs, remove_wikipedia
@@ -68,16 +69,24 @@ def test_the_text_is_the_column_text_of_the_output_whatever_the_input_calls_it(t
     run([tmp_path / "in.parquet"], tmp_path / "first", text_field="content")
     run(tmp_path / "first", tmp_path / "second", text_field="content")
     (row,) = pq.read_table(tmp_path / "second" / "documents-00000.parquet").to_pylist()
-    assert row == {"id": "in.parquet:0", "text": "one", "url": "http://a.com/"}
+    assert row == {"id": "in.parquet:0", "text": "one", "url": "http://a.com/", "domain": "a.com"}
 
 
-def run(documents, output: Path, workers: int = 1, domains_file: str | None = None, **settings):
+class NotedProgress(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+def run(documents, output: Path, workers: int = 1, domains_file: str | None = None, options=None, **settings):
     paths = [str(path) for path in documents] if isinstance(documents, list) else str(documents)
     return remove_wikipedia(
         RemoveWikipediaConfig(**settings),
         documents=paths,
         output=str(output),
-        options=RunOptions(make_executor(workers)),
+        options=options or RunOptions(make_executor(workers)),
         domains_file=domains_file,
     )
 
@@ -96,7 +105,9 @@ def test_wikipedia_is_dropped_under_all_domains_and_the_rest_is_unchanged(tmp_pa
     assert {row["detail"] for row in rows(tmp_path / "out", "dropped")} == {
         "wikipedia.org", "wikimedia.org", "wikiwand.com", "wikipedia-on-ipfs.org", "wapedia.mobi",
     }  # fmt: skip
-    assert rows(tmp_path / "out", "documents") == pq.read_table(documents / "part-1.parquet").to_pylist()
+    kept = pq.read_table(documents / "part-1.parquet").to_pylist()
+    domains = {row["url"]: row["url"] and registered_domain(row["url"]) for row in kept}
+    assert rows(tmp_path / "out", "documents") == [{**row, "domain": domains[row["url"]]} for row in kept]
     assert pq.read_schema(tmp_path / "out" / "documents-00000.parquet").equals(DOCUMENT_SCHEMA)
 
 
@@ -230,13 +241,22 @@ def test_no_real_page_is_taken_for_a_mirror_but_wikipedia_itself(shared_data):
     assert all(title.endswith("- Wikipedia") for title in dropped)
 
 
-def test_documents_without_any_url_are_an_error(tmp_path):
-    pq.write_table(pa.table({"text": ["one", "two"]}), tmp_path / "no-column.parquet")
+def test_documents_without_a_url_pass_are_counted_and_noted(tmp_path):
+    mirror = "This article uses material from the Wikipedia article Thames"
+    pq.write_table(pa.table({"text": ["one", mirror]}), tmp_path / "no-column.parquet")
     (tmp_path / "no-field.jsonl").write_text('{"text": "three"}\n')
-    write_documents(tmp_path / "nulls", [[None, None]])
-    for name in ("no-column.parquet", "no-field.jsonl", "nulls"):
-        with pytest.raises(InputError, match=rf"{name}: no document has a url"):
-            run([tmp_path / name], tmp_path / f"out-{name}")
+    write_documents(tmp_path / "nulls", [[None, None, "http://b.example/"]])
+    expected = {"no-column.parquet": (1, "2 of 2"), "no-field.jsonl": (1, "1 of 1"), "nulls": (3, "2 of 3")}
+    for name, (kept, numbers) in expected.items():
+        notes = NotedProgress()
+        options = RunOptions(progress=notes)
+        summary = run([tmp_path / name], tmp_path / f"out-{name}", options=options)
+        assert summary.records_out == kept
+        assert notes.notes == [
+            f"documents without a URL: {numbers}; their domains were not checked; --reference recognizes copies of "
+            "Wikipedia by their text"
+        ]
+    assert rows(tmp_path / "out-no-column.parquet", "dropped")[0]["reason"] == "wikipedia_mirror_text"
 
 
 def test_jsonl_is_filtered_and_bad_lines_are_counted(tmp_path):

@@ -168,7 +168,7 @@ def test_a_folder_without_an_index_is_refused(documents: Path, built: Path, tmp_
     manifest = json.loads((tmp_path / "old" / "manifest.json").read_text())
     manifest["version"] = 1
     (tmp_path / "old" / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match=r"old: is of version 1, not 3; build one with"):
+    with pytest.raises(InputError, match=r"old: is of version 1, not 4; build one with"):
         run(documents, tmp_path / "out", index=tmp_path / "old")
 
 
