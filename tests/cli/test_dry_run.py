@@ -158,7 +158,7 @@ def test_a_dry_run_after_a_failed_build_decides_as_the_next_build_does(
     stages = plan(capsys)
     assert (stages["dedup"]["action"], stages["dedup"]["reason"]) == ("run", 'text_field was "text", is now "body"')
     assert main(["dedup", *_QUIET]) == 0
-    assert "unfinished" not in capsys.readouterr().err
+    assert "starting again" in capsys.readouterr().err
 
 
 def test_messages_name_the_command_with_its_corpus_and_the_input_to_set(

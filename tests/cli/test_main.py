@@ -247,7 +247,7 @@ def test_a_summary_for_machines_is_one_json_object(
     assert main(["remove-wikipedia", "-i", "docs.jsonl", "-o", "out", "--workers", "1"]) == 0
     printed = capsys.readouterr()
     lines = [line.split() for line in printed.out.splitlines()]
-    assert ["in", "2", "100.00%"] in lines
+    assert ["records", "in", "2", "100.00%"] in lines
     assert ["dropped.wikipedia_domain", "-1", "50.00%"] in lines
     assert ["out", "1", "50.00%"] in lines
 
