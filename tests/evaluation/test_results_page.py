@@ -58,6 +58,7 @@ def test_the_page_has_every_figure_next_to_those_of_the_paper(output: Path) -> N
     # Chance: two choices.
     assert cells[cells.index("accuracy", cells.index("accuracy") + 1) :][4:6] == ["0.5", "3"]
     assert "Known as" not in page
+    assert "<footer><p>webtext evaluate. Options: lambada in float32, own in float32" in page
     assert "&lt;Mine&gt;" in page
     assert "<Mine>" not in page
     assert page.count("<figure") == 3  # perplexity and accuracy of LAMBADA, perplexity of WikiText-2
