@@ -162,11 +162,6 @@ class TrainingLog:
         return render_training_page(self._rows, self._timing, about=about, spikes=spikes)
 
 
-def require_tensorboard() -> None:
-    """Raise WebtextError, with the command that installs it, if TensorBoard is not installed."""
-    require_extra("tensorboard", "--tensorboard", "tensorboard")
-
-
 class TensorBoardLog:
     """Writes metrics as TensorBoard events to a local folder.
 
@@ -175,7 +170,7 @@ class TensorBoardLog:
     """
 
     def __init__(self, folder: str, step: int) -> None:
-        require_tensorboard()
+        require_extra("tensorboard", "--tensorboard", "tensorboard")
         if not storage.is_local(folder):
             raise WebtextError(f"{folder}: TensorBoard events need a local folder; train without --tensorboard")
         from torch.utils.tensorboard import SummaryWriter

@@ -22,17 +22,12 @@ def choose_recipe(config: PretrainConfig, output: str, note: Callable[[str], Non
         recorded = [OutputFolder(folder).recorded_identity() for folder in (storage.join(output, NEXT), output)]
         if begun := [identity for identity in recorded if identity]:
             preset, reason = str(begun[0].config["preset"]), f"that of the training in {output}"
-        elif _has_cuda(config.device):
-            preset, reason = "gpt2", "the default on a CUDA GPU"
         else:
             preset, reason = "tiny", "the default without a CUDA GPU, as gpt2 would take years"
+            if find_spec("torch"):
+                from pipelines.model.device import select_device
+
+                if select_device(config.device).type == "cuda":
+                    preset, reason = "gpt2", "the default on a CUDA GPU"
         note(f"preset {preset}: {reason}; --preset selects another one")
     return make_recipe(preset, config.set, config.seed)
-
-
-def _has_cuda(device: str) -> bool:
-    if find_spec("torch") is None:
-        return False
-    from pipelines.model.device import select_device
-
-    return select_device(device).type == "cuda"

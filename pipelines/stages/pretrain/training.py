@@ -12,6 +12,7 @@ from pipelines.engine.journal import OutputFolder
 from pipelines.engine.manifest import MANIFEST_FILE, NEXT
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.errors import ChangedRunError, InputError, UsageError
+from pipelines.extras import require_extra
 from pipelines.model.device import DeviceConfig, device_config, select_device
 from pipelines.model.diagnostics.estimate import check_resources, describe_estimate, estimate_training
 from pipelines.model.io.import_weights import ImportedModel, check_compatible, import_weights
@@ -19,7 +20,6 @@ from pipelines.model.training.checkpoint import find_checkpoints, latest_checkpo
 from pipelines.model.training.data import TokenFolder, open_tokens
 from pipelines.model.training.held_out import evaluation_work
 from pipelines.model.training.job import TrainingJob, architecture_of
-from pipelines.model.training.log import require_tensorboard
 from pipelines.model.training.parallel import (
     RunSpec,
     World,
@@ -62,7 +62,7 @@ def run_rank_zero(
 ) -> Summary:
     """Run the stage in a single process, or in rank 0 of several; see `pretrain`."""
     if config.tensorboard:
-        require_tensorboard()
+        require_extra("tensorboard", "--tensorboard", "tensorboard")
     setup = _Setup.of(config, output, options.progress.note)
     recipe, world = setup.recipe, setup.world
     with process_group(world, setup.device.device), broadcast_once(world) as broadcast:
