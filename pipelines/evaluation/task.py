@@ -155,7 +155,7 @@ class Encoder:
 
     def _no_room(self, place: str) -> InputError:
         return InputError(
-            f"{place}: the scored or generated text does not fit into the model's context of {self.context}; leave the "
+            f"{place}: the scored or generated text does not fit into the model's context of {self.context}; drop the "
             "example out, or lower max_tokens"
         )
 

@@ -175,7 +175,7 @@ def test_an_html_file_is_found_by_its_id(tmp_path: Path, capsys: pytest.CaptureF
         (tmp_path / f"{number}").mkdir()
         (tmp_path / f"{number}" / "a.html").write_text(html_page(str(number)))
     assert explain(ExtractConfig(), "2/a.html", pages=[str(tmp_path)])["title"] == "River 2"
-    with pytest.raises(InputError, match=r"3/a\.html: no such file, and no page with this id in /"):
+    with pytest.raises(InputError, match=r"3/a\.html: no page with this name, URL or id in /"):
         explain(ExtractConfig(), "3/a.html", pages=[str(tmp_path)])
     assert json.loads(_output(capsys, "2/a.html", "-i", str(tmp_path), "--json"))["id"] == "2/a.html"
 
@@ -184,15 +184,15 @@ def test_an_html_file_is_found_by_its_id(tmp_path: Path, capsys: pytest.CaptureF
     ("arguments", "message"),
     [
         (["missing.html"], "missing.html: no such file; --explain takes an HTML file, or the URL or id of a page"),
-        (["http://example.org/other"], "http://example.org/other: no fetched page with this URL or id in "),
-        (["http://gone.example/0"], "http://gone.example/0: no fetched page with this URL or id in "),
-        (["0" * 32], f"{'0' * 32}: no fetched page with this URL or id in "),
-        (["folder"], "folder: is a folder; --explain takes one HTML file, or the URL or id of a page in --input"),
+        (["http://example.org/other"], "http://example.org/other: no page with this name, URL or id in "),
+        (["http://gone.example/0"], "http://gone.example/0: no page with this name, URL or id in "),
+        (["0" * 32], f"{'0' * 32}: no page with this name, URL or id in "),
+        (["folder"], "folder: no such file; --explain takes an HTML file, or the URL or id of a page in --input"),
         (["crawl.warc"], "crawl.warc: is an archive; give the URL of a page, and the archive with --input"),
         (["notes.txt"], "notes.txt: unknown file type; supported are .html"),
         (["a.html", "--extractor", "trafilatura"], "of fast; --extractor trafilatura has none"),
         (["missing.html", "--corpus", "elsewhere"], "missing.html: no such file; --explain takes an HTML file"),
-        (["missing.html", "-i", "a.html"], "missing.html: no such file, and no page with this id in a.html"),
+        (["missing.html", "-i", "a.html"], "missing.html: no page with this name, URL or id in a.html"),
         ([_URL, "--corpus", "elsewhere"], "elsewhere: is not a corpus (no such folder)"),
     ],
 )  # fmt: skip

@@ -241,15 +241,14 @@ def test_a_summary_for_machines_is_one_json_object(
         "records_out": 1,
         "dropped": {"wikipedia_domain": 1},
         "output": "out",
-        "judged": 2,
-        "without_url": 0,
+        "documents_without_url": 0,
     }
     assert main(["remove-wikipedia", "-i", "docs.jsonl", "-o", "out", "--workers", "1"]) == 0
     printed = capsys.readouterr()
     lines = [line.split() for line in printed.out.splitlines()]
     assert ["records", "in", "2", "100.00%"] in lines
-    assert ["dropped.wikipedia_domain", "-1", "50.00%"] in lines
-    assert ["out", "1", "50.00%"] in lines
+    assert ["dropped:", "wikipedia_domain", "1", "50.00%"] in lines
+    assert ["records", "out", "1", "50.00%"] in lines
 
 
 def test_a_run_survives_a_closed_output_pipe(tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ def test_an_unfinished_training_is_exported_with_a_note(tokens: str, exported: P
     notes.start = lambda label, total, unit: None  # type: ignore[method-assign]
     output = tmp_path / "export"
     export(ExportConfig(), model=str(tmp_path / "pretrain"), output=str(output), options=RunOptions(progress=notes))
-    assert ["training is not finished; exporting the checkpoint of step 2" in note for note in notes.notes] == [True]
+    assert ["training has not finished; exporting the checkpoint of step 2" in note for note in notes.notes] == [True]
     card = (output / "README.md").read_text()
     assert "Preset `tiny`, 2 of 6 steps" in card
     assert "These are the weights of the checkpoint of step 2." in card

@@ -74,11 +74,8 @@ def _print_self_test(result: Mapping[str, Any]) -> None:
     ]
     headings = ["copy", "copies", "mean similarity", "pairs", "found", "recall"]
     print_table(headings, rows, title="By kind of copy", narrow=True)
-    dropped, precision = plural(result["dropped"], "dropped document"), format_percent(result["precision"], 2)
-    say(
-        f"{dropped}, {result['below_threshold']:,} less similar to the kept one than the threshold: "
-        f"precision {precision}"
-    )
+    below = f"{result['below_threshold']:,} of {plural(result['dropped'], 'dropped document')} below the threshold"
+    say(f"precision {format_percent(result['precision'], 2)}: {below}")
 
 
 def _recall(row: Mapping[str, Any]) -> list[str]:

@@ -20,8 +20,7 @@ def _list_benchmarks(context: click.Context, _: click.Parameter, is_set: bool) -
     for entry in known_benchmarks().values():
         aliases = f" (also {', '.join(entry.aliases)})" if entry.aliases else ""
         say(f"{entry.name}{aliases}")
-        say(f"  {entry.source}; license: {entry.license}")
-        say(f"  splits: {', '.join(entry.splits)}; field: {entry.field}")
+        say(f"  {entry.source}; license: {entry.license}\n  splits: {', '.join(entry.splits)}; field: {entry.field}")
         if entry.paper is not None:
             say(f"  the paper: {entry.paper.webtext}% in WebText, {entry.paper.own_train}% in its own train split")
     say("")

@@ -104,20 +104,17 @@ def group_of(feature: str) -> str:
 
 
 def _find_page(target: str, pages: Sequence[str]) -> SourcePage:
-    if is_file(target) and storage.is_folder(target):
-        raise InputError(f"{target}: is a folder; --explain takes one HTML file, or the URL or id of a page in --input")
+    if is_file(target) and (storage.is_folder(target) or not (storage.exists(target) or pages)):
+        raise InputError(f"{target}: no such file; --explain takes an HTML file, or the URL or id of a page in --input")
     if is_file(target) and storage.exists(target):
         [source, *_], *_ = open_input([target], None)
         if not isinstance(source, tuple):
             raise UsageError(f"--explain {target}: is an archive; give the URL of a page, and the archive with --input")
         return next(read_pages(source))
-    if is_file(target) and not pages:
-        raise InputError(f"{target}: no such file; --explain takes an HTML file, or the URL or id of a page in --input")
     sources, *_ = open_input(list(pages), None)
     page = next((page for source in sources for page in _pages_like(source, target)), None)
     if page is None:
-        nothing = "no such file, and no page with this id" if is_file(target) else "no fetched page with this URL or id"
-        raise InputError(f"{target}: {nothing} in {', '.join(pages)}")
+        raise InputError(f"{target}: no page with this name, URL or id in {', '.join(pages)}")
     return page
 
 

@@ -89,7 +89,7 @@ def remove_wikipedia(
       MediaWiki, Parquet, JSONL or .txt), or of that of an earlier result, the folder `reference_index`;
     - `wikipedia_mirror_text`: by the signs of a mirror in the text, in data/wikipedia-mirror-signs.toml.
 
-    Documents without a URL are counted as `without_url`, and only dropped by their text. Paper, section 2.1.
+    Documents without a URL are counted (`documents_without_url`), and only dropped by their text. Paper, section 2.1.
     """
     lines = storage.read_bytes(domains_file or data_path("wikipedia-domains.txt")).decode().splitlines()
     # A domain per line, followed by its kind and source.
@@ -114,10 +114,11 @@ def remove_wikipedia(
                 rules = _Rules(domains, index, config.reference_share, signs, run.output)
                 entries = run.map(_filter_shard, source.shards, rules, total=source.records)
             run.once("card", lambda: write_data_card(run.output, STAGE.name))
-            judged, without_url = (sum(entry.counts[name] for entry in entries) for name in ("judged", "without_url"))
+            without_url = sum(entry.counts["documents_without_url"] for entry in entries)
             if without_url and not indexed:
+                read = sum(entry.records_in for entry in entries)
                 run.note(
-                    f"documents without a URL: {without_url:,} of {judged:,}; their domains were not checked; "
+                    f"documents without a URL: {without_url:,} of {read:,}; their domains were not checked; "
                     "--reference recognizes copies of Wikipedia by their text"
                 )
         return run.finish()
@@ -154,12 +155,11 @@ def _check_domain(domain: str) -> str:
 
 
 def _filter_shard(shard: inputs.DocumentShard, rules: _Rules) -> TaskResult:
-    documents = without_url = 0
+    without_url = 0
 
     def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
-        nonlocal documents, without_url
+        nonlocal without_url
         urls, texts = urls_of(batch), batch.column("text")
-        documents += len(urls)
         without_url += urls.count(None)
         # Only the final URL of a shortened link shows its target.
         final_urls = urls_of(batch, "final_url")
@@ -172,7 +172,7 @@ def _filter_shard(shard: inputs.DocumentShard, rules: _Rules) -> TaskResult:
         ]
 
     result = filter_shard(shard, rules.output, decide)
-    return dataclasses.replace(result, counts={"judged": documents, "without_url": without_url})
+    return dataclasses.replace(result, counts={"documents_without_url": without_url})
 
 
 def _drop_reason(url: str | None, domains: frozenset[str]) -> DropReason | None:

@@ -132,7 +132,7 @@ def test_the_command_prints_tables_and_leaves_nothing_behind(documents, tmp_path
     assert "Altered copies of 5 documents were planted and deduplicated with 32 bands of 4 values" in result.output
     assert "0.70 to 0.75" in result.output
     assert "boilerplate around" in result.output
-    assert "0 less similar to the kept one than the threshold: precision 100.00%" in result.output
+    assert "precision 100.00%: 0 of" in result.output
     assert not (tmp_path / "out").exists()
     assert list(temporary.iterdir()) == []
     result = CliRunner().invoke(command, [*arguments, "--sample", "3", "--json"])
@@ -154,7 +154,7 @@ def test_a_document_below_the_threshold_and_a_missed_one_are_reported(documents,
     monkeypatch.setattr(module, "dedup", faulty)
     result = CliRunner().invoke(command, ["-i", str(documents), "-q", "--self-test", "--sample", "4"])
     assert result.exit_code == 1
-    assert "8 dropped documents, 4 less similar to the kept one than the threshold: precision 50.00%" in result.output
+    assert "precision 50.00%: 4 of 8 dropped documents below the threshold" in result.output
     assert "self-test: 4 of 8 dropped documents are less similar" in str(result.exception)
     measured = self_test(DedupConfig(), documents=str(documents), options=RunOptions(), sample=4)
     kinds = {row["kind"]: row for row in measured["kinds"]}

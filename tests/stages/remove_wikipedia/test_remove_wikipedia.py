@@ -100,7 +100,7 @@ def test_wikipedia_is_dropped_under_all_domains_and_the_rest_is_unchanged(tmp_pa
     summary = run(documents, tmp_path / "out")
     assert (summary.records_in, summary.records_out) == (len(WIKIPEDIA) + len(OTHERS) + 1, len(OTHERS) + 1)
     assert dict(summary.dropped) == {"wikipedia_domain": len(WIKIPEDIA)}
-    assert summary.extra["without_url"] == 1
+    assert summary.extra["documents_without_url"] == 1
     assert [row["url"] for row in rows(tmp_path / "out", "dropped")] == WIKIPEDIA
     assert {row["detail"] for row in rows(tmp_path / "out", "dropped")} == {
         "wikipedia.org", "wikimedia.org", "wikiwand.com", "wikipedia-on-ipfs.org", "wapedia.mobi",
