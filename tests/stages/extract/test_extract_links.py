@@ -147,7 +147,7 @@ def test_the_command_refuses_links_that_are_missing_or_unfinished(corpus):
     (links / "_journal").mkdir()
     assert "scrape has not finished" in refusal()
     shutil.rmtree(links)
-    assert "scrape: no such folder; run `webtext scrape --corpus " in refusal()
+    assert "scrape: no such folder; run `webtext scrape`" in refusal()
     set_inputs(pages, urls="a list")
     result = CliRunner().invoke(command, [*arguments, "--json"])
     assert result.exit_code == 0, result.output

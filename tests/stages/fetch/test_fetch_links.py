@@ -87,12 +87,12 @@ def test_results_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
 def test_a_damaged_shard_of_scrape_is_refused(tmp_path: Path) -> None:
     source = _scraped(tmp_path / "scrape", [["http://example.org/"]])
     (source / "links-00000.parquet").write_bytes(b"")
-    with pytest.raises(DamagedShardError, match=r"links-00000.parquet: is damaged.*re-run `webtext scrape --corpus "):
+    with pytest.raises(DamagedShardError, match=r"links-00000.parquet: is damaged.*re-run `webtext scrape`"):
         fetch(FetchConfig(), links=str(source), output=str(tmp_path / "fetch"), options=RunOptions())
 
 
 def test_folders_of_other_stages_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such folder; run `webtext scrape --corpus "):
+    with pytest.raises(InputError, match="no such folder; run `webtext scrape`"):
         open_links(str(tmp_path / "scrape"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="has no manifest"):

@@ -152,7 +152,7 @@ def test_a_damaged_table_is_named_and_read_again_after_repair(tmp_path: Path) ->
     path = tmp_path / "posts.csv"
     path.write_text('url,score\nhttp://a.com/,5\nhttp://b.com/,"5\nhttp://c.com/,6\n')
     with pytest.raises(
-        InputError, match=r"posts.csv: the row that begins in line 3 .*Replace it and re-run, or use its"
+        InputError, match=r"posts.csv: the row that begins in line 3 .*replace it and re-run, or use its"
     ):
         run_scrape([path], tmp_path / "out")
     assert run_scrape([path], tmp_path / "skipped", skip_damaged=True).records_out == 1
