@@ -39,6 +39,8 @@ def choose_documents(
         conditions.append(f"({where})")
     order = "" if seed is None else f"ORDER BY hash(concat(id, ' {seed}'))"
     view = "dropped" if reason else "documents"
+    if seed is not None and tables.document_stages and not (reason or domain or where):
+        view = documents_of(tables.document_stages[-1])  # `documents` counts the words of all own documents
     rows = tables.rows(f"FROM {view} WHERE {' AND '.join(conditions)} {order} LIMIT {limit}", values)
     if rows:
         return [row | _text_before(tables, row) for row in rows] if reason else rows

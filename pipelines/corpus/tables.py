@@ -85,8 +85,7 @@ class CorpusTables:
             opened = inputs.open_configured(source, config, options)
             for name, stream in _open_streams(opened, note, self._errors).items():
                 self._connection.register(name, stream)
-            documents = {_INPUT: _scan_input(inputs.document_schema(opened.shards[0]))}
-            dropped = {_INPUT: "FROM input_dropped"}
+            documents, dropped = {_INPUT: "FROM input_kept"}, {_INPUT: "FROM input_dropped"}
         # The stages that wrote documents, in order.
         self.document_stages = [*documents]
         self._create_views(documents, dropped)
@@ -140,7 +139,7 @@ class CorpusTables:
             url = "" if "url" in self.columns(f"({scan})") else ", NULL::VARCHAR AS url"  # foreign ones may have none
             self._create(documents_of(stage), f"SELECT *{url} FROM ({scan})")
         if self.document_stages:
-            self._create("documents", f"SELECT * FROM {documents_of(self.document_stages[-1])}")
+            self._create("documents", self._fill(self.document_stages[-1]))
         drops = [f"SELECT '{name}' AS stage, id, url, reason, detail FROM ({scan})" for name, scan in dropped.items()]
         self._create("dropped", " UNION ALL ".join(drops))
         if "tokenize" in self.stages:
@@ -151,6 +150,23 @@ class CorpusTables:
                 if (scan := _scan(self.stages["tokenize"], f"{name}-", "-documents.parquet", ", filename = true"))
             ]
             self._create("tokens", " UNION ALL ".join(tokens))
+
+    def _fill(self, stage: str) -> str:
+        """Return a query of the documents of a stage, with the words and domains that own documents lack."""
+        view = documents_of(stage)
+        [schema] = {batch.schema for batch in self.batches(f"FROM {view} LIMIT 0")}
+        first = self.first(view, "true", (), "words") if "words" in schema.names else None
+        if stage != _INPUT and first and first["words"] is not None:  # as of all documents of extract
+            return f"FROM {view}"
+        values = {"words": ("words_of(text)", pa.int64()), "domain": ("nullif(domain_of(url), '')", pa.string())}
+        filled = [
+            f"coalesce({key}, {value}) AS {key}"
+            for key, (value, kind) in values.items()
+            if pa.field(key, kind) in schema
+        ]
+        added = [f", {value} AS {key}" for key, (value, _) in values.items() if key not in schema.names]
+        replace = f"REPLACE ({', '.join(filled)})" if filled else ""
+        return f"SELECT * {replace} {' '.join(added)} FROM {view}"
 
     def _create(self, view: str, query: str) -> None:
         if query:
@@ -207,21 +223,6 @@ def _open_streams(source: inputs.DocumentInput, note: Callable[[str], None], err
 
     kept = _Stream(inputs.document_schema(source.shards[0]), read_kept)
     return {"input_kept": kept, "input_dropped": _Stream(DROPPED_SCHEMA, read_dropped)}
-
-
-def _scan_input(schema: pa.Schema) -> str:
-    """Return a query of the documents in files, with their domains and words where these are unknown."""
-    values = {"words": ("words_of(text)", pa.int64())}
-    if "url" in schema.names:
-        values["domain"] = ("nullif(domain_of(url), '')", pa.string())
-    filled = [
-        f"coalesce({name}, {value}) AS {name}"
-        for name, (value, kind) in values.items()
-        if pa.field(name, kind) in schema
-    ]
-    added = [f", {value} AS {name}" for name, (value, _) in values.items() if name not in schema.names]
-    replace = f"REPLACE ({', '.join(filled)})" if filled else ""
-    return f"SELECT * {replace} {' '.join(added)} FROM input_kept"
 
 
 def _open_stages(source: str | Sequence[str]) -> dict[str, StageFolder]:
