@@ -1,5 +1,5 @@
-"""Write the generated parts of the documentation: the command-line reference, the example of the Python API, and
-README's table of times, which are the estimates of `webtext plan`.
+"""Write the generated parts of the documentation: the command-line reference, the example of the Python API, the output
+of `webtext plan` on its page, and README's table of times, which has the same estimates.
 
 python docs/generate.py           write them
 python docs/generate.py --check   exit 1 if a page is not up to date
@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import click
+from click.testing import CliRunner
 
 from pipelines.format import format_bytes, format_duration, format_quantity
 from pipelines.plan import WEBTEXT, Resources, estimate_costs, read_rates
@@ -56,6 +57,14 @@ def readme() -> str:
     return re.sub(r"(?<=<!-- plan -->\n).*?(?=<!-- /plan -->)", "\n".join(lines) + "\n", text, flags=re.DOTALL)
 
 
+def plan_page() -> str:
+    """Return docs/plan.md with the output of the command as its first block of text."""
+    output = CliRunner().invoke(webtext, ["plan", "--cores", "16", "--memory-gb", "64"], env={"COLUMNS": "80"}).output
+    block = "```text\n" + output.strip("\n") + "\n```"
+    text = (DOCS / "plan.md").read_text(encoding="utf-8")
+    return re.sub(r"```text\n.*?```", lambda _: block, text, count=1, flags=re.DOTALL)
+
+
 def _command(name: str, root: click.Context) -> str:
     command = webtext.get_command(root, name)
     assert command is not None
@@ -71,7 +80,9 @@ def _section(title: str, command: click.Command, context: click.Context) -> str:
 def main() -> int:
     """Write the pages, or compare them."""
     outdated = 0
-    for page, text in ((DOCS / "cli.md", reference()), (DOCS / "python.md", python_page()), (README, readme())):
+    parts = {"cli.md": reference, "python.md": python_page, "plan.md": plan_page, "../README.md": readme}
+    for name, text in ((name, part()) for name, part in parts.items()):
+        page = (DOCS / name).resolve()
         if page.exists() and page.read_text(encoding="utf-8") == text:
             continue
         if "--check" in sys.argv[1:]:
