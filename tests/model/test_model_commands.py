@@ -103,6 +103,7 @@ def test_wrong_usage_is_a_short_error(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    (tmp_path / "webtext.toml").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WEBTEXT_DEBUG", raising=False)
     monkeypatch.delenv("WEBTEXT_CORPUS", raising=False)
