@@ -175,6 +175,17 @@ def test_the_generated_docs_are_current() -> None:
             1,
             "error: ./dedup: no such folder; run `webtext dedup` first, or name your files as arguments",
         ),
+        (
+            ["overlap-report", "--benchmark", "a=links.txt", "--index", "nowhere", "-o", "out"],
+            1,
+            "error: nowhere: no such folder; run `webtext overlap-index` first",
+        ),
+        (
+            ["remove-wikipedia", "links.txt", "-o", "out", "--reference", "wiki.pdf"],
+            1,
+            "error: wiki.pdf: unknown file type; supported are .xml, ",
+        ),
+        (["filter", "links.txt", "-o", "out", "--rules", "links.txt"], 1, "error: links.txt: is not Python (invalid"),
         (["remove-wikipedia", "-i", "nothing.jsonl", "-o", "out"], 1, "error: nothing.jsonl: no such file or folder"),
     ],
 )
