@@ -176,16 +176,16 @@ def test_the_generated_docs_are_current() -> None:
             "error: ./dedup: no such folder; run `webtext dedup` first, or name your files as arguments",
         ),
         (
-            ["overlap-report", "--benchmark", "a=links.txt", "--index", "nowhere", "-o", "out"],
+            ["overlap-report", "--benchmark", "a=texts.txt", "--index", "nowhere", "-o", "out"],
             1,
             "error: nowhere: no such folder; run `webtext overlap-index` first",
         ),
         (
-            ["remove-wikipedia", "links.txt", "-o", "out", "--reference", "wiki.pdf"],
+            ["remove-wikipedia", "texts.txt", "-o", "out", "--reference", "wiki.pdf"],
             1,
             "error: wiki.pdf: unknown file type; supported are .xml, ",
         ),
-        (["filter", "links.txt", "-o", "out", "--rules", "links.txt"], 1, "error: links.txt: is not Python (invalid"),
+        (["filter", "texts.txt", "-o", "out", "--rules", "texts.txt"], 1, "error: texts.txt: is not Python (invalid"),
         (["remove-wikipedia", "-i", "nothing.jsonl", "-o", "out"], 1, "error: nothing.jsonl: no such file or folder"),
     ],
 )
@@ -200,6 +200,8 @@ def test_usage_errors_are_one_line(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WEBTEXT_DEBUG", raising=False)
     (tmp_path / "webtext.toml").touch()
+    (tmp_path / "texts.txt").write_text("http://example.com/\n")
+    (tmp_path / "wiki.pdf").touch()
     assert main(arguments) == code
     printed = capsys.readouterr()
     assert message in printed.err
