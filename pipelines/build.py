@@ -126,8 +126,9 @@ class CorpusConfig:
         listed = self._listed()
         for name in listed:
             check_known(name, names, "stage", f"{CONFIG_FILE} [build]")
-        for name in filter(None, (first, last)):
-            check_known(name, names, "stage", "--from, --to")
+        for flag, stage in {"--from": first, "--to": last}.items():
+            if stage:
+                check_known(stage, names, "stage", flag)
         if not listed and not first and not last:
             raise UsageError(f"{CONFIG_FILE} [build]: stages is empty; the stages are {', '.join(names)}")
         start = names.index(first) if first else 0

@@ -88,8 +88,12 @@ def suggest_nearest(name: str, known: Iterable[str], otherwise: str) -> str:
     """Return "did you mean NAME?" with the known name that is most similar to a mistyped one, else `otherwise`."""
     import difflib  # here, since `webtext --help` does not need it
 
-    names = {loose_name(candidate): candidate for candidate in known}
-    near = difflib.get_close_matches(loose_name(name), names, n=1, cutoff=0.5)
+    # A typo changes the length by few characters; other words are suggested if they begin with the name.
+    typed = loose_name(name)
+    most = max(1, len(typed) // 4)
+    names = {loose_name(word): word for word in known}
+    near = difflib.get_close_matches(typed, [name for name in names if abs(len(name) - len(typed)) <= most], 1, 0.7)
+    near = near or [name for name in names if len(typed) > 2 and name.startswith(typed)]
     return f"did you mean {names[near[0]]}?" if near else otherwise
 
 

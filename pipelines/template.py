@@ -68,7 +68,8 @@ def _table(stage: StageSpec) -> str:
         spec = spec_of(field)
         has_default = field.default is not None
         example = spec.choices[0] if spec.choices and spec.example is None else spec.example
-        limits = f"One of: {', '.join(spec.choices)}." if spec.choices else f"({describe_range(spec)})"
+        allowed = describe_range(spec.minimum, spec.maximum)
+        limits = f"One of: {', '.join(spec.choices)}." if spec.choices else f"({allowed})"
         description = " ".join([spec.help, *([limits] if limits != "()" else [])])
         description += "" if has_default else " No default; example:"
         lines += [f"# {line}" for line in textwrap.wrap(description, 110, break_on_hyphens=False)]

@@ -188,8 +188,8 @@ def test_the_table_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
         (["--corpus", "{0}"], "extract has not finished; run `webtext build --to extract --corpus {0}` first"),
         (["--corpus", "a", "-i", "b"], "--corpus and --input exclude each other; name one"),
         (["-i", "{0}/docs.txt", "--target-links", "5"], "contain no links"),
-        (["--target-links", "nan"], "nan is not a number"),
-        (["--target-links", "1e30"], "1e+30 is not in the range"),
+        (["--target-links", "nan"], "nan: is not a number"),
+        (["--target-links", "1e30"], "--target-links 1e30: must be at least 1 and at most"),
     ],
 )
 def test_wrong_use_is_one_line(

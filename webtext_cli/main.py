@@ -14,36 +14,50 @@ from typing import Any
 
 import click
 
-# Command -> short help, repeated from the command so that `webtext --help` imports no command; a test compares them.
-COMMANDS = {
-    "scrape": "Collect the links that Reddit users gave at least 3 karma.",
-    "fetch": "Download the pages behind the links as WARC.",
-    "extract": "Extract the main text of the pages.",
-    "filter": "Drop documents by quality rules, language, or a classifier.",
-    "dedup": "Remove duplicate and near-duplicate documents.",
-    "remove-wikipedia": "Remove the documents of Wikipedia and its mirrors.",
-    "train-bpe": "Train a byte-level BPE tokenizer like GPT-2's.",
-    "tokenize": "Encode documents into token shards.",
-    "pretrain": "Train a GPT-2 on token shards.",
-    "generate": "Sample text from a trained model.",
-    "evaluate": "Evaluate a model on zero-shot tasks, from local files or data sets.",
-    "export": "Write a trained model as a Hugging Face folder.",
-    "overlap-index": "Index the corpus's 8-grams in a Bloom filter.",
-    "overlap-report": "Report which 8-grams of a benchmark occur in the corpus.",
-    "init": "Write a commented webtext.toml for a new corpus.",
-    "build": "Run the stages listed in webtext.toml, in order.",
-    "plan": "Estimate time, disk space, memory and cost of a corpus.",
-    "status": "Show the state of each stage of a corpus.",
-    "explain": "Show what every stage made of a document, or why it is missing.",
-    "show": "Print documents of a corpus as readable text.",
-    "stats": "Count the documents, words and bytes of a corpus.",
-    "sql": "Query the files of a corpus with SQL (DuckDB).",
-    "export-text": "Write documents as JSONL or plain text.",
-    "clean": "Remove what a corpus no longer needs.",
-    "completion": "Print the completion script of a shell.",
-    "help": "Show the help of a command.",
-    "demo": "Run the whole pipeline on a small local web, offline.",
+# Command -> short help, by task, repeated from the command so that `webtext --help` imports no command; a test
+# compares them.
+_GROUPS = {
+    "Build a corpus": {
+        "scrape": "Collect the links that Reddit users gave at least 3 karma.",
+        "fetch": "Download the pages behind the links as WARC.",
+        "extract": "Extract the main text of the pages.",
+        "filter": "Drop documents by quality rules, language, or a classifier.",
+        "dedup": "Remove duplicate and near-duplicate documents.",
+        "remove-wikipedia": "Remove the documents of Wikipedia and its mirrors.",
+    },
+    "Train and evaluate": {
+        "train-bpe": "Train a byte-level BPE tokenizer like GPT-2's.",
+        "tokenize": "Encode documents into token shards.",
+        "pretrain": "Train a GPT-2 on token shards.",
+        "generate": "Sample text from a trained model.",
+        "evaluate": "Evaluate a model on zero-shot tasks, from local files or data sets.",
+        "export": "Write a trained model as a Hugging Face folder.",
+    },
+    "Audit": {
+        "overlap-index": "Index the corpus's 8-grams in a Bloom filter.",
+        "overlap-report": "Report which 8-grams of a benchmark occur in the corpus.",
+    },
+    "Whole corpus": {
+        "init": "Write a commented webtext.toml for a new corpus.",
+        "build": "Run the stages listed in webtext.toml, in order.",
+        "plan": "Estimate time, disk space, memory and cost of a corpus.",
+        "status": "Show the state of each stage of a corpus.",
+        "clean": "Remove what a corpus no longer needs.",
+    },
+    "Look into a corpus": {
+        "show": "Print documents of a corpus as readable text.",
+        "explain": "Show what every stage made of a document, or why it is missing.",
+        "stats": "Count the documents, words and bytes of a corpus.",
+        "sql": "Query the files of a corpus with SQL (DuckDB).",
+        "export-text": "Write documents as JSONL or plain text.",
+    },
+    "Other": {
+        "demo": "Run the whole pipeline on a small local web, offline.",
+        "completion": "Print the completion script of a shell.",
+        "help": "Show the help of a command.",
+    },
 }
+COMMANDS = {name: text for commands in _GROUPS.values() for name, text in commands.items()}
 # The commands that share a module, where they are functions of their names.
 _MODULES = {
     "init": "folder",
@@ -57,6 +71,7 @@ _MODULES = {
     "completion": "shell",
     "help": "shell",
 }
+_COMMAND_WIDTH = max(map(len, COMMANDS))
 # An option of all commands, handled by `main`.
 _DEBUG = click.Option(["--debug"], is_flag=True, expose_value=False, help="Show tracebacks of errors.")
 
@@ -79,9 +94,11 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        """Write the commands by task without importing any."""
+        for title, commands in _GROUPS.items():
+            with formatter.section(title):
+                # All groups have the same columns.
+                formatter.write_dl([(name.ljust(_COMMAND_WIDTH), text) for name, text in commands.items()])
 
     def resolve_command(
         self, context: click.Context, args: list[str]
@@ -94,8 +111,8 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"no command {args[0]!r}; {hint}")
         if args and args[0] != "generate":  # whose prompt may be empty
             for flag, value in itertools.pairwise(args):
-                if flag.startswith("-") and not value:
-                    raise click.UsageError(f"{flag} '': must not be empty")
+                if not value:
+                    raise click.UsageError(f"{flag if flag.startswith('-') else 'argument'} '': must not be empty")
                 if value.startswith("--") and value.endswith("="):
                     raise click.UsageError(f"{value[:-1]} '': must not be empty")
         return super().resolve_command(context, args)
@@ -104,7 +121,7 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with `webtext demo` or `webtext init my-corpus`. `webtext COMMAND --help` shows an example.",
 )
 @click.option("--version", is_flag=True, help="Show the version and exit; with --json, also that of the libraries.")
@@ -176,9 +193,30 @@ def _explain_usage(error: click.ClickException, argv: Sequence[str]) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return error.exit_code
-    click.echo(f"error: {error.format_message()}", err=True)
+    click.echo(f"error: {_describe_usage(error)}", err=True)
     click.echo(f"see `{command} --help`", err=True)
     return error.exit_code
+
+
+def _describe_usage(error: click.ClickException) -> str:
+    """Return what is wrong with an option or argument: `--limit 0: must be at least 1`."""
+    context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        from pipelines.format import suggest_nearest
+
+        options = context.command.get_params(context)
+        has_values = any(option.name == "set" for option in options)
+        otherwise = "for a value of a preset or rule, use --set NAME=VALUE" if has_values else ""
+        flags = [flag for option in options for flag in (*option.opts, *option.secondary_opts)]
+        hint = suggest_nearest(error.option_name, flags, otherwise)
+        return f"{error.option_name}: no such option; {hint}".rstrip("; ")
+    if isinstance(error, click.BadParameter) and parameter is not None:
+        is_option = isinstance(parameter, click.Option)
+        name = max(parameter.opts, key=len) if is_option else parameter.make_metavar(context)
+        return f"missing {name}" if isinstance(error, click.MissingParameter) else f"{name} {error.message}"
+    if isinstance(error, click.BadOptionUsage):
+        return f"{error.option_name}: {'takes no value' if 'not take' in error.message else 'needs a value'}"
+    return error.format_message().replace("Got unexpected extra argument", "unexpected argument")
 
 
 def _explain_failure(error: BaseException, argv: Sequence[str]) -> int:

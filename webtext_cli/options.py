@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -13,7 +12,16 @@ from typing import Any, TypeVar
 import click
 
 from pipelines.build import CAN_BE_SKIPPED, CorpusConfig, check_corpus, write_index
-from pipelines.engine.config import Config, OptionSpec, field_types, flag_of, make_config, option_fields, spec_of
+from pipelines.engine.config import (
+    Config,
+    OptionSpec,
+    describe_range,
+    field_types,
+    flag_of,
+    make_config,
+    option_fields,
+    spec_of,
+)
 from pipelines.engine.executor import ENGINES, make_executor
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import UsageError
@@ -22,7 +30,18 @@ from pipelines.pipeline import BY_NAME
 from pipelines.records.standard_input import STANDARD_INPUT, spool_standard_input
 from pipelines.storage import basename, join, local_cache, local_path, size_bytes, temporary_folder
 from webtext_cli.console import make_progress, open_log, print_summary
+from webtext_cli.parameters import Choice, Number, Option
 
+# What the value of an option is, if neither its type nor the last word of its name says so.
+_METAVARS = {
+    "against": "PATH", "pages": "PATH", "cc_index": "PATH", "urls": "FILE", "compare": "DIR", "set": "NAME=VALUE",
+    "task": "NAME[/SPLIT][=PATH]", "examples": "NAME[=PATH]", "cc_records": "URL", "after": "DATE", "before": "DATE",
+    "held_out": "SHARE", "reference_share": "SHARE", "archive_window": "DAYS", "max_document_mib": "MIB",
+    "memory_limit_mib": "MIB", "max_page_bytes": "BYTES", "sample_bytes": "BYTES", "timeout": "SECONDS",
+    "per_host_delay": "SECONDS", "max_wait": "SECONDS", "extra_domain": "DOMAIN",
+}  # fmt: skip
+# A larger upper bound only prevents nonsense.
+_MAX_SHOWN = 10_000
 DOCUMENTS_HELP = "Documents: a stage's folder, or Parquet, Arrow, CSV, JSON, JSONL, text or WET; - is standard input"
 Command = TypeVar("Command", bound=Callable[..., Any])
 Corpus = TypeVar("Corpus", str, str | None)
@@ -165,9 +184,8 @@ def corpus_option(command: Command, default: str = ".") -> Command:
         # A command with its own default folder (demo) must not write into a real corpus named by the environment.
         envvar="WEBTEXT_CORPUS" if default == "." else None,
         default=default,
-        show_default="the current folder" if default == "." else default,
-        help="Corpus folder; each stage writes to its own folder inside it."
-        + (" [env: WEBTEXT_CORPUS]" if default == "." else ""),
+        help="Corpus folder; each stage writes to its own folder inside it. [default: "
+        + ("the current folder; env: WEBTEXT_CORPUS]" if default == "." else f"{default}]"),
     )(command)
 
 
@@ -205,9 +223,7 @@ def _set_scratch(_context: click.Context, _option: click.Parameter, path: str | 
 
 
 overwrite_option = click.option(
-    "--overwrite",
-    is_flag=True,
-    help="Replace a result of other options or inputs, once the new one is complete.",
+    "--overwrite", is_flag=True, help="Replace a result of other options or inputs, once the new one is complete."
 )
 
 
@@ -224,7 +240,7 @@ def output_options(
                 metavar="FILE",
                 expose_value=False,
                 callback=_open_log,
-                help="Append everything that is shown to a file, with times; progress also with --quiet.",
+                help="Append what is shown to a file, with times; progress also with --quiet.",
             ),
         ]
     )
@@ -233,21 +249,19 @@ def output_options(
 _TASK_OPTIONS: list[Callable[[Any], Any]] = [
     click.option(
         "--workers",
-        type=click.IntRange(1),
-        show_default="number of cores; 1 for documents below 1 MiB",
-        help="Number of worker processes.",
+        type=Number(int, 1),
+        help="Worker processes. [default: number of cores; 1 for documents below 1 MiB]",
     ),
     click.option(
         "--executor",
-        type=click.Choice(ENGINES),
+        type=Choice(ENGINES),
         envvar="WEBTEXT_EXECUTOR",
-        show_default="local",
-        help="What runs the tasks: processes of this machine, or a Ray cluster. [env: WEBTEXT_EXECUTOR]",
+        help="Run tasks in local processes or on a Ray cluster. [default: local; env: WEBTEXT_EXECUTOR]",
     ),
     click.option(
         "--ray-address",
         metavar="ADDRESS",
-        help="Ray cluster, such as auto or HOST:6379; by default that of RAY_ADDRESS, else Ray is started here.",
+        help="Ray cluster: auto or HOST:6379. [default: RAY_ADDRESS, else Ray is started here]",
     ),
 ]
 _RUN_OPTIONS: list[Callable[[Any], Any]] = [
@@ -257,8 +271,7 @@ _RUN_OPTIONS: list[Callable[[Any], Any]] = [
         envvar=local_cache.VARIABLE,
         expose_value=False,
         callback=_set_scratch,
-        help="Local folder for copies of remote files that must be mapped into memory; by default one in TMPDIR. "
-        f"[env: {local_cache.VARIABLE}]",
+        help=f"Local folder for copies of remote files. [default: in TMPDIR; env: {local_cache.VARIABLE}]",
     ),
     overwrite_option,
     output_options(),
@@ -298,14 +311,16 @@ def stage_options(
 
 def config_options(config_type: type[Any]) -> Callable[[Any], Any]:
     """Add one flag per field of a config; flags that the user set arrive as keyword arguments."""
-    kinds = field_types(config_type)
-    fields = option_fields(config_type)
-    return _add_options([_config_option(field, kinds[field.name], spec_of(field)) for field in fields])
+    kinds, group, options = field_types(config_type), "", []
+    for field in option_fields(config_type):
+        group = spec_of(field).group or group
+        options.append(_config_option(field, kinds[field.name], group))
+    return _add_options(options)
 
 
 def config_of_flags(config_type: type[Config], flags: Mapping[str, Any]) -> Config:
     """Build a config from the flags that the user set."""
-    return make_config(config_type, {}, _flags_that_are_set(config_type, flags), "command line")
+    return make_config(config_type, {}, _flags_that_are_set(config_type, flags), "")
 
 
 def _flags_that_are_set(config_type: type[Any], flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,39 +328,34 @@ def _flags_that_are_set(config_type: type[Any], flags: Mapping[str, Any]) -> dic
     return {name: value for name, value in flags.items() if name in names and value not in (None, ())}
 
 
-def _config_option(field: dataclasses.Field[Any], kind: Any, spec: OptionSpec) -> Callable[[Any], Any]:
-    flag = flag_of(field.name)
-    default = field.default
+def _config_option(field: dataclasses.Field[Any], kind: Any, group: str) -> Callable[[Any], Any]:
+    spec, flag, default = spec_of(field), flag_of(field.name), field.default
+    properties: dict[str, Any] = {"cls": Option, "group": group, "default": None}
     if kind is bool:
-        names = f"{flag}/--no-{flag[2:]}" if default else flag
-        shown = "on" if default else None
-        return click.option(names, field.name, is_flag=True, default=None, help=_help(spec, shown), show_default=False)
+        text = _help(spec, "on" if default else "")
+        return click.option(f"{flag}/--no-{flag[2:]}" if default else flag, is_flag=True, help=text, **properties)
     multiple = typing.get_origin(kind) is tuple
     if multiple:
-        shown = ", ".join(typing.cast(tuple[str, ...], default)) or None
+        shown = ", ".join(typing.cast(tuple[str, ...], default))
     else:
-        shown = None if default in (None, "") else f"{default:g}" if isinstance(default, float) else str(default)
+        shown = "" if default is None else f"{default:g}" if isinstance(default, float) else str(default)
+    number = next((member for member in (kind, *typing.get_args(kind)) if member in (int, float)), None)
+    # The range is checked with those of webtext.toml, in `make_config`.
+    type_ = Choice(spec.choices) if spec.choices else Number(number) if number else None
     return click.option(
         *([flag, "-n"] if field.name == "limit" else [flag]),
         field.name,
-        type=click.Choice(spec.choices) if spec.choices else _click_type(kind, spec),
+        type=type_,
+        metavar=_METAVARS.get(field.name) or (None if type_ else field.name.upper().rpartition("_")[2]),
         multiple=multiple,
-        default=None,
         help=_help(spec, shown) + (" (repeatable)" if multiple else ""),
+        **properties,
     )
 
 
-def _help(spec: OptionSpec, default: str | None) -> str:
-    return spec.help if default is None else f"{spec.help} [default: {default}]"
-
-
-def _click_type(kind: Any, spec: OptionSpec) -> Any:
-    if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        kind = next(member for member in typing.get_args(kind) if member is not type(None))
-    has_range = spec.minimum is not None or spec.maximum is not None
-    if kind is int and has_range:
-        low, high = (None if limit is None else int(limit) for limit in (spec.minimum, spec.maximum))
-        return click.IntRange(low, high)
-    if kind is float and has_range:
-        return click.FloatRange(spec.minimum, spec.maximum)
-    return {int: click.INT, float: click.FLOAT}.get(kind, click.STRING)
+def _help(spec: OptionSpec, default: str) -> str:
+    """Return the help of an option with its default and the limits that are not obvious."""
+    minimum = spec.minimum if spec.minimum and spec.minimum > 1 else None
+    maximum = spec.maximum if spec.maximum and spec.maximum != 1 and spec.maximum <= _MAX_SHOWN else None
+    parts = filter(None, [default and f"default: {default}", describe_range(minimum, maximum)])
+    return f"{spec.help} [{'; '.join(parts)}]".removesuffix(" []")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 import math
 import re
 import tomllib
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -24,6 +25,8 @@ from pipelines.format import suggest_nearest
 CONFIG_FILE = "webtext.toml"
 # tomllib takes quadratic time for the parts of a key (minutes for 100 KB), and memory for each of its parents.
 _LONG_KEY = re.compile(rb"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){50}""")
+# The group of the options that describe the input and the output.
+INPUT_OUTPUT = "Input and output"
 Config = TypeVar("Config")
 
 
@@ -33,8 +36,9 @@ class OptionSpec:
 
     `identity` is False for options that do not change the result, such as those of speed and politeness. `example` is
     the value to show if there is no default. `only_with` names the option without which this one has no effect; with
-    `=`, also the values that the other one must have: `archive` or `source=dump|praw`. Help and `webtext.toml` list
-    those with `is_shown_last`, which several stages inherit, after the others.
+    `=`, also the values that the other one must have: `archive` or `source=dump|praw`. `group` is the
+    heading of the option and of those that follow it in the help; the options of `INPUT_OUTPUT`, which several stages
+    inherit, are listed after the others.
     """
 
     help: str
@@ -44,7 +48,7 @@ class OptionSpec:
     maximum: float | None = None
     example: Any = None
     only_with: str | None = None
-    is_shown_last: bool = False
+    group: str = ""
 
 
 def option(default: Any, help: str, **properties: Any) -> Any:
@@ -61,7 +65,7 @@ def spec_of(field: dataclasses.Field[Any]) -> OptionSpec:
 
 def option_fields(config_type: type[Any]) -> list[dataclasses.Field[Any]]:
     """Return the fields of a config in the order in which they are shown."""
-    return sorted(dataclasses.fields(config_type), key=lambda field: spec_of(field).is_shown_last)
+    return sorted(dataclasses.fields(config_type), key=lambda field: spec_of(field).group == INPUT_OUTPUT)
 
 
 def field_types(config_type: type) -> dict[str, Any]:
@@ -104,13 +108,19 @@ def read_tables(path: str) -> dict[str, dict[str, Any]]:
     return parsed
 
 
-def describe_range(spec: OptionSpec) -> str:
-    """Return the limits of an option in words, empty without limits."""
-    limits = {"at least": spec.minimum, "at most": spec.maximum}
-    numbers = {word: number for word, number in limits.items() if number is not None}
+def describe_range(minimum: float | None, maximum: float | None) -> str:
+    """Return the limits of a number in words, empty without limits."""
+    limits = {"at least": minimum, "at most": maximum}
+    numbers = {word: number for word, number in limits.items() if number is not None and math.isfinite(number)}
     return " and ".join(
         f"{word} {number:,}" if isinstance(number, int) else f"{word} {number:g}" for word, number in numbers.items()
     )
+
+
+def describe_choices(value: str, choices: Sequence[str]) -> str:
+    """Return what is wrong with a value that is not one of the choices, with the nearest one."""
+    hint = suggest_nearest(value, choices, "")
+    return f"is not one of {', '.join(choices)}{hint and '; '}{hint}"
 
 
 def check_known(name: str, known: Sequence[str], what: str, where: str) -> None:
@@ -136,18 +146,30 @@ def make_config(
     """
     fields = {field.name: field for field in option_fields(config_type)}
     for key in table:
-        check_known(key.replace("-", "_"), [*other_keys, *fields], "option", where)
-    values = {key.replace("-", "_"): (where, value) for key, value in table.items()}
-    values |= {name: ("command line", value) for name, value in flags.items()}
-    kinds = field_types(config_type)
-    checked = {name: _checked(fields[name], kinds[name], value, source) for name, (source, value) in values.items()}
-    config = config_type(**checked)
-    check_effects(config, {name: source for name, (source, _) in values.items()})
+        names = [*other_keys, *fields]
+        check_known(key, names if "-" not in key else [name.replace("_", "-") for name in names], "option", where)
+    keys, kinds = {key.replace("-", "_"): key for key in table}, field_types(config_type)
+
+    def describe(name: str, value: Any) -> str:
+        shown = f"{value:g}" if isinstance(value, float) else value
+        return f"{flag_of(name)} {shown}:" if name in flags else f"{where}: {keys[name]} = {value!r}"
+
+    values = {name: table[key] for name, key in keys.items()} | dict(flags)
+    config = config_type(
+        **{
+            name: _checked(fields[name], kinds[name], value, functools.partial(describe, name))
+            for name, value in values.items()
+        }
+    )
+    check_effects(config, {name: None if name in flags else where for name in values})
     return config
 
 
-def check_effects(config: Any, sources: Mapping[str, str]) -> None:
-    """Raise UsageError, with its source, for an option that is set although it has no effect without another one."""
+def check_effects(config: Any, sources: Mapping[str, str | None]) -> None:
+    """Raise UsageError for an option that is set although it has no effect without another one.
+
+    `sources` is where the options are set, by name; None for a flag.
+    """
     for field in dataclasses.fields(config):
         other, _, choices = (spec_of(field).only_with or "").partition("=")
         if not other or getattr(config, field.name) == field.default:
@@ -156,11 +178,11 @@ def check_effects(config: Any, sources: Mapping[str, str]) -> None:
         chosen = value if isinstance(value, tuple) else (value,)
         if not (any(item in choices.split("|") for item in chosen) if choices else value):
             source = sources.get(field.name, type(config).__name__)
-            name, sign = field.name, " = "
-            if source == "command line":
-                name, other, sign = flag_of(name), flag_of(other), " "
+            name, sign, start = field.name, " = ", f"{source}: "
+            if source is None:
+                name, other, sign, start = flag_of(name), flag_of(other), " ", ""
             wanted = sign.join(filter(None, (other, choices.replace("|", " or "))))
-            raise UsageError(f"{source}: {name} has no effect without {wanted}; set {other} or omit {name}")
+            raise UsageError(f"{start}{name} has no effect without {wanted}; set {other} or omit {name}")
 
 
 def flag_of(name: str) -> str:
@@ -168,23 +190,23 @@ def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: str) -> Any:
+def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, describe: Callable[[Any], str]) -> Any:
     """Convert a value to the type of its field; raise UsageError if it does not fit."""
     spec = spec_of(field)
     try:
         # TOML reads an unquoted 2017-12-31 as a date.
         converted = msgspec.convert(value.isoformat() if isinstance(value, dt.date) else value, kind)
     except msgspec.ValidationError:
-        raise UsageError(f"{where}: {field.name} = {value!r} is not {_kind_in_words(kind)}") from None
+        raise UsageError(f"{describe(value)} is not {_kind_in_words(kind)}") from None
     if isinstance(converted, float) and not math.isfinite(converted):
-        raise UsageError(f"{where}: {field.name} = {value!r} is not a finite number")
+        raise UsageError(f"{describe(value)} is not a finite number")
     for item in converted if isinstance(converted, tuple) else (converted,):
         if spec.choices and item not in spec.choices and item is not None:
-            raise UsageError(f"{where}: {field.name} = {item!r} is not one of {', '.join(spec.choices)}")
+            raise UsageError(f"{describe(item)} {describe_choices(item, spec.choices)}")
         too_small = spec.minimum is not None and isinstance(item, int | float) and item < spec.minimum
         too_large = spec.maximum is not None and isinstance(item, int | float) and item > spec.maximum
         if too_small or too_large:
-            raise UsageError(f"{where}: {field.name} = {item!r} is out of range ({describe_range(spec)})")
+            raise UsageError(f"{describe(item)} must be {describe_range(spec.minimum, spec.maximum)}")
     return converted
 
 

@@ -23,9 +23,11 @@ from pipelines import progress
 from pipelines.algorithms.kernels import compile_events
 from pipelines.engine.tasks import REMEDY, Executor, MapCall, NameOf, SerialExecutor, begin_map, run_state, run_task
 from pipelines.errors import TaskError, UsageError
+from pipelines.format import plural
 
 _POLL_S = 0.2
 ENGINES = ("local", "ray")
+_MAX_WORKERS_PER_CORE = 4
 
 
 class LocalExecutor(Executor):
@@ -84,7 +86,7 @@ def make_executor(workers: int | None = None, engine: str = "local", ray_address
     """Return the executor for a number of worker processes, by default one per core of this machine or of the cluster.
 
     `engine` is `local`, or `ray` for the cluster at `ray_address`, without one a Ray on this machine. Raises UsageError
-    for another one, for an address without Ray, and if Ray is not installed.
+    for another one, for an address without Ray, if Ray is not installed, and for more workers than cores can serve.
     """
     if engine not in ENGINES:
         raise UsageError(f"executor {engine!r}: expected {' or '.join(ENGINES)}")
@@ -94,7 +96,10 @@ def make_executor(workers: int | None = None, engine: str = "local", ray_address
         return RayExecutor(workers, ray_address)
     if ray_address:
         raise UsageError("a Ray address has no effect on the local executor; use --executor ray")
-    workers = workers or default_workers()
+    cores = default_workers()
+    if workers and workers > (limit := _MAX_WORKERS_PER_CORE * cores):
+        raise UsageError(f"--workers {workers:,}: this machine has {plural(cores, 'core')}; use at most {limit}")
+    workers = workers or cores
     return SerialExecutor() if workers <= 1 else LocalExecutor(workers)
 
 

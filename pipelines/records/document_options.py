@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from pipelines.engine.config import option
+from pipelines.engine.config import INPUT_OUTPUT, option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,16 +12,16 @@ class DocumentConfig:
     """Which fields of the input are a document's text and id, and how large it may be."""
 
     text_field: str = option(
-        "text", "Column or field with the text; `doc.content` is a field of a nested object.", is_shown_last=True
+        "text", "Column or field with the text; `doc.content` is a field of a nested object.", group=INPUT_OUTPUT
     )
     id_field: str | None = option(
-        None, "Column or field with the document id. By default `id`, if present.", example="docid", is_shown_last=True
+        None, "Column or field with the document id. By default `id`, if present.", example="docid", group=INPUT_OUTPUT
     )
     document: str = option(
         "file",
         "Documents in a .txt file: the whole file is one, or every line is one.",
         choices=("file", "line"),
-        is_shown_last=True,
+        group=INPUT_OUTPUT,
     )
     # A Parquet or Arrow file already bounds its documents.
     max_document_mib: int | None = option(
@@ -31,7 +31,7 @@ class DocumentConfig:
         minimum=1,
         maximum=2000,
         example=64,
-        is_shown_last=True,
+        group=INPUT_OUTPUT,
     )
 
     @property

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pipelines import progress, storage
 from pipelines.algorithms.web.text_repair import replace_surrogates
 from pipelines.errors import InputError
+from pipelines.format import plural
 from pipelines.records import shards
 from pipelines.storage import bounded
 from pipelines.storage.bounded import BYTE_ORDER_MARK, line_blocks, stream_lines
@@ -274,7 +275,7 @@ def _csv_records(
                 if header and len(cells) == len(header):
                     yield first, dict(zip(header, cells)), content  # noqa: B905, since `strict` costs a tenth
                 elif header and cells:
-                    problem = f"{len(cells)} cells, the header has {len(header)}"
+                    problem = f"{plural(len(cells), 'cell')}, the header has {len(header)}"
                     yield first, BadRecord("bad_csv", problem, dict(zip(header, cells, strict=False))), content
                 elif cells:
                     names = [replace_surrogates(cell.strip()) for cell in cells]

@@ -110,7 +110,7 @@ def test_what_is_nowhere_is_said_with_similar_links(corpus: Path, capsys: pytest
             by_id = _json(capsys, "explain", id_of_url(page["url"]).upper(), "--corpus", str(corpus), code=1)
             assert by_id["url"] == page["url"]
     assert "begin it with http://" in _run(capsys, "explain", "alpha.com/page-3.html", "--corpus", str(corpus), code=2)
-    assert "is empty" in _run(capsys, "explain", "", "--corpus", str(corpus), code=2)
+    assert "must not be empty" in _run(capsys, "explain", "", "--corpus", str(corpus), code=2)
     text = _run(capsys, "explain", "0" * 32, "--corpus", str(corpus), code=1)
     assert "no document with a URL has this id" in text
     assert "is not an http(s) URL" in _run(capsys, "explain", "ftp://x.org/a", "--corpus", str(corpus), code=2)

@@ -80,6 +80,24 @@ def test_every_option_of_every_command_has_help(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("width", [80, 200])
+def test_help_lists_options_in_groups(
+    name: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main([name, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    groups = [line[:-1] for line in lines if re.fullmatch(r"[A-Z].*:", line)]
+    assert groups == sorted(
+        groups, key=lambda group: {"Input and output": 0, "Options": 1, "Execution": 9}.get(group, 2)
+    )
+    assert groups[-1] == "Execution"
+    assert re.match("  (-h, )?--help ", lines[-1])
+    assert max(map(len, lines)) <= 100
+    assert not re.search(r"\bRANGE\b|\b(TEXT|INTEGER|FLOAT)\b|[<>]=", "\n".join(lines))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_example_uses_options_that_exist(name: str) -> None:
     command = _command(name)
     assert command.help is not None
@@ -100,16 +118,48 @@ def test_the_generated_docs_are_current() -> None:
     [
         (["scrap"], 2, "error: no command 'scrap'; did you mean scrape?\nsee `webtext --help`\n"),
         (["zzz"], 2, "error: no command 'zzz'; see `webtext --help`\n"),
-        (["scrape", "--min-score"], 2, "requires an argument.\nsee `webtext scrape --help`\n"),
-        (["build", "--nope"], 2, "error: No such option '--nope'."),
-        (["build", "--workers", "0"], 2, "error: Invalid value for '--workers'"),
-        (["build", "--from", "extrct"], 2, "unknown stage 'extrct'; did you mean extract?"),
+        (["help", "nope"], 2, "error: no command 'nope'; see `webtext --help`\n"),
+        (["help", "dedpu"], 2, "error: no command 'dedpu'; did you mean dedup?\n"),
+        (["scrape", "--min-score"], 2, "error: --min-score: needs a value\nsee `webtext scrape --help`\n"),
+        (["build", "--nope"], 2, "error: --nope: no such option\nsee `webtext build --help`\n"),
+        (["dedup", "--treshold", "1"], 2, "error: --treshold: no such option; did you mean --threshold?"),
+        (["fetch", "--page-bytes", "1"], 2, "error: --page-bytes: no such option\n"),
+        (["pretrain", "--lr", "1"], 2, "error: --lr: no such option; for a value of a preset or rule, use --set NAME"),
+        (["dedup", "--self-test=1"], 2, "error: --self-test: takes no value\n"),
+        (["dedup", "--nope=1"], 2, "error: --nope: no such option\n"),
+        (["build", "a", "b"], 2, "error: unexpected arguments (a b)\n"),
+        (["sql"], 2, "error: missing QUERY\n"),
+        (["sql", ""], 2, "error: argument '': must not be empty\n"),
+        (["dedup", "", "-o", "x"], 2, "error: argument '': must not be empty\n"),
+        (["build", "--workers", "0"], 2, "error: --workers 0: must be at least 1\nsee `webtext build --help`\n"),
+        (["build", "--workers", "9999"], 2, "; use at most "),
+        (["show", "--limit", "0"], 2, "error: --limit 0: must be at least 1\n"),
+        (["show", "-n", "abc"], 2, "error: --limit abc: is not a whole number\n"),
+        (["stats", "--limit", "1.5"], 2, "error: --limit 1.5: is not a whole number\n"),
+        (["plan", "--target-links", "x"], 2, "error: --target-links x: is not a number\n"),
+        (["plan", "--target-links", "inf"], 2, "error: --target-links inf: is not a number\n"),
+        (["plan", "--price-core-hour", "-1"], 2, "error: --price-core-hour -1: must be at least 0\n"),
+        (["dedup", "--threshold", "3"], 2, "error: --threshold 3: must be at least 0.1 and at most 1\n"),
+        (["dedup", "--num-perm", "5"], 2, "error: --num-perm 5: must be at least 16 and at most 1,024\n"),
+        (["train-bpe", "--vocab-size", "9"], 2, "error: --vocab-size 9: must be at least 258"),
+        (["fetch", "--archive", "waybck"], 2, "error: --archive waybck: is not one of commoncrawl, wayback; did you m"),
+        (["scrape", "--source", "dmup"], 2, "error: --source dmup: is not one of dump, urls, praw, arctic-shift; did"),
+        (["scrape", "--karma", "nope"], 2, "error: --karma nope: is not one of max, sum, first\nsee `webtext scrape"),
+        (["generate", "--device", "gpu"], 2, "error: --device gpu: is not one of auto, cpu, cuda, mps\n"),
+        (["pretrain", "--preset", "tinny"], 2, "gpt2-xl, tiny; did you mean tiny?\n"),
+        (["export-text", "--format", "json"], 2, "error: --format json: is not one of jsonl, txt; did you mean jsonl?"),
+        (["completion", "fisch"], 2, "error: SHELL fisch: is not one of bash, zsh, fish; did you mean fish?\n"),
+        (["fetch", "--archive-window", "9"], 2, "error: --archive-window has no effect without --archive; set"),
+        (["evaluate", "--show-task", "nope"], 2, "error: no task 'nope'; `webtext evaluate --list-tasks` lists them\n"),
+        (["evaluate", "--show-task", "lamdada"], 2, "error: no task 'lamdada'; did you mean lambada?\n"),
+        (["build", "--from", "extrct"], 2, "error: --from: unknown stage 'extrct'; did you mean extract?"),
+        (["build", "--to", "nope"], 2, "error: --to: unknown stage 'nope'; known: scrape, fetch,"),
         (["build", "--from", "tokenize", "--to", "fetch"], 2, "error: no stage between tokenize and fetch"),
         (["build"], 2, "webtext.toml: [scrape] has no dumps; add dumps = "),
-        (["build", "--from", "dedupe"], 2, "error: --from, --to: unknown stage 'dedupe'; did you mean dedup?"),
+        (["build", "--from", "dedupe"], 2, "error: --from: unknown stage 'dedupe'; did you mean dedup?"),
         (["build", "--from", "dedup"], 2, "error: dedup reads extract, which is neither finished nor among the stages"),
         (["dedup", "docs.parquet"], 1, "error: docs.parquet: no such file or folder"),
-        (["init"], 2, "error: Missing argument 'DIR'."),
+        (["init"], 2, "error: missing DIR\n"),
         (
             ["dedup", "-i", "dedup", "--overwrite"],
             2,
@@ -119,12 +169,23 @@ def test_the_generated_docs_are_current() -> None:
         (["tokenize", "-i", "c/out/x.jsonl", "-o", "c"], 2, "error: c/out/x.jsonl: input and output (c) overlap"),
         (["dedup", "-i", ""], 2, "error: -i '': must not be empty\n"),
         (["fetch", "--corpus", "c", "--stop-file="], 2, "error: --stop-file '': must not be empty\n"),
-        (["dedup", "--threshold", "nan"], 2, "threshold = nan is not a finite number"),
+        (["dedup", "--threshold", "nan"], 2, "error: --threshold nan: is not a number\n"),
         (
             ["remove-wikipedia"],
             1,
             "error: ./dedup: no such folder; run `webtext dedup` first, or name your files as arguments",
         ),
+        (
+            ["overlap-report", "--benchmark", "a=texts.txt", "--index", "nowhere", "-o", "out"],
+            1,
+            "error: nowhere: no such folder; run `webtext overlap-index` first",
+        ),
+        (
+            ["remove-wikipedia", "texts.txt", "-o", "out", "--reference", "wiki.pdf"],
+            1,
+            "error: wiki.pdf: unknown file type; supported are .xml, ",
+        ),
+        (["filter", "texts.txt", "-o", "out", "--rules", "texts.txt"], 1, "error: texts.txt: is not Python (invalid"),
         (["remove-wikipedia", "-i", "nothing.jsonl", "-o", "out"], 1, "error: nothing.jsonl: no such file or folder"),
     ],
 )
@@ -139,6 +200,8 @@ def test_usage_errors_are_one_line(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WEBTEXT_DEBUG", raising=False)
     (tmp_path / "webtext.toml").touch()
+    (tmp_path / "texts.txt").write_text("http://example.com/\n")
+    (tmp_path / "wiki.pdf").touch()
     assert main(arguments) == code
     printed = capsys.readouterr()
     assert message in printed.err

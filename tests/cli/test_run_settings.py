@@ -72,7 +72,7 @@ def test_the_executor(
         ("executor = 'dask'", [], "webtext.toml [run]: executor = 'dask' is not one of local, ray"),
         ("exekutor = 'ray'", [], "unknown option 'exekutor'; did you mean executor?"),
         ("", ["--ray-address", "auto"], "a Ray address has no effect on the local executor; use --executor ray"),
-        ("", ["--executor", "dask"], "'dask' is not one of 'local', 'ray'"),
+        ("", ["--executor", "dask"], "--executor dask: is not one of local, ray"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(

@@ -85,13 +85,13 @@ def test_show_preset_prints_origins(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "code", "message"),
     [
         (["pretrain", "--preset", "tiny"], 1, "error: ./tokenize: no such folder; run `webtext tokenize` first"),
-        (["pretrain", "--preset", "huge"], 2, "error: Invalid value for '--preset'"),
+        (["pretrain", "--preset", "huge"], 2, "error: --preset huge: is not one of gpt2, "),
         (["pretrain", "--set", "layrs=3"], 2, "error: --set layrs=3: unknown key 'layrs'; did you mean layers?"),
         (["pretrain", "-i", "a", "-i", "b"], 2, "error: --input: pretrain reads one tokenize folder"),
         (["generate"], 1, "error: ./pretrain: has no model (no config.json); run `webtext pretrain` first"),
         (["generate", "--prompt-file", "none.txt"], 1, "error: none.txt: no such file or folder"),
-        (["generate", "--temperature", "-1"], 2, "error: Invalid value for '--temperature'"),
-        (["generate", "--top-p", "0"], 2, "error: Invalid value for '--top-p'"),
+        (["generate", "--temperature", "-1"], 2, "error: --temperature -1: must be at least 0"),
+        (["generate", "--top-p", "0"], 2, "error: --top-p 0: must be at least 1e-06"),
         (["export"], 1, "error: ./pretrain: has no model (no config.json); run `webtext pretrain` first"),
     ],
 )

@@ -12,12 +12,13 @@ from pipelines.build import build
 from pipelines.format import format_bytes, to_json
 from webtext_cli.console import print_result, print_summary, print_table, say
 from webtext_cli.options import StageCall, discard_pages_option, stage_options
+from webtext_cli.parameters import Command
 
 if TYPE_CHECKING:
     from pipelines.dry_run import StageDecision
 
 
-@click.command("build")
+@click.command("build", cls=Command)
 @click.option("--from", "first", metavar="STAGE", help="First stage to run.")
 @click.option("--to", "last", metavar="STAGE", help="Last stage to run.")
 @click.option(

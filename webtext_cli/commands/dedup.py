@@ -11,9 +11,10 @@ from pipelines.errors import UsageError, WebtextError
 from pipelines.format import format_count, format_decimal, format_percent, plural
 from webtext_cli.console import print_result, print_table, say, say_wrapped
 from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
+from webtext_cli.parameters import Command, Number
 
 
-@click.command("dedup")
+@click.command("dedup", cls=Command)
 @click.option(
     "--self-test",
     is_flag=True,
@@ -21,7 +22,7 @@ from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
     "nothing.",
 )
 @click.option(
-    "--sample", type=click.IntRange(1, 100_000), help="Number of documents to copy for --self-test. [default: 1000]"
+    "--sample", type=Number(int, 1, 100_000), help="Number of documents to copy for --self-test. [default: 1000]"
 )
 @stage_options("dedup", DOCUMENTS_HELP)
 def command(call: StageCall, self_test: bool, sample: int | None) -> None:
@@ -35,9 +36,9 @@ def command(call: StageCall, self_test: bool, sample: int | None) -> None:
     \b
     Examples:
       webtext dedup --corpus my-corpus
-      webtext dedup -i docs.jsonl.zst -o unique --threshold 0.7
-      webtext dedup -i 2018-01.parquet -o new-month --against my-corpus/dedup
-      webtext dedup -i docs.jsonl.zst --threshold 0.7 --self-test
+      webtext dedup docs.jsonl.zst -o unique --threshold 0.7
+      webtext dedup 2018-01.parquet -o new-month --against my-corpus/dedup
+      webtext dedup docs.jsonl.zst --threshold 0.7 --self-test
     """
     if not self_test:
         if sample is not None:

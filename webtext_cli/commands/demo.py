@@ -18,6 +18,7 @@ from pipelines.extras import install_command
 from pipelines.format import format_duration, to_json
 from webtext_cli.console import make_progress, say
 from webtext_cli.options import StageCall, stage_options
+from webtext_cli.parameters import Command
 
 _PROMPT = "Return a"
 _SAMPLE_TOKENS = 80
@@ -30,7 +31,7 @@ _RESULTS = {
 }
 
 
-@click.command("demo")
+@click.command("demo", cls=Command)
 @stage_options(corpus="webtext-demo")
 def command(call: StageCall) -> None:
     """Run the whole pipeline on a small local web, offline.

@@ -9,9 +9,10 @@ from pipelines.engine.run import RunOptions
 from pipelines.storage import join
 from webtext_cli.console import make_progress, print_summary
 from webtext_cli.options import corpus_option, output_options, overwrite_option
+from webtext_cli.parameters import Command
 
 
-@click.command("export")
+@click.command("export", cls=Command)
 @corpus_option
 @click.option("--model", metavar="DIR", help="Folder of pretrain. [default: the one in the corpus folder]")
 @click.option(

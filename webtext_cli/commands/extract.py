@@ -11,13 +11,14 @@ from pipelines import storage
 from pipelines.format import escape_unprintable, format_decimal, plural
 from webtext_cli.console import print_result, print_table, say, shorten
 from webtext_cli.options import StageCall, stage_options
+from webtext_cli.parameters import Command
 
 _TEXT_CHARACTERS, _FEATURES = 60, 2
 _LEGEND = "p: probability that the block is main content; log odds: +2.0 multiplies p / (1 - p) by 7.4, -2.0 divides it"
 _REPEATS = "repeats: dropped, because another block with the same text is kept"
 
 
-@click.command("extract")
+@click.command("extract", cls=Command)
 @click.option("--links", metavar="DIR", help="Folder of `webtext scrape` with the links of the pages in --input.")
 @click.option(
     "--explain",
@@ -35,7 +36,7 @@ def command(call: StageCall, links: str | None, explain: str | None) -> None:
     \b
     Examples:
       webtext extract --corpus my-corpus
-      webtext extract -i saved-pages/ -o documents --declared-language en
+      webtext extract saved-pages/ -o documents --declared-language en
       webtext extract --explain saved-pages/a.html
       webtext extract --explain https://example.com/page --corpus my-corpus
     """

@@ -6,9 +6,10 @@ import click
 
 from webtext_cli.console import print_table
 from webtext_cli.options import StageCall, discard_pages_option, stage_options
+from webtext_cli.parameters import Command
 
 
-@click.command("fetch")
+@click.command("fetch", cls=Command)
 @click.option(
     "--retry",
     metavar="REASON",
@@ -29,7 +30,7 @@ def command(call: StageCall, retry: tuple[str, ...]) -> None:
       webtext fetch --corpus my-corpus --contact mailto:me@example.org
       webtext fetch --corpus my-corpus --retry dns --retry timeout
       webtext fetch --corpus my-corpus --source warc --pages 'crawl/*.warc.gz'
-      webtext fetch -i urls.txt -o pages --per-host-delay 2 --concurrency 64
+      webtext fetch urls.txt -o pages --per-host-delay 2 --concurrency 64
     """
     from pipelines.stages.fetch.report import read_domains
 

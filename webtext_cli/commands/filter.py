@@ -12,12 +12,13 @@ from pipelines.errors import UsageError
 from pipelines.format import escape_unprintable, format_bytes, format_percent
 from webtext_cli.console import print_funnel, print_result, print_table, say, say_wrapped
 from webtext_cli.options import DOCUMENTS_HELP, StageCall, check_disjoint, stage_options
+from webtext_cli.parameters import Command, Number
 
 _SAMPLE = 10_000
 _ABOUT_RULES = ("profile", "rule", "set", "language", "language_score", "quality_alpha")
 
 
-@click.command("filter")
+@click.command("filter", cls=Command)
 @click.option("--rules", metavar="FILE", help="Python file with your own rules, one function per rule.")
 @click.option("--quality-model", metavar="DIR", help="Quality model that --train-quality wrote.")
 @click.option(
@@ -26,7 +27,7 @@ _ABOUT_RULES = ("profile", "rule", "set", "language", "language_score", "quality
     help="Show what this stage does with one document: the value of every rule; write nothing.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be dropped of a sample; write nothing.")
-@click.option("--sample", type=click.IntRange(1), show_default=str(_SAMPLE), help="Number of documents for --dry-run.")
+@click.option("--sample", type=Number(int, 1), show_default=str(_SAMPLE), help="Number of documents for --dry-run.")
 @click.option(
     "--train-quality",
     metavar="PATH",
@@ -57,7 +58,7 @@ def command(
       webtext filter --corpus my-corpus --language en
       webtext filter --corpus my-corpus --profile gopher-repetition --profile gopher-quality --dry-run
       webtext filter --corpus my-corpus --profile c4 --set too_few_sentences=3
-      webtext filter -i docs.parquet --rules my_rules.py --explain http://example.com/page
+      webtext filter docs.parquet --rules my_rules.py --explain http://example.com/page
       webtext filter --train-quality good/ --unfiltered raw/ -o quality-model
     """
     config = call.config()

@@ -17,11 +17,12 @@ from pipelines.errors import UsageError
 from pipelines.format import format_bytes, format_count, format_duration, format_quantity, to_json
 from webtext_cli.console import format_done, print_result, print_table, say
 from webtext_cli.options import corpus_option, input_option, inputs_or_corpus, output_options
+from webtext_cli.parameters import Command
 
 _WATCH_S = 2.0
 
 
-@click.command("init")
+@click.command("init", cls=Command)
 @click.argument("folder", metavar="DIR")
 @output_options(has_progress=False)
 def init(folder: str, as_json: bool) -> None:
@@ -43,7 +44,7 @@ def init(folder: str, as_json: bool) -> None:
     print_result({"path": path}, as_json, lambda _: say(text))
 
 
-@click.command("status")
+@click.command("status", cls=Command)
 @corpus_option
 @input_option("Output folder of a stage")
 @click.option("--verify", is_flag=True, help="Verify the checksum of every file; exit code 1 if one differs.")
@@ -123,7 +124,7 @@ def _row(stage: StageStatus) -> list[str]:
     return [stage.stage, stage.state, *map(format_count, counts), format_bytes(stage.size_bytes)]
 
 
-@click.command("clean")
+@click.command("clean", cls=Command)
 @corpus_option
 @click.option("--stages", is_flag=True, help="Also remove documents of all stages but the last one with documents.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")

@@ -13,9 +13,10 @@ from pipelines.format import to_json
 from pipelines.model.inference.options import SamplingOptions, read_prompts
 from webtext_cli.console import make_progress, print_summary
 from webtext_cli.options import config_of_flags, config_options, corpus_option, output_options, overwrite_option
+from webtext_cli.parameters import Choice, Command, Number
 
 
-@click.command("generate")
+@click.command("generate", cls=Command)
 @corpus_option
 @click.option("--model", metavar="DIR", help="Folder of pretrain or export. [default: pretrain in the corpus folder]")
 @click.option(
@@ -24,14 +25,19 @@ from webtext_cli.options import config_of_flags, config_options, corpus_option, 
     help="Use the checkpoint with the lowest held-out loss (pretrain --keep-best) instead of the last weights.",
 )
 @click.option(
-    "--prompt", "-p", "prompts", multiple=True, help="Text to continue (repeatable); by default, a new document."
+    "--prompt",
+    "-p",
+    "prompts",
+    metavar="PROMPT",
+    multiple=True,
+    help="Text to continue (repeatable); by default, a new document.",
 )
 @click.option("--prompt-file", metavar="PATH", help="File of prompts: one per line, or JSONL with `prompt` or `text`.")
-@click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="Samples per prompt.")
+@click.option("--samples", type=Number(int, 1), default=1, show_default=True, help="Samples per prompt.")
 @config_options(SamplingOptions)
 @click.option(
     "--device",
-    type=click.Choice(["auto", "cpu", "cuda", "mps"]),
+    type=Choice(["auto", "cpu", "cuda", "mps"]),
     default="auto",
     show_default=True,
     help="Device to run on.",

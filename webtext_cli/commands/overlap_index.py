@@ -7,12 +7,13 @@ import click
 from pipelines.engine.config import flag_of
 from pipelines.errors import UsageError
 from webtext_cli.options import DOCUMENTS_HELP, StageCall, check_disjoint, stage_options
+from webtext_cli.parameters import Command
 
 # Options that also apply to merging.
 _WITH_MERGE = ("memory_limit_mib",)
 
 
-@click.command("overlap-index")
+@click.command("overlap-index", cls=Command)
 @click.option(
     "--merge",
     metavar="DIR",
@@ -29,7 +30,7 @@ def command(call: StageCall, merge: tuple[str, ...]) -> None:
     \b
     Examples:
       webtext overlap-index --corpus my-corpus
-      webtext overlap-index -i docs.parquet -o index --ngram 13 --error-rate 1e-6
+      webtext overlap-index docs.parquet -o index --ngram 13 --error-rate 1e-6
       webtext overlap-index --merge index-1 --merge index-2 -o index
     """
     if not merge:

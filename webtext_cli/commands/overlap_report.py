@@ -8,6 +8,7 @@ from pipelines import storage
 from pipelines.errors import UsageError
 from webtext_cli.console import say, say_wrapped
 from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
+from webtext_cli.parameters import Command
 
 
 def _list_benchmarks(context: click.Context, _: click.Parameter, is_set: bool) -> None:
@@ -31,7 +32,7 @@ def _list_benchmarks(context: click.Context, _: click.Parameter, is_set: bool) -
     context.exit()
 
 
-@click.command("overlap-report")
+@click.command("overlap-report", cls=Command)
 @click.option(
     "--benchmark",
     "benchmarks",
@@ -70,7 +71,7 @@ def command(
     \b
     Examples:
       webtext overlap-report --corpus my-corpus --benchmark wikitext-2=wiki.test.txt --sensitivity
-      webtext overlap-report -i docs.parquet -o report --benchmark gsm8k/test:question=gsm8k.jsonl
+      webtext overlap-report docs.parquet -o report --benchmark gsm8k/test:question=gsm8k.jsonl
     """
     if index is not None and call.input:
         raise UsageError("--index and --input cannot be combined: the index replaces the documents")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,20 +10,13 @@ from pipelines.errors import UsageError
 from pipelines.format import format_bytes, format_duration, format_quantity, plural, to_json
 from webtext_cli.console import print_table, say
 from webtext_cli.options import DOCUMENTS_HELP, input_option, inputs_or_corpus, output_options
+from webtext_cli.parameters import Command, Number
 
 if TYPE_CHECKING:
     from pipelines.plan import Resources, StageCost, Workload
 
 
-class _Number(click.FloatRange):
-    """A finite number of a range; click accepts infinity and NaN."""
-
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
-        number = super().convert(value, parameter, context)
-        return number if math.isfinite(number) else self.fail(f"{value} is not a number", parameter, context)
-
-
-@click.command("plan")
+@click.command("plan", cls=Command)
 @click.option(
     "--corpus",
     metavar="DIR",
@@ -33,16 +25,22 @@ class _Number(click.FloatRange):
 )
 @input_option(DOCUMENTS_HELP)
 @click.option(
-    "--target-links", type=_Number(1, 1e15), metavar="NUMBER", help="Scale to this number of links, such as 1e9."
+    "--target-links", type=Number(float, 1, 1e15), metavar="NUMBER", help="Scale to this number of links, such as 1e9."
 )
-@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Number of machines.")
-@click.option("--cores", type=click.IntRange(1), show_default="those of this machine", help="Cores per machine.")
+@click.option("--nodes", type=Number(int, 1), default=1, show_default=True, help="Number of machines.")
+@click.option("--cores", type=Number(int, 1), show_default="those of this machine", help="Cores per machine.")
 @click.option(
-    "--memory-gb", type=_Number(0.5), metavar="GB", show_default="available here", help="Memory per machine, in GB."
+    "--memory-gb",
+    type=Number(float, 0.5),
+    metavar="GB",
+    show_default="available here",
+    help="Memory per machine, in GB.",
 )
-@click.option("--price-core-hour", type=_Number(0), metavar="MONEY", help="Price of a core for an hour.")
-@click.option("--price-gb-month", type=_Number(0), metavar="MONEY", help="Price of a GB stored for a month.")
-@click.option("--price-1000-requests", type=_Number(0), metavar="MONEY", help="Price of 1,000 object store requests.")
+@click.option("--price-core-hour", type=Number(float, 0), metavar="MONEY", help="Price of a core for an hour.")
+@click.option("--price-gb-month", type=Number(float, 0), metavar="MONEY", help="Price of a GB stored for a month.")
+@click.option(
+    "--price-1000-requests", type=Number(float, 0), metavar="MONEY", help="Price of 1,000 object store requests."
+)
 @output_options(has_progress=False)
 def command(
     corpus: str | None, input: tuple[str, ...], target_links: float | None, nodes: int, cores: int | None,
@@ -57,7 +55,7 @@ def command(
       webtext plan
       webtext plan --target-links 1e9 --nodes 16 --cores 32 --memory-gb 128 --price-core-hour 0.05
       webtext plan --corpus my-sample --target-links 45e6
-      webtext plan -i my-documents.jsonl.zst
+      webtext plan my-documents.jsonl.zst
     """
     from pipelines import plan
     from pipelines.engine.executor import default_workers

@@ -15,13 +15,14 @@ from pipelines.model import require_torch
 from pipelines.storage import join
 from webtext_cli.console import print_result, print_summary, print_table, say
 from webtext_cli.options import StageCall, stage_options
+from webtext_cli.parameters import Command, Number
 
 if TYPE_CHECKING:
     from pipelines.model.diagnostics.batch_documents import Piece
     from pipelines.model.training.recipe import Recipe
 
 
-@click.command("pretrain")
+@click.command("pretrain", cls=Command)
 @click.option("--show-preset", is_flag=True, help="Print the values of the preset with their origins, and exit.")
 @click.option(
     "--init-from",
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--show-batch",
-    type=click.IntRange(1),
+    type=Number(int, 1),
     metavar="STEP",
     help="Print the documents and text in a step's batch, and exit.",
 )
 @click.option(
     "--replay",
-    type=click.IntRange(1),
+    type=Number(int, 1),
     metavar="STEP",
     help="Recompute a step, print its loss and documents as JSON, and exit.",
 )
@@ -56,7 +57,6 @@ def command(
       webtext pretrain --corpus my-corpus --preset gpt2 --set steps=20000 --set batch_size=64
       webtext pretrain --preset gpt2-xl --show-preset
       webtext pretrain --corpus my-corpus --preset tiny --show-batch 120
-      torchrun --nproc-per-node 2 --no-python webtext pretrain --corpus my-corpus --preset tiny --set micro_batch=2
       torchrun --nproc-per-node 8 --no-python webtext pretrain --corpus my-corpus --preset gpt2-xl
     """
     config = call.config()

@@ -27,6 +27,7 @@ from webtext_cli.options import (
     inputs_or_corpus,
     output_options,
 )
+from webtext_cli.parameters import Choice, Command, Number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +60,7 @@ def _table_options(is_argument: bool = False) -> Callable[[Any], Any]:
     return decorate
 
 
-@click.command("explain")
+@click.command("explain", cls=Command)
 @click.argument("target", metavar="URL_OR_ID")
 @_table_options()
 @output_options(has_progress=False)
@@ -82,18 +83,18 @@ def explain(target: str, tables: CorpusTables, as_json: bool) -> int:
     return 0 if history.is_present else 1
 
 
-@click.command("show")
+@click.command("show", cls=Command)
 @click.argument("documents", nargs=-1, metavar="[URL_OR_ID]...")
 @_table_options()
-@click.option("--random", type=click.IntRange(1), metavar="N", help="Show N documents, chosen at random.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Random seed for --random.")
+@click.option("--random", type=Number(int, 1), metavar="N", help="Show N documents, chosen at random.")
+@click.option("--seed", type=Number(int), default=0, show_default=True, help="Random seed for --random.")
 @click.option("--domain", metavar="NAME", help="Only documents of this registered domain.")
 @click.option("--where", metavar="SQL", help='Only documents that meet a condition on their columns: "words > 5000".')
 @click.option("--dropped", metavar="REASON", help="Documents that a stage dropped for this reason, with their text.")
 @click.option(
     "--limit",
     "-n",
-    type=click.IntRange(1),
+    type=Number(int, 1),
     show_default="10, or that of --random",
     help="Maximum number of documents.",
 )
@@ -142,7 +143,7 @@ def show(
         print_result(document, as_json, _print_document)
 
 
-@click.command("stats")
+@click.command("stats", cls=Command)
 @_table_options(is_argument=True)
 @click.option(
     "--by",
@@ -152,7 +153,7 @@ def show(
     "default those of the first five that have values).",
 )
 @click.option(
-    "--limit", "-n", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of groups to show."
+    "--limit", "-n", type=Number(int, 1), default=20, show_default=True, help="Maximum number of groups to show."
 )
 @click.option("--html", metavar="FILE", help="Also write the tables to an HTML page.")
 @_overwrite_option
@@ -189,13 +190,13 @@ def stats(
         say(f"page: {html}")
 
 
-@click.command("sql")
+@click.command("sql", cls=Command)
 @click.argument("query")
 @_table_options()
 @click.option(
     "--format",
     "kind",
-    type=click.Choice(["table", "csv", "jsonl"]),
+    type=Choice(["table", "csv", "jsonl"]),
     default="table",
     show_default=True,
     help="Output format; a table shows at most 200 rows, and 80 characters per cell.",
@@ -210,7 +211,7 @@ def sql(query: str, tables: CorpusTables, kind: str, as_json: bool) -> None:
 
     \b
     Examples:
-      webtext sql "SELECT domain, count(*) FROM documents GROUP BY ALL ORDER BY 2 DESC LIMIT 10" --corpus my-corpus
+      webtext sql "SELECT domain, count(*) FROM documents GROUP BY ALL" --corpus my-corpus
       webtext sql "SELECT url FROM dropped WHERE reason = 'http_not_found'" --format csv
       webtext sql "DESCRIBE documents"
     """
@@ -225,7 +226,7 @@ def sql(query: str, tables: CorpusTables, kind: str, as_json: bool) -> None:
         _print_rows(batches)
 
 
-@click.command("export-text")
+@click.command("export-text", cls=Command)
 @corpus_option
 @input_option(DOCUMENTS_HELP)
 @config_options(DocumentConfig)
@@ -236,13 +237,11 @@ def sql(query: str, tables: CorpusTables, kind: str, as_json: bool) -> None:
     default="-",
     help="The file to write, .jsonl or .txt, also .gz or .zst; by default standard output.",
 )
-@click.option(
-    "--format", "kind", type=click.Choice(["jsonl", "txt"]), help="Default: by the name of the file, or jsonl."
-)
-@click.option("--limit", "-n", type=click.IntRange(1), metavar="N", help="Maximum number of documents.")
+@click.option("--format", "kind", type=Choice(["jsonl", "txt"]), help="Default: by the name of the file, or jsonl.")
+@click.option("--limit", "-n", type=Number(int, 1), metavar="N", help="Maximum number of documents.")
 @click.option(
     "--share",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Number(float, 1e-9, 1),
     default=1.0,
     metavar="SHARE",
     help="Write this share of the documents, chosen by a hash of the id: a larger share has all of a smaller.",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
+from webtext_cli.parameters import Command
 
 
-@click.command("remove-wikipedia")
+@click.command("remove-wikipedia", cls=Command)
 @click.option(
     "--reference",
     metavar="PATH",
@@ -32,9 +33,9 @@ def command(call: StageCall, reference: tuple[str, ...], reference_index: str | 
     \b
     Examples:
       webtext remove-wikipedia --corpus my-corpus
-      webtext remove-wikipedia -i docs.parquet -o clean --extra-domain my-mirror.example
-      webtext remove-wikipedia -i january.parquet -o january --reference enwiki-pages-articles-multistream.xml.bz2
-      webtext remove-wikipedia -i february.parquet -o february --reference-index january
+      webtext remove-wikipedia docs.parquet -o clean --extra-domain my-mirror.example
+      webtext remove-wikipedia january.parquet -o january --reference enwiki-pages-articles.xml.bz2
+      webtext remove-wikipedia february.parquet -o february --reference-index january
     """
     files = {"reference": reference, "reference_index": reference_index}
     call.run(**(files if reference or reference_index or call.input else call.configured(**files)))

@@ -9,9 +9,10 @@ import click
 from pipelines.errors import UsageError
 from webtext_cli.console import print_result, print_summary
 from webtext_cli.options import StageCall, stage_options
+from webtext_cli.parameters import Command
 
 
-@click.command("scrape")
+@click.command("scrape", cls=Command)
 @click.option(
     "--explain",
     metavar="URL",

@@ -6,9 +6,10 @@ import click
 from click.shell_completion import get_completion_class
 
 from webtext_cli.console import say
+from webtext_cli.parameters import Choice, Command
 
 
-@click.command("help")
+@click.command("help", cls=Command)
 @click.argument("name", metavar="[COMMAND]", required=False)
 @click.pass_context
 def help(context: click.Context, name: str | None) -> None:
@@ -30,8 +31,8 @@ def help(context: click.Context, name: str | None) -> None:
     say(shown.get_help(click.Context(shown, info_name=name, parent=root)))
 
 
-@click.command("completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.command("completion", cls=Command)
+@click.argument("shell", metavar="SHELL", type=Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
     """Print the completion script of a shell.

@@ -9,12 +9,13 @@ import click
 from pipelines.storage import join
 from webtext_cli.console import print_result, say
 from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
+from webtext_cli.parameters import Command
 
 if TYPE_CHECKING:
     from pipelines.stages.tokenize.trace import TracedToken
 
 
-@click.command("tokenize")
+@click.command("tokenize", cls=Command)
 @click.option(
     "--tokenizer",
     metavar="PATH",
@@ -39,7 +40,7 @@ def command(call: StageCall, tokenizer: str | None, location: str | None) -> Non
     \b
     Examples:
       webtext tokenize --corpus my-corpus
-      webtext tokenize -i docs.parquet -o tokens --tokenizer gpt2/ --held-out 0.01
+      webtext tokenize docs.parquet -o tokens --tokenizer gpt2/ --held-out 0.01
       webtext tokenize --corpus my-corpus --format nanogpt
       webtext tokenize --trace my-corpus/tokenize/train-00000.bin:1234
     """

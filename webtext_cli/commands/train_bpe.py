@@ -11,11 +11,12 @@ from pipelines.errors import UsageError
 from pipelines.format import escape_unprintable
 from webtext_cli.console import print_table, say_wrapped, shorten
 from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
+from webtext_cli.parameters import Command
 
 _NAME_CHARACTERS = 30
 
 
-@click.command("train-bpe")
+@click.command("train-bpe", cls=Command)
 @click.option(
     "--counts",
     metavar="PATH",
@@ -38,7 +39,7 @@ def command(call: StageCall, counts: tuple[str, ...], compare: str | None) -> No
     \b
     Examples:
       webtext train-bpe --corpus my-corpus
-      webtext train-bpe -i docs.jsonl.zst -o my-tokenizer --vocab-size 8192
+      webtext train-bpe docs.jsonl.zst -o my-tokenizer --vocab-size 8192
       webtext train-bpe --counts my-tokenizer -o smaller --vocab-size 4096
     """
     if counts and call.input:

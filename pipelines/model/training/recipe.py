@@ -82,6 +82,7 @@ class TrainingOptions:
         "Device to train on; auto selects a CUDA GPU if there is one.",
         choices=("auto", "cpu", "cuda", "mps"),
         identity=False,
+        group="Computation",
     )
     precision: str = option(
         "auto",
@@ -103,7 +104,9 @@ class TrainingOptions:
         False, "Activation checkpointing: recompute layers in the backward pass to save memory; slower.", identity=False
     )
     threads: int = option(0, "CPU threads; 0 lets torch choose.", minimum=0, identity=False)
-    checkpoint_every: int = option(250, "Steps between checkpoints.", minimum=1, identity=False)
+    checkpoint_every: int = option(
+        250, "Steps between checkpoints.", minimum=1, identity=False, group="Checkpoints and logs"
+    )
     keep_checkpoints: int = option(2, "Number of latest checkpoints to keep.", minimum=1, identity=False)
     keep_best: bool = option(False, "Also keep the checkpoint with the lowest held-out loss.", identity=False)
     sample_every: int = option(

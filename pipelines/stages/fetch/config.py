@@ -15,6 +15,7 @@ class FetchConfig:
         "live",
         "live: the web. warc: WARC and ARC files of --pages. files: HTML and text files in --pages, named by --urls.",
         choices=("live", "warc", "files"),
+        group="Source",
     )
     pages: tuple[str, ...] = option(
         (),
@@ -29,7 +30,9 @@ class FetchConfig:
         example="urls.csv",
         only_with="source=files",
     )
-    concurrency: int = option(32, "Concurrent hosts per worker.", identity=False, minimum=1, maximum=1024)
+    concurrency: int = option(
+        32, "Concurrent hosts per worker.", identity=False, minimum=1, maximum=1024, group="Politeness"
+    )
     per_host_delay: float = option(
         1.0,
         "Minimum seconds between requests to a host; its robots.txt can ask for more.",
@@ -45,11 +48,24 @@ class FetchConfig:
         minimum=0,
         maximum=86_400,
     )
+    honor_noarchive: bool = option(
+        False, "Drop pages that ask not to be archived, by X-Robots-Tag or a robots meta element."
+    )
+    user_agent: str = option(
+        "webtext/0.1", "User-Agent header; rules in robots.txt are matched against the name before the slash."
+    )
+    contact: str | None = option(
+        None,
+        "Email address or URL where site owners can reach you; added to the User-Agent.",
+        identity=False,
+        example="mailto:me@example.org",
+    )
     timeout: float = option(
         30.0,
         "Per-page timeout in seconds: all requests and redirects, without time in queues.",
         minimum=0.1,
         maximum=86_400,
+        group="Limits",
     )
     max_page_bytes: int = option(
         5 * 2**20, "Maximum page size in bytes after decompression; larger pages are dropped.", minimum=1
@@ -62,20 +78,11 @@ class FetchConfig:
         minimum=1,
         example=10_000,
     )
-    honor_noarchive: bool = option(
-        False, "Drop pages that ask not to be archived, by X-Robots-Tag or a robots meta element."
-    )
     stop_file: str | None = option(
         None, "Stop when this file exists; a re-run resumes.", identity=False, example="stop"
     )
-    user_agent: str = option(
-        "webtext/0.1", "User-Agent header; rules in robots.txt are matched against the name before the slash."
-    )
-    contact: str | None = option(
-        None,
-        "Email address or URL where site owners can reach you; added to the User-Agent.",
-        identity=False,
-        example="mailto:me@example.org",
+    allow_private_addresses: bool = option(
+        False, "Also fetch from private, loopback and other addresses outside the public internet."
     )
     archive: tuple[str, ...] = option(
         (),
@@ -83,6 +90,7 @@ class FetchConfig:
         identity=False,
         choices=("commoncrawl", "wayback"),
         only_with="source=live",
+        group="Archives",
     )
     archive_for: str = option(
         "gone",
@@ -128,7 +136,4 @@ class FetchConfig:
         identity=False,
         minimum=1,
         only_with="archive=wayback",
-    )
-    allow_private_addresses: bool = option(
-        False, "Also fetch from private, loopback and other addresses outside the public internet."
     )

@@ -255,6 +255,8 @@ def own_functions(path: str, source: bytes) -> Mapping[str, Callable[[Document],
     try:
         with contextlib.redirect_stdout(sys.stderr):  # standard output is for results
             exec(compile(source, path, "exec", dont_inherit=True), vars(module))
+    except (SyntaxError, ValueError) as error:
+        raise InputError(f"{path}: is not Python ({error}); rules of TOML are named by --profile") from error
     except (Exception, SystemExit) as error:
         raise InputError(f"{path}: cannot be run ({type(error).__name__}: {error})") from error
     functions = {

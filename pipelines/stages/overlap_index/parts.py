@@ -34,6 +34,7 @@ from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import FileEntry, ShardEntry
 from pipelines.engine.run import TaskResult
 from pipelines.errors import InputError
+from pipelines.format import plural
 from pipelines.records import inputs, shards
 from pipelines.records.drops import Drops
 from pipelines.records.ngram_filter import (
@@ -114,9 +115,9 @@ def merge_sketches(entries: Sequence[ShardEntry], output: str, ngram: int, secon
     """Merge the sketches of all shards; raise InputError if no document is long enough for an n-gram."""
     ngrams = sum(int(entry.counts["ngrams"]) for entry in entries)
     if not ngrams:
-        documents = sum(entry.records_in for entry in entries)
+        documents = plural(sum(entry.records_in for entry in entries), "document")
         raise InputError(
-            f"overlap-index: none of {documents:,} documents has {ngram} words; lower --ngram or use longer texts"
+            f"overlap-index: no document has {ngram} words (of {documents}); lower --ngram or use longer texts"
         )
     registers = hyperloglog.empty_registers()
     for entry in entries:

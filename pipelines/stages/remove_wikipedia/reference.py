@@ -132,6 +132,7 @@ def open_source(paths: Sequence[str]) -> ReferenceSource:
     paths = sorted(inputs.expand_globs(paths))
     dumps = [path for path in paths if is_dump(path) and not storage.is_folder(path)]
     texts = [path for path in paths if path not in dumps]
+    inputs.expand_paths(texts, (".xml", *inputs.TEXT_SUFFIXES))  # raises for another type
     documents = [inputs.open_documents(texts)] if texts else []
     fingerprints = [inputs.fingerprint_files(dumps), *(source.fingerprint for source in documents)]
     return ReferenceSource(

@@ -23,33 +23,8 @@ class ScrapeConfig:
         "dump: monthly Reddit dumps. urls: lists of URLs. praw: listings of Reddit's API, at most 1,000 items each. "
         "arctic-shift: the search API of that archive.",
         choices=("dump", "urls", "praw", "arctic-shift"),
+        group="Source",
     )
-    min_score: int | None = option(
-        None,
-        "Minimum score (karma) of a link; by default that of the profile, 3 in all of them.",
-        minimum=0,
-        example=3,
-        only_with=_SUBMISSIONS,
-    )
-    karma: str | None = option(
-        None,
-        "Score of a link with several submissions: the maximum, the sum, or that of the first; by default that of the "
-        "profile (sum in openwebtext2, max in the others).",
-        choices=("max", "sum", "first"),
-        only_with=_SUBMISSIONS,
-    )
-    after: str | None = option(
-        None,
-        "Keep only submissions on or after this day, YYYY-MM-DD (UTC).",
-        example="2013-01-01",
-        only_with=_SUBMISSIONS,
-    )
-    before: str | None = option(
-        None, "Keep only submissions before this day, YYYY-MM-DD (UTC).", example="2018-01-01", only_with=_SUBMISSIONS
-    )
-    profile: str = option("webtext-2019", "Filter rules, and defaults for --min-score and --karma.", choices=PROFILES)
-    subreddit: tuple[str, ...] = option((), "Keep only submissions to this subreddit.", only_with=_SUBMISSIONS)
-    shards: int = option(64, "Number of shards; all links of a domain are in the same shard.", minimum=1, maximum=10000)
     url_column: str = option(
         "url",
         "With --source urls: column with the URL, or field of JSON lines (a dot selects a nested field: meta.url).",
@@ -88,6 +63,21 @@ class ScrapeConfig:
         identity=False,
         only_with="source=dump|arctic-shift",
     )
+    min_score: int | None = option(
+        None,
+        "Minimum score (karma) of a link; by default that of the profile, 3 in all of them.",
+        minimum=0,
+        example=3,
+        only_with=_SUBMISSIONS,
+        group="Scores",
+    )
+    karma: str | None = option(
+        None,
+        "Score of a link with several submissions: the maximum, the sum, or that of the first; by default that of the "
+        "profile (sum in openwebtext2, max in the others).",
+        choices=("max", "sum", "first"),
+        only_with=_SUBMISSIONS,
+    )
     accept_fresh_scores: bool = option(
         False,
         "Use the scores of months that were archived seconds after posting, before users had voted; by default, such "
@@ -103,10 +93,24 @@ class ScrapeConfig:
         identity=False,  # so that a run refused for its scores can be resumed; it is recorded as an input instead
         only_with=_SUBMISSIONS,
     )
+    after: str | None = option(
+        None,
+        "Keep only submissions on or after this day, YYYY-MM-DD (UTC).",
+        example="2013-01-01",
+        only_with=_SUBMISSIONS,
+        group="Selection",
+    )
+    before: str | None = option(
+        None, "Keep only submissions before this day, YYYY-MM-DD (UTC).", example="2018-01-01", only_with=_SUBMISSIONS
+    )
+    profile: str = option("webtext-2019", "Filter rules, and defaults for --min-score and --karma.", choices=PROFILES)
+    subreddit: tuple[str, ...] = option((), "Keep only submissions to this subreddit.", only_with=_SUBMISSIONS)
     skip_damaged: bool = option(
         False, "Use the readable part of files that are truncated, corrupt, or have many bad lines.", identity=False
     )
-
+    shards: int = option(
+        64, "Number of shards; all links of a domain are in the same shard.", minimum=1, maximum=10000, group="Result"
+    )
     keep_partitions: bool = option(
         True,
         "Keep the submissions of every file, so that files can be added later without reading the others again.",

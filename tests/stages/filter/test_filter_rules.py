@@ -56,7 +56,7 @@ def test_thresholds_rules_and_functions_are_changed_by_options(documents: str, t
             "version = 1\ndescription = ''\n[[rule]]\nname = 'a'\nstatistic = 'words'",
             "needs either min or max",
         ),
-        ("r.py", "def x(:", "cannot be run .SyntaxError"),
+        ("r.py", "def x(:", "is not Python .invalid syntax"),
         ("r.py", "1 / 0", "cannot be run .ZeroDivisionError"),
         ("r.py", "raise SystemExit", "cannot be run .SystemExit"),
         ("r.py", "def x(document):\n    raise SystemExit", "x raised SystemExit: .*for document prose"),

@@ -68,9 +68,9 @@ def test_standard_input_of_a_real_pipe(tmp_path: Path) -> None:
 
 def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
-        (["--source", "tape"], "'tape' is not one of 'dump', 'urls', 'praw'"),
-        (["--profile", "mine"], "'mine' is not one of 'none', 'openwebtext', 'openwebtext2', 'webtext-2019'"),
-        (["--source", "praw", "--limit", "2000"], "2000 is not in the range 1<=x<=1000"),
+        (["--source", "tape"], "--source tape: is not one of dump, urls, praw"),
+        (["--profile", "mine"], "--profile mine: is not one of none, openwebtext, openwebtext2, webtext-2019"),
+        (["--source", "praw", "--limit", "2000"], "--limit 2000: must be at least 1 and at most 1,000"),
         (["--source", "praw"], "--source praw needs at least one --subreddit"),
         (["x.zst", "--after", "yesterday"], "--after yesterday is not a day written YYYY-MM-DD"),
     ):

@@ -207,4 +207,4 @@ def test_the_command_prints_the_summary(tmp_path: Path, capsys: pytest.CaptureFi
     assert (summary["stage"], summary["records_out"], summary["vocabulary_size"]) == ("train-bpe", 20, 300)
     assert summary["bytes_per_token"] > 1.0
     assert main([*arguments[:-3], "--vocab-size", "100"]) == 2
-    assert "100 is not in the range" in capsys.readouterr().err
+    assert "--vocab-size 100: must be at least 258" in capsys.readouterr().err
