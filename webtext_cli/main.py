@@ -46,7 +46,7 @@ _GROUPS = {
     },
     "Look into a corpus": {
         "show": "Print documents of a corpus as readable text.",
-        "explain": "Show what every stage made of a document, or why it is missing.",
+        "explain": "Trace a document through every stage, or see why it is missing.",
         "stats": "Count the documents, words and bytes of a corpus.",
         "sql": "Query the files of a corpus with SQL (DuckDB).",
         "export-text": "Write documents as JSONL or plain text.",

@@ -65,7 +65,7 @@ def _table_options(is_argument: bool = False) -> Callable[[Any], Any]:
 @_table_options()
 @output_options(has_progress=False)
 def explain(target: str, tables: CorpusTables, as_json: bool) -> int:
-    """Show what every stage made of a document, or why it is missing.
+    """Trace a document through every stage, or see why it is missing.
 
     From the link and its submissions to the position in the token shards: whatever the finished stages recorded. The
     exit code is 1 if the corpus does not have the document.

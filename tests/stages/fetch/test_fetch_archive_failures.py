@@ -149,7 +149,9 @@ def test_a_wayback_that_stays_down_ends_the_run_which_resumes(
         with monkeypatch.context() as patch:
             patch.setattr(machine, "answer", fail)
             patch.setattr("pipelines.stages.fetch.wayback._POLICY", _QUICK_RETRIES)
-            with pytest.raises(WebtextError, match=r"status 503, no response in 6 attempts; .* re-run the same command"):
+            with pytest.raises(
+                WebtextError, match=r"status 503, no response in 6 attempts; .* re-run the same command"
+            ):
                 fetch_links(tmp_path, urls, **machine_options(machine))
         fetched = fetch_links(tmp_path, urls, **machine_options(machine))
         assert set(sources(fetched).values()) == {"2014-01-01"}
