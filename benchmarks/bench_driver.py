@@ -197,7 +197,7 @@ def write_corpus(folder: str, documents: str, shards: str) -> None:
 
 def run_stage(stage: str, folder: str) -> dict[str, list[float]]:
     """Run a stage on the corpus in a folder; return what the driver's phases took."""
-    from pipelines import api
+    import webtext
 
     output = Path(folder, stage)
     shutil.rmtree(output, ignore_errors=True)
@@ -206,9 +206,9 @@ def run_stage(stage: str, folder: str) -> dict[str, list[float]]:
         "overlap-report": {"benchmarks": [f"texts={Path(folder, 'benchmark.jsonl')}"]},
     }.get(stage, {})
     name = stage.replace("-", "_")
-    function, config = getattr(api, name), getattr(api, f"{stage.title().replace('-', '')}Config")
+    function, config = getattr(webtext, name), getattr(webtext, f"{stage.title().replace('-', '')}Config")
     meter = Meter()
-    options = api.RunOptions(api.make_executor(WORKERS), progress=meter)
+    options = webtext.RunOptions(webtext.make_executor(WORKERS), progress=meter)
     function(config(), documents=str(Path(folder, "in")), output=str(output), options=options, **more)
     meter.end("after phases")
     if stage != "train-bpe":

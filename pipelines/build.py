@@ -35,9 +35,13 @@ _GENERATOR = b'<meta name="generator" content="webtext">'
 class RunSettings:
     """Where the stages of a corpus run: the table [run] of `webtext.toml`."""
 
-    executor: str = option("local", "What runs the tasks.", choices=ENGINES)
-    ray_address: str | None = option(None, "Ray cluster.", example="auto")
-    workers: int | None = option(None, "Number of worker processes.", minimum=1, example=8)
+    workers: int | None = option(
+        None, "Worker processes. [default: number of cores; 1 for documents below 1 MiB]", minimum=1
+    )
+    executor: str = option("local", "Run tasks in local processes or on a Ray cluster.", choices=ENGINES)
+    ray_address: str | None = option(
+        None, "Ray cluster: auto or HOST:6379. [default: RAY_ADDRESS, else Ray is started here]"
+    )
 
 
 class CorpusConfig:
@@ -61,9 +65,9 @@ class CorpusConfig:
         options = {key: value for key, value in self._table(stage).items() if key not in keys}
         return make_config(config_type, options, flags=flags or {}, where=f"{self.path} [{stage}]", other_keys=keys)
 
-    def run_settings(self) -> RunSettings:
-        """Return the table [run]."""
-        return make_config(RunSettings, self._table("run"), flags={}, where=f"{self.path} [run]")
+    def run_settings(self, flags: Mapping[str, Any]) -> RunSettings:
+        """Return the table [run], overridden by command-line flags."""
+        return make_config(RunSettings, self._table("run"), flags, where=f"{self.path} [run]")
 
     def files(self, stage: str) -> list[str]:
         """Return the files that a stage's table lists, as arguments for the stage's function."""

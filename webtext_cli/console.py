@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import shlex
@@ -41,8 +42,7 @@ def complain(line: str, error: BaseException | None = None) -> None:
     _log.info(line, exc_info=error)
 
 
-def _echo(line: str) -> None:
-    click.echo(line, err=True)
+_echo = functools.partial(click.echo, err=True)
 
 
 class QuietProgress(Silent):
@@ -115,10 +115,8 @@ class PlainProgress(QuietProgress):
         seconds = time.monotonic() - self._started_at
         share = f" ({min(1.0, self._done / self._total):.0%})" if self._total else ""
         line = f"{self._label}: {format_done(self._done, self._total, self._unit)}{share} in {format_duration(seconds)}"
-        line += f", {format_quantity(rate, self._unit)}/s"
-        if self._total and rate > 0 and self._done < self._total:
-            line += f", {format_duration((self._total - self._done) / rate)} left"
-        self._write(line)
+        left = (self._total - self._done) / rate if self._total and rate > 0 else None
+        self._write(line + format_rate(rate, left, self._unit))
 
 
 class BarProgress(QuietProgress):
@@ -142,9 +140,8 @@ class BarProgress(QuietProgress):
                 if task.finished and not task.fields["counted"]:
                     return Text(f"done in {format_duration(task.finished_time or 0.0)}")
                 speed = task.finished_speed or task.speed
-                rate = "" if speed is None else f", {format_quantity(speed, unit)}/s"
-                left = f", {format_duration(task.time_remaining)} left" if task.time_remaining else ""
-                return Text(f"{format_done(task.completed, task.total, unit)}{rate}{left}", no_wrap=True)
+                done = format_done(task.completed, task.total, unit)
+                return Text(done + format_rate(speed, task.time_remaining, unit), no_wrap=True)
 
         columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description}"), BarColumn(12), Details())
         self._bar = Progress(*columns, console=Console(stderr=True), transient=self._brief)
@@ -219,6 +216,12 @@ def format_done(done: float, total: float | None, unit: str) -> str:
     if total is None:
         return format_quantity(done, unit)
     return f"{format_quantity(done, unit).removesuffix(f' {unit}')} of {format_quantity(total, unit)}"
+
+
+def format_rate(rate: float | None, seconds_left: float | None, unit: str) -> str:
+    """Format a rate and the time left, as far as they are known: `, 17 records/s, 44 s left`."""
+    shown = "" if rate is None else f", {format_quantity(rate, unit)}/s"
+    return f"{shown}, {format_duration(seconds_left)} left" if seconds_left and seconds_left > 0 else shown
 
 
 def say(text: str) -> None:

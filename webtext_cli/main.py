@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import io
@@ -60,16 +61,9 @@ _GROUPS = {
 COMMANDS = {name: text for commands in _GROUPS.values() for name, text in commands.items()}
 # The commands that share a module, where they are functions of their names.
 _MODULES = {
-    "init": "folder",
-    "status": "folder",
-    "clean": "folder",
-    "explain": "queries",
-    "show": "queries",
-    "stats": "queries",
-    "sql": "queries",
-    "export-text": "queries",
-    "completion": "shell",
-    "help": "shell",
+    **dict.fromkeys(("init", "status", "clean"), "folder"),
+    **dict.fromkeys(("explain", "show", "stats", "sql", "export-text"), "queries"),
+    **dict.fromkeys(("completion", "help"), "shell"),
 }
 _COMMAND_WIDTH = max(map(len, COMMANDS))
 # An option of all commands, handled by `main`.
@@ -148,16 +142,12 @@ def _describe_versions(as_json: bool) -> str:
     version = importlib.metadata.version("webtext-kit")
     if not as_json:
         return f"webtext, version {version}"
-
-    def version_of(name: str) -> str | None:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            return None
-
     requirements = importlib.metadata.requires("webtext-kit") or []
     names = {match[0] for requirement in requirements if (match := re.match(r"[A-Za-z0-9_.-]+", requirement))}
-    libraries = {name: version_of(name) for name in sorted(names, key=str.lower)}
+    libraries: dict[str, str | None] = dict.fromkeys(sorted(names, key=str.lower))
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            libraries[name] = importlib.metadata.version(name)
     system = {"python": platform.python_version(), "system": platform.platform()}
     return json.dumps({"webtext": version, **system, "libraries": libraries}, indent=1)
 

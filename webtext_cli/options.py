@@ -11,18 +11,17 @@ from typing import Any, TypeVar
 
 import click
 
-from pipelines.build import CAN_BE_SKIPPED, CorpusConfig, check_corpus, write_index
+from pipelines.build import CAN_BE_SKIPPED, CorpusConfig, RunSettings, check_corpus, write_index
 from pipelines.engine.config import (
     Config,
     OptionSpec,
     describe_range,
-    field_types,
     flag_of,
     make_config,
     option_fields,
     spec_of,
 )
-from pipelines.engine.executor import ENGINES, make_executor
+from pipelines.engine.executor import make_executor
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import UsageError
 from pipelines.format import format_bytes
@@ -40,6 +39,7 @@ _METAVARS = {
     "memory_limit_mib": "MIB", "max_page_bytes": "BYTES", "sample_bytes": "BYTES", "timeout": "SECONDS",
     "per_host_delay": "SECONDS", "max_wait": "SECONDS", "extra_domain": "DOMAIN",
 }  # fmt: skip
+_ENVIRONMENT = {"executor": "WEBTEXT_EXECUTOR"}
 # A larger upper bound only prevents nonsense.
 _MAX_SHOWN = 10_000
 DOCUMENTS_HELP = "Documents: a stage's folder, or Parquet, Arrow, CSV, JSON, JSONL, text or WET; - is standard input"
@@ -49,9 +49,9 @@ Corpus = TypeVar("Corpus", str, str | None)
 
 @dataclasses.dataclass(frozen=True)
 class StageCall:
-    """A call of a stage's command: the values of the options that stages share, and `flags`, those of its config.
+    """A call of a stage's command: the values of the options that stages share, and the flags of its config.
 
-    `build` and `demo`, which run several stages, have no `stage` and no flags.
+    `flags` also has those of `RunSettings`. `build` and `demo`, which run several stages, have no `stage`.
     """
 
     stage: str
@@ -63,9 +63,6 @@ class StageCall:
     input: tuple[str, ...] = ()
     output: str | None = None
     discard_pages: bool = False
-    workers: int | None = None
-    executor: str | None = None
-    ray_address: str | None = None
 
     @functools.cached_property
     def settings(self) -> CorpusConfig:
@@ -119,16 +116,16 @@ class StageCall:
 
     def run_options(self) -> RunOptions:
         """Return the executor, the progress display and what may be replaced, for a stage."""
-        recorded = self.settings.run_settings()
-        executor = self.executor or recorded.executor
+        flags = _flags_that_are_set(RunSettings, self.flags)
+        settings = self.settings.run_settings(flags)
         # An address in webtext.toml is that of the executor there.
-        address = self.ray_address or (recorded.ray_address if executor == "ray" else None)
+        address = settings.ray_address if settings.executor == "ray" or "ray_address" in flags else None
         return RunOptions(
-            make_executor(self.workers or recorded.workers, executor, address),
+            make_executor(settings.workers, settings.executor, address),
             self.overwrite,
             make_progress(self.quiet),
             discard_pages=self.discard_pages,
-            serial_if_tiny=self.workers is None,
+            serial_if_tiny="workers" not in flags,
         )
 
 
@@ -246,24 +243,6 @@ def output_options(
     )
 
 
-_TASK_OPTIONS: list[Callable[[Any], Any]] = [
-    click.option(
-        "--workers",
-        type=Number(int, 1),
-        help="Worker processes. [default: number of cores; 1 for documents below 1 MiB]",
-    ),
-    click.option(
-        "--executor",
-        type=Choice(ENGINES),
-        envvar="WEBTEXT_EXECUTOR",
-        help="Run tasks in local processes or on a Ray cluster. [default: local; env: WEBTEXT_EXECUTOR]",
-    ),
-    click.option(
-        "--ray-address",
-        metavar="ADDRESS",
-        help="Ray cluster: auto or HOST:6379. [default: RAY_ADDRESS, else Ray is started here]",
-    ),
-]
 _RUN_OPTIONS: list[Callable[[Any], Any]] = [
     click.option(
         "--scratch",
@@ -286,9 +265,9 @@ def stage_options(
     Without a stage, the command has no `--input` and `--output`. `reads` is the help of `--input` (None: the command
     has none); `corpus` is the default of `--corpus`. Without tasks, the command has no options of worker processes.
     """
-    config_type = BY_NAME[stage].config_type() if stage else None
-    flag_names = [field.name for field in dataclasses.fields(config_type)] if config_type else []
-    added = [config_options(config_type)] if config_type else []
+    config_types = ([BY_NAME[stage].config_type()] if stage else []) + ([RunSettings] if has_tasks else [])
+    flag_names = [field.name for config_type in config_types for field in dataclasses.fields(config_type)]
+    added: list[Callable[[Any], Any]] = [*map(config_options, config_types)]
     added.append(functools.partial(corpus_option, default=corpus))
     if reads is not None:
         added.append(input_option(reads))
@@ -304,14 +283,14 @@ def stage_options(
             call = StageCall(stage, flags, **{name: values.pop(name) for name in names})
             return command(call=call, **values)
 
-        return _add_options([*added, *(_TASK_OPTIONS if has_tasks else []), *_RUN_OPTIONS])(wrapper)
+        return _add_options([*added, *_RUN_OPTIONS])(wrapper)
 
     return decorate
 
 
 def config_options(config_type: type[Any]) -> Callable[[Any], Any]:
     """Add one flag per field of a config; flags that the user set arrive as keyword arguments."""
-    kinds, group, options = field_types(config_type), "", []
+    kinds, group, options = typing.get_type_hints(config_type), "", []
     for field in option_fields(config_type):
         group = spec_of(field).group or group
         options.append(_config_option(field, kinds[field.name], group))
@@ -340,22 +319,24 @@ def _config_option(field: dataclasses.Field[Any], kind: Any, group: str) -> Call
     else:
         shown = "" if default is None else f"{default:g}" if isinstance(default, float) else str(default)
     number = next((member for member in (kind, *typing.get_args(kind)) if member in (int, float)), None)
-    # The range is checked with those of webtext.toml, in `make_config`.
-    type_ = Choice(spec.choices) if spec.choices else Number(number) if number else None
+    type_ = Choice(spec.choices) if spec.choices else Number(number, spec.minimum, spec.maximum) if number else None
+    envvar = _ENVIRONMENT.get(field.name)
     return click.option(
         *([flag, "-n"] if field.name == "limit" else [flag]),
         field.name,
         type=type_,
         metavar=_METAVARS.get(field.name) or (None if type_ else field.name.upper().rpartition("_")[2]),
         multiple=multiple,
-        help=_help(spec, shown) + (" (repeatable)" if multiple else ""),
+        envvar=envvar,
+        help=_help(spec, shown, envvar) + (" (repeatable)" if multiple else ""),
         **properties,
     )
 
 
-def _help(spec: OptionSpec, default: str) -> str:
-    """Return the help of an option with its default and the limits that are not obvious."""
+def _help(spec: OptionSpec, default: str, envvar: str | None = None) -> str:
+    """Return the help of an option with its default, its environment variable and the limits that are not obvious."""
     minimum = spec.minimum if spec.minimum and spec.minimum > 1 else None
     maximum = spec.maximum if spec.maximum and spec.maximum != 1 and spec.maximum <= _MAX_SHOWN else None
-    parts = filter(None, [default and f"default: {default}", describe_range(minimum, maximum)])
+    environment = envvar and f"env: {envvar}"
+    parts = filter(None, [default and f"default: {default}", environment, describe_range(minimum, maximum)])
     return f"{spec.help} [{'; '.join(parts)}]".removesuffix(" []")

@@ -32,18 +32,6 @@ _PACKAGES = (
     "multiprocessing", "sqlite3", "unittest", "urllib", "wsgiref", "xml", "zoneinfo",
 )  # fmt: skip
 _SERVERS = 2
-# `python -m pydoc -n 127.0.0.1 -p 0`, which exits when its parent process is gone.
-_SERVER = """
-import os, pydoc, sys, threading, time
-parent = os.getppid()
-def watch():
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(0)
-threading.Thread(target=watch, daemon=True).start()
-sys.argv = ["pydoc", "-n", "127.0.0.1", "-p", "0"]
-pydoc.cli()
-"""
 _PROXY_VARIABLES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 _ROBOTS = b"User-agent: *\nDisallow: /test\nDisallow: /*.tests.html$\n"
 
@@ -97,8 +85,8 @@ def demo_web() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _pydoc_server() -> Iterator[int]:
-    """Run pydoc's server on a free loopback port and yield the port; it exits with this process."""
-    command = [sys.executable, "-W", "ignore", "-c", _SERVER]
+    """Run pydoc's server on a free loopback port and yield the port; the server exits when its input ends."""
+    command = [sys.executable, "-W", "ignore", "-m", "pydoc", "-n", "127.0.0.1", "-p", "0"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as server:

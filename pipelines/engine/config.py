@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import functools
 import math
 import re
 import tomllib
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -68,11 +67,6 @@ def option_fields(config_type: type[Any]) -> list[dataclasses.Field[Any]]:
     return sorted(dataclasses.fields(config_type), key=lambda field: spec_of(field).group == INPUT_OUTPUT)
 
 
-def field_types(config_type: type) -> dict[str, Any]:
-    """Return the type of each field, with annotations resolved."""
-    return typing.get_type_hints(config_type)
-
-
 def identity_of(config: Any) -> dict[str, Any]:
     """Return the values that determine the result, as JSON values."""
     return {
@@ -108,10 +102,15 @@ def read_tables(path: str) -> dict[str, dict[str, Any]]:
     return parsed
 
 
+def is_in_range(number: float, minimum: float | None, maximum: float | None) -> bool:
+    """Return whether a number is within limits, None if there is none."""
+    return (minimum is None or number >= minimum) and (maximum is None or number <= maximum)
+
+
 def describe_range(minimum: float | None, maximum: float | None) -> str:
     """Return the limits of a number in words, empty without limits."""
     limits = {"at least": minimum, "at most": maximum}
-    numbers = {word: number for word, number in limits.items() if number is not None and math.isfinite(number)}
+    numbers = {word: number for word, number in limits.items() if number is not None}
     return " and ".join(
         f"{word} {number:,}" if isinstance(number, int) else f"{word} {number:g}" for word, number in numbers.items()
     )
@@ -139,7 +138,7 @@ def make_config(
     where: str,
     other_keys: Sequence[str] = (),
 ) -> Config:
-    """Build a config from a TOML table, overridden by command-line flags.
+    """Build a config from a TOML table, overridden by command-line flags, which the command line has checked.
 
     `other_keys` are keys that the table may have in addition to the options; they are suggested for a mistyped key.
     Raises UsageError for an unknown key (naming the nearest known one) and for a value of the wrong type or range.
@@ -148,19 +147,11 @@ def make_config(
     for key in table:
         names = [*other_keys, *fields]
         check_known(key, names if "-" not in key else [name.replace("_", "-") for name in names], "option", where)
-    keys, kinds = {key.replace("-", "_"): key for key in table}, field_types(config_type)
-
-    def describe(name: str, value: Any) -> str:
-        shown = f"{value:g}" if isinstance(value, float) else value
-        return f"{flag_of(name)} {shown}:" if name in flags else f"{where}: {keys[name]} = {value!r}"
-
-    values = {name: table[key] for name, key in keys.items()} | dict(flags)
-    config = config_type(
-        **{
-            name: _checked(fields[name], kinds[name], value, functools.partial(describe, name))
-            for name, value in values.items()
-        }
-    )
+    kinds, values = typing.get_type_hints(config_type), dict(flags)
+    for key, value in table.items():
+        if (name := key.replace("-", "_")) not in flags:
+            values[name] = _checked(fields[name], kinds[name], value, f"{where}: {key}")
+    config = config_type(**values)
     check_effects(config, {name: None if name in flags else where for name in values})
     return config
 
@@ -190,23 +181,21 @@ def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, describe: Callable[[Any], str]) -> Any:
+def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: str) -> Any:
     """Convert a value to the type of its field; raise UsageError if it does not fit."""
     spec = spec_of(field)
     try:
         # TOML reads an unquoted 2017-12-31 as a date.
         converted = msgspec.convert(value.isoformat() if isinstance(value, dt.date) else value, kind)
     except msgspec.ValidationError:
-        raise UsageError(f"{describe(value)} is not {_kind_in_words(kind)}") from None
+        raise UsageError(f"{where} = {value!r} is not {_kind_in_words(kind)}") from None
     if isinstance(converted, float) and not math.isfinite(converted):
-        raise UsageError(f"{describe(value)} is not a finite number")
+        raise UsageError(f"{where} = {value!r} is not a finite number")
     for item in converted if isinstance(converted, tuple) else (converted,):
         if spec.choices and item not in spec.choices and item is not None:
-            raise UsageError(f"{describe(item)} {describe_choices(item, spec.choices)}")
-        too_small = spec.minimum is not None and isinstance(item, int | float) and item < spec.minimum
-        too_large = spec.maximum is not None and isinstance(item, int | float) and item > spec.maximum
-        if too_small or too_large:
-            raise UsageError(f"{describe(item)} must be {describe_range(spec.minimum, spec.maximum)}")
+            raise UsageError(f"{where} = {item!r} {describe_choices(item, spec.choices)}")
+        if isinstance(item, int | float) and not is_in_range(item, spec.minimum, spec.maximum):
+            raise UsageError(f"{where} = {item!r} must be {describe_range(spec.minimum, spec.maximum)}")
     return converted
 
 

@@ -25,7 +25,7 @@ def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _call(corpus: Path, workers: int | None = None) -> StageCall:
-    return StageCall("", {}, str(corpus), overwrite=False, as_json=False, quiet=True, workers=workers)
+    return StageCall("", {"workers": workers}, str(corpus), overwrite=False, as_json=False, quiet=True)
 
 
 def test_the_number_of_workers(tmp_path: Path) -> None:

@@ -12,10 +12,9 @@ from pipelines import storage
 from pipelines.build import StageStatus, check_corpus
 from pipelines.build import status as read_status
 from pipelines.engine.config import CONFIG_FILE
-from pipelines.engine.run_record import LiveProgress
 from pipelines.errors import UsageError
-from pipelines.format import format_bytes, format_count, format_duration, format_quantity, to_json
-from webtext_cli.console import format_done, print_result, print_table, say
+from pipelines.format import format_bytes, format_count, to_json
+from webtext_cli.console import format_done, format_rate, print_result, print_table, say
 from webtext_cli.options import corpus_option, input_option, inputs_or_corpus, output_options
 from webtext_cli.parameters import Command
 
@@ -104,17 +103,11 @@ def _describe_runs(stages: Sequence[StageStatus]) -> None:
 
 def _describe_run(stage: StageStatus) -> str:
     """Describe a running stage: `dedup: signatures: 250 of 1,000 records, 17 records/s, 44 s left (process 12 ...)`."""
-    progress = f"{stage.progress.label}: {_describe_progress(stage.progress)}" if stage.progress else stage.stage
-    return f"{progress} ({stage.writer})"
-
-
-def _describe_progress(progress: LiveProgress) -> str:
-    parts = [format_done(progress.done, progress.total, progress.unit)]
-    if progress.done:
-        parts.append(f"{format_quantity(progress.rate, progress.unit)}/s")
-    if progress.seconds_left is not None:
-        parts.append(f"{format_duration(progress.seconds_left)} left")
-    return ", ".join(parts)
+    if (progress := stage.progress) is None:
+        return f"{stage.stage} ({stage.writer})"
+    done = format_done(progress.done, progress.total, progress.unit)
+    rate = format_rate(progress.rate or None, progress.seconds_left, progress.unit)
+    return f"{progress.label}: {done}{rate} ({stage.writer})"
 
 
 def _row(stage: StageStatus) -> list[str]:

@@ -10,10 +10,10 @@ from pipelines import storage
 from pipelines.build import check_corpus
 from pipelines.engine.run import RunOptions
 from pipelines.format import to_json
-from pipelines.model.inference.options import SamplingOptions, read_prompts
+from pipelines.model.inference.options import SamplesConfig, read_prompts
 from webtext_cli.console import make_progress, print_summary
 from webtext_cli.options import config_of_flags, config_options, corpus_option, output_options, overwrite_option
-from webtext_cli.parameters import Choice, Command, Number
+from webtext_cli.parameters import Command
 
 
 @click.command("generate", cls=Command)
@@ -33,15 +33,7 @@ from webtext_cli.parameters import Choice, Command, Number
     help="Text to continue (repeatable); by default, a new document.",
 )
 @click.option("--prompt-file", metavar="PATH", help="File of prompts: one per line, or JSONL with `prompt` or `text`.")
-@click.option("--samples", type=Number(int, 1), default=1, show_default=True, help="Samples per prompt.")
-@config_options(SamplingOptions)
-@click.option(
-    "--device",
-    type=Choice(["auto", "cpu", "cuda", "mps"]),
-    default="auto",
-    show_default=True,
-    help="Device to run on.",
-)
+@config_options(SamplesConfig)
 @click.option("--output", "-o", metavar="FILE", help="Write the samples to a JSONL file instead of standard output.")
 @overwrite_option
 @output_options("Print one JSON object per sample; with --output, the summary.")
@@ -51,8 +43,6 @@ def command(
     best: bool,
     prompts: tuple[str, ...],
     prompt_file: str | None,
-    samples: int,
-    device: str,
     output: str | None,
     overwrite: bool,
     as_json: bool,
@@ -77,18 +67,18 @@ def command(
     require_torch()
     from pipelines.model.inference.sampling import Sampler, write_samples
 
-    options = config_of_flags(SamplingOptions, sampling)
+    config = config_of_flags(SamplesConfig, sampling)
     if model is None:
         check_corpus(corpus)
     if output is not None:
         storage.check_replaceable(output, overwrite)  # before the model is loaded
     all_prompts = [*prompts, *(read_prompts(prompt_file) if prompt_file is not None else [])] or [""]
-    sampler = Sampler(model or storage.join(corpus, "pretrain"), all_prompts, options, device, best=best)
+    sampler = Sampler(model or storage.join(corpus, "pretrain"), all_prompts, config, config.device, best=best)
     if output is not None:
         run_options = RunOptions(overwrite=overwrite, progress=make_progress(quiet))
-        print_summary(write_samples(sampler, samples, output, run_options), as_json)
+        print_summary(write_samples(sampler, config.samples, output, run_options), as_json)
         return
-    for batch in sampler.batches(samples):
+    for batch in sampler.batches(config.samples):
         for sample in sampler.draw(batch):
             heading = f"--- sample {sample.number + 1}" + (f" of {sample.prompt!r}" if sample.prompt else "")
             click.echo(to_json(sample) if as_json else f"{heading}\n{sample.prompt}{sample.text}\n")

@@ -10,7 +10,7 @@ from webtext_cli.options import DOCUMENTS_HELP, StageCall, check_disjoint, stage
 from webtext_cli.parameters import Command
 
 # Options that also apply to merging.
-_WITH_MERGE = ("memory_limit_mib",)
+_WITH_MERGE = ("memory_limit_mib", "workers", "executor", "ray_address")
 
 
 @click.command("overlap-index", cls=Command)

@@ -25,7 +25,7 @@ class SamplesConfig(SamplingOptions):
     """All that determines a file of samples except the model and the prompts; devices round differently."""
 
     samples: int = option(1, "Samples per prompt.", minimum=1)
-    device: str = option("cpu", "Device to run on.")
+    device: str = option("auto", "Device to run on.", choices=("auto", "cpu", "cuda", "mps"))
 
 
 def read_prompts(path: str) -> list[str]:

@@ -161,7 +161,8 @@ def write_samples(
     `options.overwrite`.
     """
     storage.check_replaceable(path, options.overwrite)
-    config = SamplesConfig(**dataclasses.asdict(sampler.options), samples=samples, device=sampler.device.type)
+    sampling = dataclasses.asdict(sampler.options)
+    config = SamplesConfig(**sampling | {"samples": samples, "device": sampler.device.type})
     prompts = hashlib.sha256(json.dumps(sampler.prompts).encode()).hexdigest()
     inputs = {"model": sampler.trained.fingerprint(), "prompts": prompts}
     folder = f"{path}.unfinished"
