@@ -29,7 +29,7 @@ from pipelines.pipeline import BY_NAME
 from pipelines.records.standard_input import STANDARD_INPUT, spool_standard_input
 from pipelines.storage import basename, join, local_cache, local_path, size_bytes, temporary_folder
 from webtext_cli.console import make_progress, open_log, print_summary
-from webtext_cli.parameters import Choice, Number, Option
+from webtext_cli.parameters import Choice, Command, Number, Option
 
 # What the value of an option is, if neither its type nor the last word of its name says so.
 _METAVARS = {
@@ -43,7 +43,7 @@ _ENVIRONMENT = {"executor": "WEBTEXT_EXECUTOR"}
 # A larger upper bound only prevents nonsense.
 _MAX_SHOWN = 10_000
 DOCUMENTS_HELP = "Documents: a stage's folder, or Parquet, Arrow, CSV, JSON, JSONL, text or WET; - is standard input"
-Command = TypeVar("Command", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 Corpus = TypeVar("Corpus", str, str | None)
 
 
@@ -173,7 +173,7 @@ def _add_options(options: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any
     return decorate
 
 
-def corpus_option(command: Command, default: str = ".") -> Command:
+def corpus_option(command: Function, default: str = ".") -> Function:
     """Add `--corpus`."""
     return click.option(
         "--corpus",
@@ -201,7 +201,7 @@ def input_option(reads: str, is_argument: bool = True) -> Callable[[Any], Any]:
     return lambda command: option(files(command) if is_argument else command)
 
 
-# Goes above `stage_options`, which passes it on in `call`.
+# Goes below `stage_command`, which passes it on in `call`.
 discard_pages_option = click.option(
     "--discard-pages",
     is_flag=True,
@@ -257,14 +257,15 @@ _RUN_OPTIONS: list[Callable[[Any], Any]] = [
 ]
 
 
-def stage_options(
-    stage: str = "", reads: str | None = None, *, corpus: str = ".", has_tasks: bool = True
-) -> Callable[[Command], Any]:
-    """Add the options of a stage's config and those that all stages have, and pass them to the command as `call`.
+def stage_command(
+    name: str, reads: str | None = None, *, corpus: str = ".", has_tasks: bool = True
+) -> Callable[[Callable[..., Any]], Command]:
+    """Make a command of a function with options of its own: add those of its stage and of all stages, passed as `call`.
 
-    Without a stage, the command has no `--input` and `--output`. `reads` is the help of `--input` (None: the command
+    A command that is not a stage has no `--input` and `--output`. `reads` is the help of `--input` (None: the command
     has none); `corpus` is the default of `--corpus`. Without tasks, the command has no options of worker processes.
     """
+    stage = name if name in BY_NAME else ""
     config_types = ([BY_NAME[stage].config_type()] if stage else []) + ([RunSettings] if has_tasks else [])
     flag_names = [field.name for config_type in config_types for field in dataclasses.fields(config_type)]
     added: list[Callable[[Any], Any]] = [*map(config_options, config_types)]
@@ -275,15 +276,19 @@ def stage_options(
         text = "Output folder, instead of the stage's folder in the corpus."
         added.append(click.option("--output", "-o", metavar="DIR", help=text))
 
-    def decorate(command: Command) -> Any:
-        @functools.wraps(command)
+    def decorate(function: Callable[..., Any]) -> Command:
+        @functools.wraps(function)
         def wrapper(**values: Any) -> Any:
             flags = {name: values.pop(name) for name in flag_names}
             names = [field.name for field in dataclasses.fields(StageCall) if field.name in values]
             call = StageCall(stage, flags, **{name: values.pop(name) for name in names})
-            return command(call=call, **values)
+            return function(call=call, **values)
 
-        return _add_options([*added, *_RUN_OPTIONS])(wrapper)
+        # Where click collects the options of decorators, the last one first.
+        own = wrapper.__dict__.pop("__click_params__", [])
+        command = click.command(name, cls=Command)(_add_options([*added, *_RUN_OPTIONS])(wrapper))
+        command.params[:0] = reversed(own)
+        return command
 
     return decorate
 

@@ -11,14 +11,13 @@ from pipelines import storage
 from pipelines.build import build
 from pipelines.format import format_bytes, to_json
 from webtext_cli.console import print_result, print_summary, print_table, say
-from webtext_cli.options import StageCall, discard_pages_option, stage_options
-from webtext_cli.parameters import Command
+from webtext_cli.options import StageCall, discard_pages_option, stage_command
 
 if TYPE_CHECKING:
     from pipelines.dry_run import StageDecision
 
 
-@click.command("build", cls=Command)
+@stage_command("build")
 @click.option("--from", "first", metavar="STAGE", help="First stage to run.")
 @click.option("--to", "last", metavar="STAGE", help="Last stage to run.")
 @click.option(
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     help="Show which stages would run, why, and the disk space they need; exit code 1 if a stage is refused.",
 )
 @discard_pages_option
-@stage_options()
 def command(call: StageCall, first: str | None, last: str | None, dry_run: bool) -> int:
     """Run the stages listed in webtext.toml, in order.
 

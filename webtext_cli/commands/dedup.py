@@ -10,11 +10,11 @@ import click
 from pipelines.errors import UsageError, WebtextError
 from pipelines.format import format_count, format_decimal, format_percent, plural
 from webtext_cli.console import print_result, print_table, say, say_wrapped
-from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
-from webtext_cli.parameters import Command, Number
+from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_command
+from webtext_cli.parameters import Number
 
 
-@click.command("dedup", cls=Command)
+@stage_command("dedup", DOCUMENTS_HELP)
 @click.option(
     "--self-test",
     is_flag=True,
@@ -24,7 +24,6 @@ from webtext_cli.parameters import Command, Number
 @click.option(
     "--sample", type=Number(int, 1, 100_000), help="Number of documents to copy for --self-test. [default: 1000]"
 )
-@stage_options("dedup", DOCUMENTS_HELP)
 def command(call: StageCall, self_test: bool, sample: int | None) -> None:
     """Remove duplicate and near-duplicate documents.
 

@@ -10,15 +10,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import click
-
 from pipelines.engine.run import Summary
 from pipelines.errors import WebtextError
 from pipelines.extras import install_command
 from pipelines.format import format_duration, to_json
 from webtext_cli.console import make_progress, say
-from webtext_cli.options import StageCall, stage_options
-from webtext_cli.parameters import Command
+from webtext_cli.options import StageCall, stage_command
 
 _PROMPT = "Return a"
 _SAMPLE_TOKENS = 80
@@ -31,8 +28,7 @@ _RESULTS = {
 }
 
 
-@click.command("demo", cls=Command)
-@stage_options(corpus="webtext-demo")
+@stage_command("demo", corpus="webtext-demo")
 def command(call: StageCall) -> None:
     """Run the whole pipeline on a small local web, offline.
 

@@ -10,15 +10,14 @@ import click
 from pipelines import storage
 from pipelines.format import escape_unprintable, format_decimal, plural
 from webtext_cli.console import print_result, print_table, say, shorten
-from webtext_cli.options import StageCall, stage_options
-from webtext_cli.parameters import Command
+from webtext_cli.options import StageCall, stage_command
 
 _TEXT_CHARACTERS, _FEATURES = 60, 2
 _LEGEND = "p: probability that the block is main content; log odds: +2.0 multiplies p / (1 - p) by 7.4, -2.0 divides it"
 _REPEATS = "repeats: dropped, because another block with the same text is kept"
 
 
-@click.command("extract", cls=Command)
+@stage_command("extract", "Pages: a folder of `webtext fetch`, WARC files, or .html files")
 @click.option("--links", metavar="DIR", help="Folder of `webtext scrape` with the links of the pages in --input.")
 @click.option(
     "--explain",
@@ -26,7 +25,6 @@ _REPEATS = "repeats: dropped, because another block with the same text is kept"
     help="Show what this stage does with one HTML file, or one page of --input: which blocks it keeps, and why; "
     "write nothing. Only for fast.",
 )
-@stage_options("extract", "Pages: a folder of `webtext fetch`, WARC files, or .html files")
 def command(call: StageCall, links: str | None, explain: str | None) -> None:
     """Extract the main text of the pages.
 

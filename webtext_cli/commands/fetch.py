@@ -5,11 +5,10 @@ from __future__ import annotations
 import click
 
 from webtext_cli.console import print_table
-from webtext_cli.options import StageCall, discard_pages_option, stage_options
-from webtext_cli.parameters import Command
+from webtext_cli.options import StageCall, discard_pages_option, stage_command
 
 
-@click.command("fetch", cls=Command)
+@stage_command("fetch", "Links: scrape's folder, Parquet with a column url, or .txt with one URL per line")
 @click.option(
     "--retry",
     metavar="REASON",
@@ -17,7 +16,6 @@ from webtext_cli.parameters import Command
     help="Retry links that a finished fetch dropped for this reason, such as timeout (repeatable).",
 )
 @discard_pages_option
-@stage_options("fetch", "Links: scrape's folder, Parquet with a column url, or .txt with one URL per line")
 def command(call: StageCall, retry: tuple[str, ...]) -> None:
     """Download the pages behind the links as WARC.
 

@@ -11,14 +11,14 @@ from pipelines.engine.config import flag_of
 from pipelines.errors import UsageError
 from pipelines.format import escape_unprintable, format_bytes, format_percent
 from webtext_cli.console import print_funnel, print_result, print_table, say, say_wrapped
-from webtext_cli.options import DOCUMENTS_HELP, StageCall, check_disjoint, stage_options
-from webtext_cli.parameters import Command, Number
+from webtext_cli.options import DOCUMENTS_HELP, StageCall, check_disjoint, stage_command
+from webtext_cli.parameters import Number
 
 _SAMPLE = 10_000
 _ABOUT_RULES = ("profile", "rule", "set", "language", "language_score", "quality_alpha")
 
 
-@click.command("filter", cls=Command)
+@stage_command("filter", DOCUMENTS_HELP)
 @click.option("--rules", metavar="FILE", help="Python file with your own rules, one function per rule.")
 @click.option("--quality-model", metavar="DIR", help="Quality model that --train-quality wrote.")
 @click.option(
@@ -37,7 +37,6 @@ _ABOUT_RULES = ("profile", "rule", "set", "language", "language_score", "quality
 @click.option(
     "--unfiltered", metavar="PATH", multiple=True, help="With --train-quality: unfiltered documents (repeatable)."
 )
-@stage_options("filter", DOCUMENTS_HELP)
 def command(
     call: StageCall,
     rules: str | None,

@@ -6,21 +6,19 @@ import click
 
 from pipelines.engine.config import flag_of
 from pipelines.errors import UsageError
-from webtext_cli.options import DOCUMENTS_HELP, StageCall, check_disjoint, stage_options
-from webtext_cli.parameters import Command
+from webtext_cli.options import DOCUMENTS_HELP, StageCall, check_disjoint, stage_command
 
 # Options that also apply to merging.
 _WITH_MERGE = ("memory_limit_mib", "workers", "executor", "ray_address")
 
 
-@click.command("overlap-index", cls=Command)
+@stage_command("overlap-index", DOCUMENTS_HELP)
 @click.option(
     "--merge",
     metavar="DIR",
     multiple=True,
     help="Merge indexes built with the same options and the same --items, instead of reading documents (repeatable).",
 )
-@stage_options("overlap-index", DOCUMENTS_HELP)
 def command(call: StageCall, merge: tuple[str, ...]) -> None:
     """Index the corpus's 8-grams in a Bloom filter.
 

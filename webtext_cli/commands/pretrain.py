@@ -14,15 +14,15 @@ from pipelines.format import escape_unprintable
 from pipelines.model import require_torch
 from pipelines.storage import join
 from webtext_cli.console import print_result, print_summary, print_table, say
-from webtext_cli.options import StageCall, stage_options
-from webtext_cli.parameters import Command, Number
+from webtext_cli.options import StageCall, stage_command
+from webtext_cli.parameters import Number
 
 if TYPE_CHECKING:
     from pipelines.model.diagnostics.batch_documents import Piece
     from pipelines.model.training.recipe import Recipe
 
 
-@click.command("pretrain", cls=Command)
+@stage_command("pretrain", "Token shards: a folder of `webtext tokenize`", has_tasks=False)
 @click.option("--show-preset", is_flag=True, help="Print the values of the preset with their origins, and exit.")
 @click.option(
     "--init-from",
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     metavar="STEP",
     help="Recompute a step, print its loss and documents as JSON, and exit.",
 )
-@stage_options("pretrain", "Token shards: a folder of `webtext tokenize`", has_tasks=False)
 def command(
     call: StageCall, show_preset: bool, init_from: str | None, show_batch: int | None, replay: int | None
 ) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
-from webtext_cli.parameters import Command
+from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_command
 
 
-@click.command("remove-wikipedia", cls=Command)
+@stage_command("remove-wikipedia", DOCUMENTS_HELP)
 @click.option(
     "--reference",
     metavar="PATH",
@@ -21,7 +20,6 @@ from webtext_cli.parameters import Command
     metavar="DIR",
     help="Output folder of an earlier run with --reference: use its index instead of reading the reference again.",
 )
-@stage_options("remove-wikipedia", DOCUMENTS_HELP)
 def command(call: StageCall, reference: tuple[str, ...], reference_index: str | None) -> None:
     """Remove the documents of Wikipedia and its mirrors.
 

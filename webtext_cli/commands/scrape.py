@@ -8,11 +8,10 @@ import click
 
 from pipelines.errors import UsageError
 from webtext_cli.console import print_result, print_summary
-from webtext_cli.options import StageCall, stage_options
-from webtext_cli.parameters import Command
+from webtext_cli.options import StageCall, stage_command
 
 
-@click.command("scrape", cls=Command)
+@stage_command("scrape", "Dumps: files, or folders of them; - is standard input")
 @click.option(
     "--explain",
     metavar="URL",
@@ -23,7 +22,6 @@ from webtext_cli.parameters import Command
     is_flag=True,
     help="Show statistics of the dumps by month; exit code 1 if a scrape would refuse a file or month; write nothing.",
 )
-@stage_options("scrape", "Dumps: files, or folders of them; - is standard input")
 def command(call: StageCall, explain: str | None, lint: bool) -> int:
     """Collect the links that Reddit users gave at least 3 karma.
 

@@ -8,14 +8,13 @@ import click
 
 from pipelines.storage import join
 from webtext_cli.console import print_result, say
-from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
-from webtext_cli.parameters import Command
+from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_command
 
 if TYPE_CHECKING:
     from pipelines.stages.tokenize.trace import TracedToken
 
 
-@click.command("tokenize", cls=Command)
+@stage_command("tokenize", DOCUMENTS_HELP)
 @click.option(
     "--tokenizer",
     metavar="PATH",
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     help="Print the document of the token at a position of a finished shard; write nothing. FILE is not relative "
     "to --corpus.",
 )
-@stage_options("tokenize", DOCUMENTS_HELP)
 def command(call: StageCall, tokenizer: str | None, location: str | None) -> None:
     """Encode documents into token shards.
 

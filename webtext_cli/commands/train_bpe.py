@@ -10,13 +10,12 @@ import click
 from pipelines.errors import UsageError
 from pipelines.format import escape_unprintable
 from webtext_cli.console import print_table, say_wrapped, shorten
-from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_options
-from webtext_cli.parameters import Command
+from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_command
 
 _NAME_CHARACTERS = 30
 
 
-@click.command("train-bpe", cls=Command)
+@stage_command("train-bpe", DOCUMENTS_HELP)
 @click.option(
     "--counts",
     metavar="PATH",
@@ -29,7 +28,6 @@ _NAME_CHARACTERS = 30
     metavar="PATH",
     help="A tokenizer to compare with in the report, such as GPT-2's own encoder.json and vocab.bpe.",
 )
-@stage_options("train-bpe", DOCUMENTS_HELP)
 def command(call: StageCall, counts: tuple[str, ...], compare: str | None) -> None:
     """Train a byte-level BPE tokenizer like GPT-2's.
 
