@@ -199,8 +199,10 @@ def make_progress(quiet: bool = False, brief: bool = False) -> Progress:
     return cast(Progress, _LoggedProgress(shown)) if _log.isEnabledFor(logging.INFO) else shown
 
 
-def open_log(path: str) -> None:
+def open_log(path: str | None) -> None:
     """Append what this process shows to a file, with the time of every line; raise UsageError if it cannot be."""
+    if path is None:
+        return
     try:
         handler = logging.FileHandler(path, encoding="utf-8")
     except OSError as error:

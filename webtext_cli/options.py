@@ -209,11 +209,6 @@ discard_pages_option = click.option(
 )
 
 
-def _open_log(_context: click.Context, _option: click.Parameter, path: str | None) -> None:
-    if path:
-        open_log(path)
-
-
 def _set_scratch(_context: click.Context, _option: click.Parameter, path: str | None) -> None:
     if path:
         os.environ[local_cache.VARIABLE] = local_path(path)  # worker processes inherit it
@@ -236,7 +231,7 @@ def output_options(
                 "--log-file",
                 metavar="FILE",
                 expose_value=False,
-                callback=_open_log,
+                callback=lambda _context, _option, path: open_log(path),
                 help="Append what is shown to a file, with times; progress also with --quiet.",
             ),
         ]

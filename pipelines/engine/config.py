@@ -76,17 +76,6 @@ def identity_of(config: Any) -> dict[str, Any]:
     }
 
 
-def with_current_options(recorded: Mapping[str, Any], config: Any) -> dict[str, Any]:
-    """Return an older `identity_of` a config (or its type) with the defaults of newer options."""
-    fields = [field for field in dataclasses.fields(config) if spec_of(field).identity]
-    defaults = {
-        field.name: list(field.default) if isinstance(field.default, tuple) else field.default
-        for field in fields
-        if field.default is not dataclasses.MISSING
-    }
-    return defaults | dict(recorded)
-
-
 def read_tables(path: str) -> dict[str, dict[str, Any]]:
     """Return the tables of a TOML file; raise UsageError if it cannot be parsed."""
     data = storage.read_bytes(path)

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from pipelines import storage
-from pipelines.engine.config import with_current_options
+from pipelines.engine.config import spec_of
 from pipelines.engine.folder_lock import folder_lock
 from pipelines.errors import DamagedShardError, InputError, WebtextError, translate_format_errors
 
@@ -78,8 +78,13 @@ class Identity:
     inputs: Mapping[str, str]
 
     def with_current_options(self, config: Any) -> Identity:
-        """Return this recorded identity with the options of a config: see `config.with_current_options`."""
-        return dataclasses.replace(self, config=with_current_options(self.config, config))
+        """Return this recorded identity with the defaults of newer options of a config, or of a type of configs."""
+        defaults = {
+            field.name: list(field.default) if isinstance(field.default, tuple) else field.default
+            for field in dataclasses.fields(config)
+            if spec_of(field).identity and field.default is not dataclasses.MISSING
+        }
+        return dataclasses.replace(self, config={**defaults, **self.config})
 
     def without_inputs(self, names: Collection[str]) -> Identity:
         """Return this identity without some of its inputs."""

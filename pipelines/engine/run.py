@@ -123,7 +123,7 @@ class StageRun:
         items: Sequence[Item],
         context: Any = None,
         *,
-        name: NameOf | None = None,
+        name: NameOf = item_name,
         phase: str = "shards",
         work: bool = False,
         total: int | None = None,
@@ -148,7 +148,6 @@ class StageRun:
         whether the result of a task that is already complete can be used. `on_complete` is called with an item when
         its entry is written.
         """
-        name = name or item_name
         names = [name(item) for item in items]
         entries: dict[str, ShardEntry] = {}
         for item, key in zip(items, names, strict=True):

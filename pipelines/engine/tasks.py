@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import operator
 import os
 import pickle
 import traceback
@@ -26,6 +27,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 NameOf = Callable[[Any], str]
 """Returns the name of an item, which appears in the manifest and in errors."""
+item_name: NameOf = operator.attrgetter("name")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,12 +103,6 @@ class SerialExecutor(Executor):
             finally:
                 progress.set_sink(None)
             yield item, result
-
-
-def item_name(item: Any) -> str:
-    """Return the `name` of an item."""
-    name: str = item.name
-    return name
 
 
 def _call(function: Callable[..., Result], item: Any, context: Any) -> Result:

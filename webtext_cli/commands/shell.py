@@ -24,9 +24,7 @@ def help(context: click.Context, name: str | None) -> None:
     if name is None:
         say(root.get_help())
         return
-    shown = root.command.get_command(root, name)
-    if shown is None:
-        root.command.resolve_command(root, [name])  # raises the error of a wrong command
+    _, shown, _ = root.command.resolve_command(root, [name])
     assert shown is not None
     say(shown.get_help(click.Context(shown, info_name=name, parent=root)))
 
