@@ -52,17 +52,15 @@ def command(call: StageCall) -> None:
         require_torch()
         has_torch = True
 
-    def show(summary: Summary) -> None:
-        if not call.as_json:
-            say(_stage_line(summary))
-
     write_demo_corpus(call.corpus)
     options = dataclasses.replace(
         call.run_options(), progress=make_progress(call.quiet, brief=True), discard_pages=True
     )
     with demo_web():
         stages = [name for name in call.settings.stages(None, None) if has_torch or name != "pretrain"]
-        summaries = build(call.corpus, stages, options, show)
+        summaries = build(
+            call.corpus, stages, options, None if call.as_json else lambda summary: say(_stage_line(summary))
+        )
     sample, results = None, []
     if has_torch:
         from pipelines.demo.evaluation import evaluate_demo
