@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pipelines import storage
 from pipelines.errors import InputError, translate_format_errors
-from pipelines.model.training.data import ShardFile, Span, Split, TokenFolder
+from pipelines.model.training.data import Span, TokenFolder
 from pipelines.records import inputs, shards
 from pipelines.tokenizers.formats import load_tokenizer
 
@@ -26,9 +26,8 @@ _COLUMNS = ["id", "url", "offset", "tokens", "document_offset"]
 class Piece:
     """The part of a document in a block: tokens `start` to `stop` (exclusive) of a file, and their text.
 
-    `document_start` is the number of tokens of the document before the piece. Without document tables `id` is empty,
-    `url` is None, and `document_start` is None if the document starts earlier. A character that is cut by the edge of
-    a block or a file is U+FFFD in the text.
+    `document_start` is the number of tokens of the document before the piece. A character that is cut by the edge of a
+    block or a file is U+FFFD in the text.
     """
 
     id: str
@@ -37,7 +36,7 @@ class Piece:
     file: str
     start: int
     stop: int
-    document_start: int | None
+    document_start: int
     text: str = ""
 
 
@@ -73,12 +72,10 @@ def describe_blocks(tokens: TokenFolder, numbers: Sequence[int], context: int) -
 def _find_pieces(tokens: TokenFolder, spans: set[Span]) -> dict[Span, list[Piece]]:
     """Return the pieces of spans, without text; each table is read once."""
     pieces: dict[Span, list[Piece]] = {}
-    for index, file in enumerate(tokens.train.files):
+    for index, (name, table) in enumerate(tokens.train.tables.items()):
         in_file = sorted((span for span in spans if span.shard == index), key=lambda span: span.start)
-        if file.documents is None:
-            pieces |= {span: _pieces_between_ends(tokens.train, file, span, tokens.end_of_text) for span in in_file}
-        elif in_file:
-            pieces |= read_pieces(file.documents, in_file, "train", file.name)
+        if in_file:
+            pieces |= read_pieces(table, in_file, "train", name)
     return pieces
 
 
@@ -126,17 +123,3 @@ def _row_groups(path: str, spans: Sequence[Span]) -> list[int]:
 
 def _bounds(spans: Sequence[Span]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     return np.array([span.start for span in spans]), np.array([span.stop for span in spans])
-
-
-def _pieces_between_ends(split: Split, file: ShardFile, span: Span, end_of_text: int) -> list[Piece]:
-    """Split a span at `<|endoftext|>`, for shards without a table."""
-    shard = split.shards[span.shard]
-    ends = span.start + 1 + np.flatnonzero(shard[span.start : span.stop] == end_of_text)
-    bounds = sorted({span.start, span.stop, *ends.tolist()})
-    follows_end = span.start > 0 and int(shard[span.start - 1]) == end_of_text
-    is_document_start = follows_end or (span.shard, span.start) == (0, 0)
-    pieces = []
-    for start, stop in itertools.pairwise(bounds):
-        document_start = 0 if start > span.start or is_document_start else None
-        pieces.append(Piece("", None, "train", file.name, start, stop, document_start))
-    return pieces
