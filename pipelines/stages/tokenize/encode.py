@@ -24,7 +24,7 @@ from pipelines.records.drops import Drops
 from pipelines.records.schemas import DROPPED_SCHEMA
 from pipelines.records.text_columns import urls_of
 from pipelines.stages.tokenize.config import TokenizeConfig
-from pipelines.stages.tokenize.runs import SPLITS, EncodedDocuments, RunSizes, RunWriter, content_hashes
+from pipelines.stages.tokenize.runs import SPLITS, EncodedDocuments, RunWriter, content_hashes
 from pipelines.stages.tokenize.token_shards import TokenFormat
 from pipelines.tokenizers.encoding import USE_TOKENIZERS, Encoded, Encoder, FastEncoder, LibraryEncoder, import_engine
 from pipelines.tokenizers.formats import END_OF_TEXT, load_document_tokenizer
@@ -66,7 +66,6 @@ class EncodeContext:
     form: TokenFormat
     shards: int
     output: str
-    sizes: RunSizes
 
 
 def prepare_worker() -> None:
@@ -85,13 +84,8 @@ def encode_shard(shard: inputs.DocumentShard, context: EncodeContext) -> TaskRes
     retain_freed_memory()
     encoder = load_encoder(context.tokenizer, context.engine)
     check = SampleCheck(encoder, load_library(context.tokenizer), context.shards)
-    runs = RunWriter(
-        context.output,
-        shard.index,
-        end_of_text=context.end_of_text,
-        shuffled=context.config.shuffle,
-        sizes=context.sizes,
-    )
+    config = context.config
+    runs = RunWriter(context.output, shard.index, end_of_text=context.end_of_text, shuffled=config.shuffle)
     documents = 0
     with shards.write_shard(context.output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped:
         drops = Drops(dropped)
