@@ -255,9 +255,3 @@ def token_bytes(tokenizer: bytes, vocab_size: int) -> npt.NDArray[np.int64] | No
         lengths[id] = len(text)
     lengths[[token["id"] for token in parsed.get("added_tokens", [])]] = 0
     return lengths
-
-
-def spread_evenly(count: int, blocks: int) -> Sequence[int]:
-    """Return the numbers of at most `count` blocks, evenly spaced over all of them."""
-    count = min(count, blocks)
-    return [number * blocks // count for number in range(count)]

@@ -68,10 +68,6 @@ class World:
         """Return whether the flag is set in any process."""
         return flag if self.size == 1 else bool(self.sum(torch.tensor(float(flag), device=device)).item())
 
-    def own_micro_batches(self, count: int) -> range:
-        """Return the indices of this process's micro-batches; `check_batch` ensures that all get the same number."""
-        return range(self.rank, count, self.size)
-
     def check_batch(self, batch_size: int, micro_batch: int) -> None:
         """Raise UsageError if the micro-batches of a step cannot be divided evenly among the processes."""
         count = -(-batch_size // micro_batch)

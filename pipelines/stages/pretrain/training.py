@@ -41,35 +41,17 @@ from pipelines.stages.pretrain.preset import choose_recipe
 _MANY_EPOCHS = 50
 
 
-@dataclasses.dataclass(frozen=True)
-class _Setup:
-    """What follows from the options alone, in every process."""
-
-    recipe: Recipe
-    world: World
-    device: DeviceConfig
-
-    @classmethod
-    def of(cls, config: PretrainConfig, output: str, note: Callable[[str], None]) -> _Setup:
-        recipe, world = choose_recipe(config, output, note), torchrun_world()
-        device = device_config(select_device(config.device, world.local_rank), config.precision)
-        world.check_batch(recipe.batch_size, recipe.micro_batch)
-        return cls(recipe, world, device)
-
-
 def run_rank_zero(
     stage: Stage, config: PretrainConfig, *, tokens: str, output: str, options: RunOptions, init_from: str | None
 ) -> Summary:
     """Run the stage in a single process, or in rank 0 of several; see `pretrain`."""
     if config.tensorboard:
         require_extra("tensorboard", "--tensorboard", "tensorboard")
-    setup = _Setup.of(config, output, options.progress.note)
-    recipe, world = setup.recipe, setup.world
-    with process_group(world, setup.device.device), broadcast_once(world) as broadcast:
+    recipe, world, device = _set_up(config, output, options.progress.note)
+    with process_group(world, device.device), broadcast_once(world) as broadcast:
         initial = _import_initial(init_from, recipe, tokens, options.progress.note)
         inputs = _fingerprints(tokens, initial)
         recipe, options = prepare_extension(stage, recipe, inputs, output, options)
-        setup = dataclasses.replace(setup, recipe=recipe)
         # The recipe, not the config, is the identity of the result: however it was given, with the preset's values.
         with stage_run(stage, recipe, inputs=inputs, output=output, options=options) as run:
             if not run.finished and run.resumed_entry("train", "train"):
@@ -77,7 +59,9 @@ def run_rank_zero(
             elif not run.finished:
                 folder = open_tokens(tokens)
                 folder.check_batch_filled(recipe)
-                job = _make_job(config, setup, tokens=folder, output=run.output, initial=initial, note=run.note)
+                job = _make_job(
+                    config, recipe, world, device, tokens=folder, output=run.output, initial=initial, note=run.note
+                )
                 if job.options.sample_every and job.is_sharded:
                     raise UsageError(
                         "--sample-every: no process has the whole model with --parallel fsdp; use ddp or generate"
@@ -94,16 +78,14 @@ def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_fr
     Raises InputError if this process has a different recipe, tokens, weights or checkpoints than rank 0.
     """
     note = Silent().note  # rank 0 shows the messages
-    setup = _Setup.of(config, output, note)
-    recipe, world = setup.recipe, setup.world
-    with process_group(world, setup.device.device):
+    recipe, world, device = _set_up(config, output, note)
+    with process_group(world, device.device):
         # Rank 0 sends this once it has verified the files and selected a checkpoint.
         spec: RunSpec | None = world.broadcast(None)
         if spec is None:
             return
         output = storage.join(output, spec.subfolder) if spec.subfolder else output
         recipe = dataclasses.replace(recipe, extended_from=spec.recipe.extended_from)
-        setup = dataclasses.replace(setup, recipe=recipe)
         initial = _import_initial(init_from, recipe, tokens, note)
         spec.check_same(RunSpec(recipe, _fingerprints(tokens, initial)), world.rank)
         # Another machine has its own copy of the tokens.
@@ -114,7 +96,7 @@ def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_fr
                 f"{output}: rank {world.rank} has no checkpoint of step {spec.step:,}, from which rank 0 resumes; "
                 "use one output folder for all processes"
             )
-        job = _make_job(config, setup, tokens=folder, output=output, initial=initial, note=note)
+        job = _make_job(config, recipe, world, device, tokens=folder, output=output, initial=initial, note=note)
         with translate_connection_errors(world):
             train(job, None if spec.step is None else checkpoints[spec.step])
 
@@ -132,28 +114,36 @@ def replay(
 
     Raises UsageError for a step beyond the recipe's, ChangedRunError if `output` was trained with a different recipe.
     """
-    setup = _Setup.of(config, output, note)
-    setup.recipe.check_step(step)
-    initial = _import_initial(init_from, setup.recipe, tokens, note)
-    recorded = OutputFolder(output).recorded_identity(setup.recipe)
+    recipe, world, device = _set_up(config, output, note)
+    recipe.check_step(step)
+    initial = _import_initial(init_from, recipe, tokens, note)
+    recorded = OutputFolder(output).recorded_identity(recipe)
     if recorded is None:
         raise InputError(
             f"{output}: no training to replay ({MANIFEST_FILE} is missing); copy the whole folder, or name another "
             "--output"
         )
-    recipe = dataclasses.replace(setup.recipe, extended_from=tuple(recorded.config.get("extended_from", ())))
+    recipe = dataclasses.replace(recipe, extended_from=tuple(recorded.config.get("extended_from", ())))
     requested = dataclasses.replace(recorded, config=identity_of(recipe), inputs=_fingerprints(tokens, initial))
     if differences := recorded.differences(requested):
         raise ChangedRunError(
             f"{output}: trained with different options ({', '.join(differences)}); use the options of that run"
         )
-    setup = dataclasses.replace(setup, recipe=recipe)
-    job = _make_job(config, setup, tokens=open_tokens(tokens), output=output, initial=initial, note=note)
+    folder = open_tokens(tokens)
+    job = _make_job(config, recipe, world, device, tokens=folder, output=output, initial=initial, note=note)
     earlier = [checkpoint for checkpoint in find_checkpoints(output) if checkpoint.step < step]
     checkpoint = next((checkpoint for checkpoint in reversed(earlier) if checkpoint.problem() is None), None)
     if checkpoint is None:
         note(f"{output}: has no checkpoint before step {step:,}; recomputing all steps before it")
     return replay_step(job, checkpoint, step)
+
+
+def _set_up(config: PretrainConfig, output: str, note: Callable[[str], None]) -> tuple[Recipe, World, DeviceConfig]:
+    """Return what follows from the options alone, in every process."""
+    recipe, world = choose_recipe(config, output, note), torchrun_world()
+    device = device_config(select_device(config.device, world.local_rank), config.precision)
+    world.check_batch(recipe.batch_size, recipe.micro_batch)
+    return recipe, world, device
 
 
 def _train(job: TrainingJob, run: StageRun, broadcast: Callable[[int | None], None]) -> None:
@@ -175,7 +165,9 @@ def _train(job: TrainingJob, run: StageRun, broadcast: Callable[[int | None], No
 
 def _make_job(
     config: PretrainConfig,
-    setup: _Setup,
+    recipe: Recipe,
+    world: World,
+    device: DeviceConfig,
     *,
     tokens: TokenFolder,
     output: str,
@@ -186,7 +178,7 @@ def _make_job(
     final_output = storage.real_path(output.removesuffix(f"/{NEXT}"))
     command = [
         *("webtext", "pretrain", "--input", storage.real_path(tokens.path), "--output", final_output),
-        *("--preset", setup.recipe.preset, *(word for value in config.set for word in ("--set", value))),
+        *("--preset", recipe.preset, *(word for value in config.set for word in ("--set", value))),
         *("--seed", str(config.seed), "--device", config.device),
         *("--precision", config.precision, "--compile", config.compile),
         *(["--activation-checkpointing"] if config.activation_checkpointing else []),
@@ -194,12 +186,12 @@ def _make_job(
         *(["--init-from", storage.real_path(initial.path)] if initial else []),
     ]
     return TrainingJob(
-        recipe=setup.recipe,
+        recipe=recipe,
         options=config,
         tokens=tokens,
         output=output,
-        device=setup.device,
-        world=setup.world,
+        device=device,
+        world=world,
         note=note,
         initial=initial,
         replay_command=lambda step: shlex.join([*command, "--replay", str(step)]),
