@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shlex
 from collections.abc import Callable
@@ -23,7 +24,6 @@ from pipelines.model.training.job import TrainingJob, architecture_of
 from pipelines.model.training.parallel import (
     RunSpec,
     World,
-    broadcast_once,
     process_group,
     torchrun_world,
     translate_connection_errors,
@@ -48,7 +48,8 @@ def run_rank_zero(
     if config.tensorboard:
         require_extra("tensorboard", "--tensorboard", "tensorboard")
     recipe, world, device = _set_up(config, output, options.progress.note)
-    with process_group(world, device.device), broadcast_once(world) as broadcast:
+    with process_group(world, device.device), contextlib.ExitStack() as without_training:
+        without_training.callback(world.broadcast, None)  # ends the worker ranks, also after an error
         initial = _import_initial(init_from, recipe, tokens, options.progress.note)
         inputs = _fingerprints(tokens, initial)
         recipe, options = prepare_extension(stage, recipe, inputs, output, options)
@@ -68,7 +69,12 @@ def run_rank_zero(
                     )
                 _note_epochs(job)
                 _check_estimate(job)
-                _train(job, run, lambda step: broadcast(RunSpec(recipe, inputs, step, run.subfolder)))
+
+                def start_workers(step: int | None) -> None:
+                    without_training.pop_all()
+                    world.broadcast(RunSpec(recipe, inputs, step, run.subfolder))
+
+                _train(job, run, start_workers)
             return run.finish()
 
 
@@ -146,14 +152,14 @@ def _set_up(config: PretrainConfig, output: str, note: Callable[[str], None]) ->
     return recipe, world, device
 
 
-def _train(job: TrainingJob, run: StageRun, broadcast: Callable[[int | None], None]) -> None:
-    """Train from the latest checkpoint, together with the worker ranks that `broadcast` starts."""
+def _train(job: TrainingJob, run: StageRun, start_workers: Callable[[int | None], None]) -> None:
+    """Train from the latest checkpoint, together with the worker ranks, which start from the same step."""
     checkpoint = latest_checkpoint(run.output, run.note)
     if checkpoint is None and run.subfolder and job.recipe.extended_from:
         finished = run.output.removesuffix(f"/{run.subfolder}")
         checkpoint = continue_training(finished, run.output, job.recipe, run.note)
     step = checkpoint.step if checkpoint else None
-    broadcast(step)
+    start_workers(step)
 
     def work() -> TaskResult:
         with translate_connection_errors(job.world):
