@@ -7,7 +7,6 @@ documents of the batch are read.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -56,7 +55,11 @@ def describe_blocks(tokens: TokenFolder, numbers: Sequence[int], context: int) -
     """
     split = tokens.train
     spans = [list(split.spans(number * context, (number + 1) * context + 1)) for number in numbers]
-    pieces_of = _find_pieces(tokens, set(itertools.chain.from_iterable(spans)))
+    pieces_of: dict[Span, list[Piece]] = {}
+    for index, (name, table) in enumerate(split.tables.items()):
+        in_shard = {span for block_spans in spans for span in block_spans if span.shard == index}
+        if in_shard:
+            pieces_of |= read_pieces(table, sorted(in_shard, key=lambda span: span.start), "train", name)
     tokenizer = load_tokenizer(tokens.tokenizer, storage.join(tokens.path, "tokenizer.json"))
     blocks = []
     for number, row, block_spans in zip(numbers, split.read_blocks(numbers, context), spans, strict=True):
@@ -67,16 +70,6 @@ def describe_blocks(tokens: TokenFolder, numbers: Sequence[int], context: int) -
         with_texts = [dataclasses.replace(piece, text=text) for piece, text in zip(pieces, texts, strict=True)]
         blocks.append(BatchBlock(number, tuple(with_texts)))
     return blocks
-
-
-def _find_pieces(tokens: TokenFolder, spans: set[Span]) -> dict[Span, list[Piece]]:
-    """Return the pieces of spans, without text; each table is read once."""
-    pieces: dict[Span, list[Piece]] = {}
-    for index, (name, table) in enumerate(tokens.train.tables.items()):
-        in_file = sorted((span for span in spans if span.shard == index), key=lambda span: span.start)
-        if in_file:
-            pieces |= read_pieces(table, in_file, "train", name)
-    return pieces
 
 
 def read_pieces(table: inputs.InputFile, spans: Sequence[Span], split: str, file: str) -> dict[Span, list[Piece]]:
