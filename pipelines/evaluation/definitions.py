@@ -17,6 +17,7 @@ from pipelines.engine.manifest import has_manifest
 from pipelines.errors import UsageError
 from pipelines.evaluation.records import SUFFIXES
 from pipelines.format import loose_name, suggest_nearest
+from pipelines.model.training.recipe import Choice
 from pipelines.records import inputs
 from pipelines.storage.resources import data_names, data_path
 
@@ -27,22 +28,13 @@ _FLAT = "task"  # the only table of a user's file, in which options have no reas
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
-    """A value of a protocol: `stated` by the paper, `inferred` from its figures, or `chosen`, and why."""
-
-    value: Any
-    origin: str
-    note: str
-
-
-@dataclasses.dataclass(frozen=True)
 class TaskDefinition:
     """A task: how its examples become texts, what is scored, and the figures of the paper.
 
-    `kind` names the function that runs it; `choices` are its options, `variants` the different values of other
-    protocols. `paper` has, by metric, a figure for each of the four sizes, None where the paper only has a plot.
-    `known_files` maps the SHA-256 of a file to what it is; `benchmark` is the name of the data set in
-    data/benchmarks.toml, from which it is read if no file is named.
+    `kind` names the function that runs it; `choices` are its options (`inferred`: from the figures of the paper),
+    `variants` the different values of other protocols. `paper` has, by metric, a figure for each of the four sizes,
+    None where the paper only has a plot. `known_files` maps the SHA-256 of a file to what it is; `benchmark` is the
+    name of the data set in data/benchmarks.toml, from which it is read if no file is named.
     """
 
     name: str

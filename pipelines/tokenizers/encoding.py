@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,13 +38,6 @@ class Encoded(NamedTuple):
     starts: npt.NDArray[np.int64]
 
 
-class Encoder(Protocol):
-    """Turns a column of texts into ids."""
-
-    def encode(self, texts: pa.Array, *, threads: bool = False) -> Encoded:
-        """Return the ids of a column of strings without nulls; with `threads`, on all cores."""
-
-
 class FastEncoder:
     """A `tokenizer.json` loaded by gigatoken; special tokens spelled out in a text are encoded as text.
 
@@ -53,9 +46,7 @@ class FastEncoder:
     the tokenizer, or would ignore added tokens that are not special.
     """
 
-    def __init__(
-        self, tokenizer_json: bytes, source: str, *, max_texts: int | None = None, slice_bytes: int = _SLICE_BYTES
-    ) -> None:
+    def __init__(self, tokenizer_json: bytes, source: str, *, max_texts: int | None = None) -> None:
         settings = json.loads(tokenizer_json)
         _check_added_tokens(settings.get("added_tokens") or (), source)
         # Added tokens are searched for in the text; those that are part of the vocabulary stay there.
@@ -63,12 +54,11 @@ class FastEncoder:
         self._settings = json.dumps(settings)
         self._source = source
         self._max_texts = max_texts
-        self._slice_bytes = slice_bytes
         self._load()
 
     def encode(self, texts: pa.Array, *, threads: bool = False) -> Encoded:
-        """See `Encoder.encode`."""
-        slices = slices_within(text_arrays(texts)[1], self._slice_bytes)
+        """Return the ids of a column of strings without nulls; with `threads`, on all cores."""
+        slices = slices_within(text_arrays(texts)[1], _SLICE_BYTES)
         parts = [self._encode(texts.slice(first, last - first), threads) for first, last in slices]
         if not parts:
             return Encoded(np.empty(0, np.uint32), np.zeros(1, np.int64))
@@ -124,7 +114,7 @@ class LibraryEncoder:
         self._tokenizer = tokenizer
 
     def encode(self, texts: pa.Array, *, threads: bool = False) -> Encoded:
-        """See `Encoder.encode`; the library uses as many threads as its environment allows."""
+        """Return the ids of a column of strings without nulls; the library decides on the number of threads."""
         ids = [np.empty(0, np.uint32)]
         group: list[str] = []
         characters = 0
@@ -141,6 +131,9 @@ class LibraryEncoder:
     def _encode_group(self, texts: list[str]) -> list[npt.NDArray[np.uint32]]:
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(encoding.ids, np.uint32) for encoding in encodings]
+
+
+Encoder = FastEncoder | LibraryEncoder
 
 
 def import_engine() -> Callable[[str], Any] | None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from token_folder import END_OF_TEXT, encode, write_token_folder
+from token_folder import END_OF_TEXT, encode
 from tokenizers import Tokenizer
 
 from pipelines.engine.run import RunOptions
@@ -170,31 +170,12 @@ def test_an_incomplete_document_table_is_refused(tmp_path: Path, tokenizer: Toke
     folder = _tokenized(tmp_path, _rows(10, 20), tokenizer, shard_tokens=100_000)
     path = tmp_path / "tokenize" / "train-00000-documents.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
-    (file,) = folder.train.files
-    assert file.documents is not None
-    files = (dataclasses.replace(file, documents=dataclasses.replace(file.documents, entry=None)),)
-    changed = dataclasses.replace(folder, train=dataclasses.replace(folder.train, files=files))
+    tables = {name: dataclasses.replace(table, entry=None) for name, table in folder.train.tables.items()}
+    changed = dataclasses.replace(folder, train=dataclasses.replace(folder.train, tables=tables))
     with pytest.raises(
         InputError, match=r"does not cover the tokens 0 to 17 of its shard; delete the folder and re-run `webtext tok"
     ):
         describe_blocks(changed, [0], 16)
-
-
-def test_without_tables_blocks_are_split_at_end_of_text(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    end, (a, b) = tokenizer.token_to_id(END_OF_TEXT), encode(tokenizer, ["ab"])[:2]
-    folder = open_tokens(write_token_folder(tmp_path / "t", [[a, b, end, b], [b, a, end, end, a]], [], tokenizer))
-    blocks = describe_blocks(folder, [0, 1], 4)
-    first, second = "train-00000.bin", "train-00001.bin"
-    assert blocks[0].pieces == (
-        Piece("", None, "train", first, 0, 3, 0, f"ab{END_OF_TEXT}"),
-        Piece("", None, "train", first, 3, 4, 0, "b"),
-        Piece("", None, "train", second, 0, 1, None, "b"),
-    )
-    assert blocks[1].pieces == (
-        Piece("", None, "train", second, 0, 3, None, f"ba{END_OF_TEXT}"),
-        Piece("", None, "train", second, 3, 4, 0, END_OF_TEXT),
-        Piece("", None, "train", second, 4, 5, 0, "a"),
-    )
 
 
 def test_a_batch_as_json(folder: TokenFolder) -> None:
@@ -217,8 +198,6 @@ def test_a_batch_is_printed_with_its_documents(capsys: pytest.CaptureFixture[str
             "first\n\tred \x1b[31m, no\u00a0break",
         ),
         Piece("d2", None, "train", "train-00002.bin", 1510, 1513, 0, f"no URL{END_OF_TEXT}"),
-        Piece("", None, "train", "train-00003.bin", 0, 4, None, "unknown"),
-        Piece("", None, "train", "train-00003.bin", 4, 5, 0, "new"),
     )
     print_batch({"step": 12_000, "blocks": [BatchBlock(4711, pieces)]})
     assert capsys.readouterr().out.splitlines() == [
@@ -229,9 +208,5 @@ def test_a_batch_is_printed_with_its_documents(capsys: pytest.CaptureFixture[str
         r"        red \x1b[31m, no\xa0break",
         "  train-00002.bin, tokens 1,510 to 1,512: document d2 from its beginning",
         "    no URL<|endoftext|>",
-        "  train-00003.bin, tokens 0 to 3: a document that starts earlier",
-        "    unknown",
-        "  train-00003.bin, tokens 4 to 4: a document from its beginning",
-        "    new",
         "",
     ]

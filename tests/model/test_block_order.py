@@ -15,7 +15,8 @@ from token_folder import encode, write_token_folder
 from tokenizers import Tokenizer
 
 from pipelines.errors import DamagedShardError, InputError
-from pipelines.model.training.data import BlockOrder, Split, open_tokens, spread_evenly, token_bytes
+from pipelines.model.training.data import BlockOrder, Split, open_tokens, token_bytes
+from pipelines.model.training.held_out import held_out_batches
 
 
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=5), st.data())
@@ -101,7 +102,8 @@ def test_first_positions_are_uniform_over_all_blocks() -> None:
 
 @pytest.mark.parametrize(("chosen", "blocks", "numbers"), [(3, 9, [0, 3, 6]), (9, 4, [0, 1, 2, 3]), (2, 0, [])])
 def test_evaluated_blocks_are_spread(chosen: int, blocks: int, numbers: list[int]) -> None:
-    assert list(spread_evenly(chosen, blocks)) == numbers
+    split = Split("", (np.zeros(2 * blocks + 1, np.uint16),), 1)
+    assert [number for batch in held_out_batches(split, 2, 4, chosen) for number in batch] == numbers
 
 
 @pytest.mark.parametrize(("dtype", "header_bytes"), [("uint16", 0), ("uint16", 1024), ("uint32", 0), ("uint32", 1024)])

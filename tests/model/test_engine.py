@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.numpy
@@ -13,9 +15,10 @@ from training_run import StopsAtStep, contents, metrics
 
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, UsageError
-from pipelines.model.device import device_config, select_device
+from pipelines.model.device import DeviceConfig, device_config, select_device
 from pipelines.model.training.engine import run_or_disable_compilation
-from pipelines.model.training.job import is_compiled
+from pipelines.model.training.job import TrainingJob
+from pipelines.model.training.recipe import TrainingOptions
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.stage import pretrain
 
@@ -62,9 +65,13 @@ def test_a_compiled_model_has_the_same_losses(tokens: str, tmp_path: Path) -> No
 
 
 def test_compilation_is_automatic_on_cuda_only() -> None:
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert [is_compiled(choice, cpu) for choice in ("auto", "on", "off")] == [False, True, False]
-    assert [is_compiled(choice, gpu) for choice in ("auto", "on", "off")] == [True, True, False]
+    def is_compiled(choice: str, device: str) -> bool:
+        values: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(TrainingJob))
+        config = DeviceConfig(torch.device(device), bf16=False)
+        return TrainingJob(**{**values, "options": TrainingOptions(compile=choice), "device": config}).is_compiled
+
+    assert [is_compiled(choice, "cpu") for choice in ("auto", "on", "off")] == [False, True, False]
+    assert [is_compiled(choice, "cuda") for choice in ("auto", "on", "off")] == [True, True, False]
 
 
 def test_bfloat16_changes_the_loss_only_slightly(tokens: str, trained: Path, tmp_path: Path) -> None:

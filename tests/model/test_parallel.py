@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ from two_processes import Stops, config
 from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError
 from pipelines.model.training.checkpoint import find_checkpoints
-from pipelines.model.training.job import is_sharded
+from pipelines.model.training.job import TrainingJob
 from pipelines.model.training.parallel import World, torchrun_world
+from pipelines.model.training.recipe import TrainingOptions, make_recipe
 from pipelines.stages.pretrain.stage import pretrain
 
 _HERE = Path(__file__).parent
@@ -108,16 +111,17 @@ def test_an_uneven_batch_is_refused(batch_size: int, micro_batch: int, size: int
         World(0, size).check_batch(batch_size, micro_batch)
 
 
-def test_every_micro_batch_belongs_to_one_process() -> None:
-    assert sorted(part for rank in range(4) for part in World(rank, 4).own_micro_batches(12)) == list(range(12))
-    assert {len(World(rank, 4).own_micro_batches(12)) for rank in range(4)} == {3}
-
-
 def test_large_models_are_sharded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_sharded(parallel: str, preset: str, world: World) -> bool:
+        values: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(TrainingJob))
+        values["tokens"] = types.SimpleNamespace(vocab_size=50_257)
+        options, recipe = TrainingOptions(parallel=parallel), make_recipe(preset)
+        return TrainingJob(**{**values, "options": options, "recipe": recipe, "world": world}).is_sharded
+
     two = World(0, 2)
-    assert is_sharded("auto", 1_557_611_200, two)
-    assert not is_sharded("auto", 774_030_080, two)
-    assert not is_sharded("fsdp", 1_557_611_200, World())
+    assert is_sharded("auto", "gpt2-xl", two)
+    assert not is_sharded("auto", "gpt2-large", two)
+    assert not is_sharded("fsdp", "gpt2-xl", World())
     assert torchrun_world() == World()
     for name, value in {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(name, value)

@@ -62,7 +62,7 @@ def test_a_resumed_run_and_an_extension_continue_the_samples(tokens: str, tmp_pa
 
 
 def test_samples_need_the_whole_model(tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.model.training.job.is_sharded", lambda *_: True)
+    monkeypatch.setattr("pipelines.model.training.job.TrainingJob.is_sharded", True)
     with pytest.raises(UsageError, match=r"--sample-every: no process has the whole model"):
         train_small(tokens, tmp_path / "out", sample_every=1)
 

@@ -12,6 +12,7 @@ from pipelines.benchmark_sets.benchmarks import parse_benchmarks, read_example_b
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, DamagedFileError, InputError
 from pipelines.format import to_json
+from pipelines.model.inference import sampling
 from pipelines.model.inference.options import SamplingOptions, read_prompts
 from pipelines.model.inference.sampling import Batch, Sample, Sampler, generate, write_samples
 from webtext_cli.main import main
@@ -90,22 +91,28 @@ def test_all_samples_are_written_in_order_and_the_parts_removed(trained: Path, t
 
 
 @pytest.mark.parametrize("stop_before", [1, 4, 5])
-def test_an_interrupted_run_is_resumed(trained: Path, tmp_path: Path, stop_before: int) -> None:
+def test_an_interrupted_run_is_resumed(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_before: int
+) -> None:
     whole, path = tmp_path / "whole.jsonl", tmp_path / "samples.jsonl"
     write_samples(StoppingSampler(trained), 11, str(whole), RunOptions())
+    monkeypatch.setattr(sampling, "_PART_TOKENS", 48)  # a batch
     with pytest.raises(KeyboardInterrupt):
-        write_samples(StoppingSampler(trained, stop_before), 11, str(path), RunOptions(), part_tokens=48)  # a batch
+        write_samples(StoppingSampler(trained, stop_before), 11, str(path), RunOptions())
     assert not path.exists()
     again = StoppingSampler(trained)
-    write_samples(again, 11, str(path), RunOptions(), part_tokens=48)
+    write_samples(again, 11, str(path), RunOptions())
     assert again.drawn == 6 - stop_before
     assert path.read_bytes() == whole.read_bytes()
 
 
-def test_parts_of_another_run_are_refused_without_overwrite(trained: Path, tmp_path: Path) -> None:
+def test_parts_of_another_run_are_refused_without_overwrite(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = str(tmp_path / "samples.jsonl")
+    monkeypatch.setattr(sampling, "_PART_TOKENS", 48)
     with pytest.raises(KeyboardInterrupt):
-        write_samples(StoppingSampler(trained, 2), 11, path, RunOptions(), part_tokens=48)
+        write_samples(StoppingSampler(trained, 2), 11, path, RunOptions())
     with pytest.raises(ChangedRunError, match=r"unfinished run .*samples was 11, is now 2.*--overwrite"):
         write_samples(StoppingSampler(trained), 2, path, RunOptions())
     other = StoppingSampler(trained, options=SamplingOptions(max_tokens=6, top_k=3))

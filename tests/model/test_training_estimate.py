@@ -87,7 +87,6 @@ def test_weight_gradient_and_moment_estimates_match_torch() -> None:
     expected = estimate_training(recipe, 300, device_type="cpu")
     weights = list(model.parameters())
     moments = [value for state in optimizer.state.values() for value in state.values() if value.dim()]
-    assert expected.parameters == sum(weight.numel() for weight in weights)
     assert expected.memory["weights"] == sum(weight.nbytes for weight in weights)
     assert expected.memory["gradients"] == sum(weight.grad.nbytes for weight in weights if weight.grad is not None)
     assert expected.memory["Adam's moments"] == sum(moment.nbytes for moment in moments)
@@ -102,7 +101,7 @@ def test_checkpoint_estimate_matches_the_files(trained: Path) -> None:
     ]  # fmt: skip
     assert expected.checkpoint_bytes == sum(tensor.nbytes for tensor in tensors)
     assert len(checkpoints) == 2
-    assert expected.disk_bytes == 3 * expected.checkpoint_bytes + 4 * expected.parameters
+    assert expected.disk_bytes == 10 * expected.checkpoint_bytes // 3  # the weights are a third
 
 
 def test_flops_and_time() -> None:

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pipelines.engine.run import RunOptions, Stage, TaskResult, stage_run
 from pipelines.records import shards
+from pipelines.stages.tokenize.token_shards import TOKEN_DOCUMENTS_SCHEMA, documents_file
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -61,8 +62,12 @@ def write_token_folder(
             for number, row in enumerate(rows):
                 file = shards.shard_name(name, number, "bin")
                 body = np.asarray(row, np.dtype(dtype).newbyteorder("<")).tobytes()
-                files.append(shards.write_file(str(folder), file, bytes(header_bytes) + body))
-                splits[name].append({"name": file, "tokens": len(row), "documents": 1})
+                table = documents_file(file)
+                with shards.write_shard(str(folder), table, TOKEN_DOCUMENTS_SCHEMA) as written:
+                    values = {"id": file, "url": None, "offset": 0, "tokens": len(row), "document_offset": 0}
+                    written.write(values)
+                files += [shards.write_file(str(folder), file, bytes(header_bytes) + body), written.entry]
+                splits[name].append({"name": file, "tokens": len(row), "documents": 1, "documents_file": table})
         about = {
             "format": "llmc" if header_bytes else "raw",
             "dtype": dtype,

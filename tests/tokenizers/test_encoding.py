@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from pipelines.engine import machine
 from pipelines.errors import InputError
+from pipelines.tokenizers import encoding
 from pipelines.tokenizers.encoding import FastEncoder, LibraryEncoder
 from pipelines.tokenizers.formats import load_document_tokenizer, read_tokenizer
 
@@ -99,10 +100,13 @@ def test_texts_are_counted_if_memory_is_unknown(tokenizer_json: bytes, monkeypat
 
 
 @pytest.mark.parametrize("slice_bytes", [1, 7, 30])
-def test_slices_change_nothing(tokenizer_json: bytes, encoder: FastEncoder, slice_bytes: int) -> None:
+def test_slices_change_nothing(
+    tokenizer_json: bytes, encoder: FastEncoder, monkeypatch: pytest.MonkeyPatch, slice_bytes: int
+) -> None:
     column = pa.array(["x", *_TEXTS, "", "z" * 50, ""]).slice(1)
     whole = encoder.encode(column)
-    sliced = FastEncoder(tokenizer_json, "gpt2", slice_bytes=slice_bytes).encode(column)
+    monkeypatch.setattr(encoding, "_SLICE_BYTES", slice_bytes)
+    sliced = FastEncoder(tokenizer_json, "gpt2").encode(column)
     assert sliced.ids.tolist() == whole.ids.tolist()
     assert sliced.starts.tolist() == whole.starts.tolist()
 

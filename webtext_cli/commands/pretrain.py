@@ -135,8 +135,5 @@ def print_batch(batch: Mapping[str, Any]) -> None:
 
 def _describe_origin(piece: Piece) -> str:
     tokens = f"{piece.file}, tokens {piece.start:,} to {piece.stop - 1:,}"
-    if piece.document_start is None:
-        return f"{tokens}: a document that starts earlier"
-    document = f"document {escape_unprintable(piece.id)}" if piece.id else "a document"
     start = "its beginning" if piece.document_start == 0 else f"its token {piece.document_start:,}"
-    return f"{tokens}: {document} from {start}"
+    return f"{tokens}: document {escape_unprintable(piece.id)} from {start}"

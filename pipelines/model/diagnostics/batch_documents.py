@@ -7,7 +7,6 @@ documents of the batch are read.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from pipelines import storage
 from pipelines.errors import InputError, translate_format_errors
-from pipelines.model.training.data import ShardFile, Span, Split, TokenFolder
+from pipelines.model.training.data import Span, TokenFolder
 from pipelines.records import inputs, shards
 from pipelines.tokenizers.formats import load_tokenizer
 
@@ -26,9 +25,8 @@ _COLUMNS = ["id", "url", "offset", "tokens", "document_offset"]
 class Piece:
     """The part of a document in a block: tokens `start` to `stop` (exclusive) of a file, and their text.
 
-    `document_start` is the number of tokens of the document before the piece. Without document tables `id` is empty,
-    `url` is None, and `document_start` is None if the document starts earlier. A character that is cut by the edge of
-    a block or a file is U+FFFD in the text.
+    `document_start` is the number of tokens of the document before the piece. A character that is cut by the edge of a
+    block or a file is U+FFFD in the text.
     """
 
     id: str
@@ -37,7 +35,7 @@ class Piece:
     file: str
     start: int
     stop: int
-    document_start: int | None
+    document_start: int
     text: str = ""
 
 
@@ -57,7 +55,11 @@ def describe_blocks(tokens: TokenFolder, numbers: Sequence[int], context: int) -
     """
     split = tokens.train
     spans = [list(split.spans(number * context, (number + 1) * context + 1)) for number in numbers]
-    pieces_of = _find_pieces(tokens, set(itertools.chain.from_iterable(spans)))
+    pieces_of: dict[Span, list[Piece]] = {}
+    for index, (name, table) in enumerate(split.tables.items()):
+        in_shard = {span for block_spans in spans for span in block_spans if span.shard == index}
+        if in_shard:
+            pieces_of |= read_pieces(table, sorted(in_shard, key=lambda span: span.start), "train", name)
     tokenizer = load_tokenizer(tokens.tokenizer, storage.join(tokens.path, "tokenizer.json"))
     blocks = []
     for number, row, block_spans in zip(numbers, split.read_blocks(numbers, context), spans, strict=True):
@@ -68,18 +70,6 @@ def describe_blocks(tokens: TokenFolder, numbers: Sequence[int], context: int) -
         with_texts = [dataclasses.replace(piece, text=text) for piece, text in zip(pieces, texts, strict=True)]
         blocks.append(BatchBlock(number, tuple(with_texts)))
     return blocks
-
-
-def _find_pieces(tokens: TokenFolder, spans: set[Span]) -> dict[Span, list[Piece]]:
-    """Return the pieces of spans, without text; each table is read once."""
-    pieces: dict[Span, list[Piece]] = {}
-    for index, file in enumerate(tokens.train.files):
-        in_file = sorted((span for span in spans if span.shard == index), key=lambda span: span.start)
-        if file.documents is None:
-            pieces |= {span: _pieces_between_ends(tokens.train, file, span, tokens.end_of_text) for span in in_file}
-        elif in_file:
-            pieces |= read_pieces(file.documents, in_file, "train", file.name)
-    return pieces
 
 
 def read_pieces(table: inputs.InputFile, spans: Sequence[Span], split: str, file: str) -> dict[Span, list[Piece]]:
@@ -126,17 +116,3 @@ def _row_groups(path: str, spans: Sequence[Span]) -> list[int]:
 
 def _bounds(spans: Sequence[Span]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     return np.array([span.start for span in spans]), np.array([span.stop for span in spans])
-
-
-def _pieces_between_ends(split: Split, file: ShardFile, span: Span, end_of_text: int) -> list[Piece]:
-    """Split a span at `<|endoftext|>`, for shards without a table."""
-    shard = split.shards[span.shard]
-    ends = span.start + 1 + np.flatnonzero(shard[span.start : span.stop] == end_of_text)
-    bounds = sorted({span.start, span.stop, *ends.tolist()})
-    follows_end = span.start > 0 and int(shard[span.start - 1]) == end_of_text
-    is_document_start = follows_end or (span.shard, span.start) == (0, 0)
-    pieces = []
-    for start, stop in itertools.pairwise(bounds):
-        document_start = 0 if start > span.start or is_document_start else None
-        pieces.append(Piece("", None, "train", file.name, start, stop, document_start))
-    return pieces

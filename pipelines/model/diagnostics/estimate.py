@@ -10,9 +10,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-import tomllib
 
-from pipelines import storage
+from pipelines.engine.config import read_tables
 from pipelines.engine.machine import check_memory
 from pipelines.errors import WebtextError
 from pipelines.format import format_bytes, format_duration, format_rounded
@@ -53,7 +52,7 @@ def flops_per_token(parameters: int, layers: int, width: int, context: int) -> i
 @functools.cache
 def peak_flops(device_name: str) -> float | None:
     """Return the dense 16-bit peak in FLOP/s of a GPU, by torch's name for it; None if it is not in `gpus.toml`."""
-    gpus = tomllib.loads(storage.read_bytes(data_path("gpus.toml")).decode()).values()
+    gpus = read_tables(data_path("gpus.toml")).values()
     peaks = (gpu["peak_tflops"] * 1e12 for gpu in gpus if re.fullmatch(gpu["name"], device_name.strip()))
     return next(peaks, None)
 
@@ -74,7 +73,6 @@ class Estimate:
 
     device_type: str
     processes: int
-    parameters: int
     tokens: int
     memory: dict[str, int]
     checkpoint_bytes: int
@@ -117,7 +115,6 @@ def estimate_training(
     return Estimate(
         device_type=device_type,
         processes=processes,
-        parameters=parameters,
         tokens=tokens,
         memory={
             "weights": _FLOAT_BYTES * own_parameters + _weight_copies_bytes(recipe, vocab_size, sharded, bf16),

@@ -151,12 +151,10 @@ def sample_tokens(
     return [text.tokens for text in texts]
 
 
-def write_samples(
-    sampler: Sampler, samples: int, path: str, options: RunOptions, part_tokens: int = _PART_TOKENS
-) -> Summary:
+def write_samples(sampler: Sampler, samples: int, path: str, options: RunOptions) -> Summary:
     """Write `samples` samples per prompt, one JSON object per line, in the order of the prompts.
 
-    The same call resumes an interrupted run, after at most `part_tokens` tokens or one batch. Raises InputError if the
+    The same call resumes an interrupted run, from the last complete part. Raises InputError if the
     file exists, and ChangedRunError if its parts are of another model, other prompts or options, both unless
     `options.overwrite`.
     """
@@ -169,7 +167,7 @@ def write_samples(
 
     batches = sampler.batches(samples)
     # Batches whose samples are written together.
-    size = max(1, part_tokens // (max(batch.samples for batch in batches) * config.max_tokens))
+    size = max(1, _PART_TOKENS // (max(batch.samples for batch in batches) * config.max_tokens))
     parts = [(index, batches[start : start + size]) for index, start in enumerate(range(0, len(batches), size))]
     with stage_run(_STAGE, config, inputs=inputs, output=folder, options=options) as run:
 

@@ -161,19 +161,15 @@ class Attention(nn.Module):
             for part in self.c_attn(x).split(width, dim=2)
         )
         dropout = self.dropout if self.training else 0.0
-        if visible is not None and cache is not None:
-            key, value = cache.extend(self.layer, key, value)
-            out = F.scaled_dot_product_attention(query, key, value, attn_mask=visible)
-        elif cache is None or cache.length == 0:
-            if cache is not None:
-                cache.extend(self.layer, key, value)
-            out = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
-        else:
-            key, value = cache.extend(self.layer, key, value)
+        start = cache.length if cache is not None else 0
+        if cache is not None:
+            stored = cache.extend(self.layer, key, value)
+            key, value = stored if start or visible is not None else (key, value)
+        if visible is None and start and tokens > 1:
             # A single new token attends to all earlier ones; several need a causal mask, [new, all].
-            shape = (tokens, key.shape[2])
-            mask = torch.ones(shape, dtype=torch.bool, device=x.device).tril(shape[1] - tokens) if tokens > 1 else None
-            out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+            visible = torch.ones(tokens, start + tokens, dtype=torch.bool, device=x.device).tril(start)
+        is_causal = visible is None and not start
+        out = F.scaled_dot_product_attention(query, key, value, visible, dropout_p=dropout, is_causal=is_causal)
         projected: Tensor = self.resid_drop(self.c_proj(out.transpose(1, 2).reshape(blocks, tokens, width)))
         return projected
 

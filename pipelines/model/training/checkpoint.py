@@ -34,7 +34,6 @@ BEST_FILE = "best.json"
 _OPTIMIZER_FILE = "optimizer.safetensors"
 _STATE_FILE = "state.json"
 _NAME = re.compile(r"step-(\d+)")
-_COPIED_BYTES = 16 << 20
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 Row = dict[str, Any]
@@ -136,12 +135,11 @@ def save_checkpoint(
 def copy_checkpoint(checkpoint: Checkpoint, output: str, metrics: bytes | None = None) -> Checkpoint:
     """Copy a checkpoint into another training folder, with other metrics if they are given."""
     path = storage.join(output, FOLDER, storage.basename(checkpoint.path))
-    files = tuple(
-        shards.write_file(path, file.name, metrics)
-        if file.name == METRICS_FILE and metrics is not None
-        else _copy_file(checkpoint.path, path, file.name)
-        for file in checkpoint.files
-    )
+    for file in checkpoint.files:
+        storage.link(storage.join(checkpoint.path, file.name), storage.join(path, file.name))
+    files = checkpoint.files
+    if metrics is not None:
+        files = (*(file for file in files if file.name != METRICS_FILE), shards.write_file(path, METRICS_FILE, metrics))
     _write_state(path, checkpoint.step, files)
     return Checkpoint(path, checkpoint.step, files)
 
@@ -179,13 +177,6 @@ def read_json_lines(path: str) -> list[Row]:
     """Read rows from JSONL; raise InputError if one is not a JSON object."""
     with translate_format_errors(path, "a list of JSON objects; re-run `webtext pretrain`"):
         return msgspec.convert([json.loads(line) for line in storage.read_bytes(path).splitlines()], list[Row])
-
-
-def _copy_file(source: str, target: str, name: str) -> FileEntry:
-    with storage.open_read(storage.join(source, name)) as read, storage.atomic_write(storage.join(target, name)) as out:
-        while block := read.read(_COPIED_BYTES):
-            out.write(block)
-    return FileEntry(name, out.size_bytes, out.checksum)
 
 
 def _write_state(path: str, step: int, files: Sequence[FileEntry]) -> None:

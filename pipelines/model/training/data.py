@@ -15,7 +15,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, TypedDict
 
 import msgspec
 import numpy as np
@@ -36,7 +36,7 @@ TOKENS = "tokens.json"
 class _Shard(TypedDict):
     name: str
     tokens: Count
-    documents_file: NotRequired[str | None]
+    documents_file: str
 
 
 class _Description(TypedDict):
@@ -46,14 +46,6 @@ class _Description(TypedDict):
     end_of_text: Count
     tokenizer_sha256: str
     splits: dict[str, list[_Shard]]
-
-
-@dataclasses.dataclass(frozen=True)
-class ShardFile:
-    """A shard's file name and its document table, None if tokenize wrote none."""
-
-    name: str
-    documents: inputs.InputFile | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +59,12 @@ class Span:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """The tokens of a split as one sequence over its memory-mapped shards."""
+    """The tokens of a split as one sequence over its memory-mapped shards; `tables` of documents, by shard file."""
 
     path: str
     shards: tuple[npt.NDArray[Any], ...]
     vocab_size: int
-    files: tuple[ShardFile, ...] = ()
+    tables: Mapping[str, inputs.InputFile] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def _starts(self) -> list[int]:
@@ -203,11 +195,8 @@ def _open_split(folder: inputs.StageFolder, description: Mapping[str, Any], name
         _map_shard(folder.file(shard["name"]).path, dtype, description["header_bytes"], shard["tokens"])
         for shard in listed
     ]
-    files = [
-        ShardFile(shard["name"], folder.file(table) if (table := shard.get("documents_file")) else None)
-        for shard in listed
-    ]
-    return Split(folder.path, tuple(shards), description["vocab_size"], tuple(files))
+    tables = {shard["name"]: folder.file(shard["documents_file"]) for shard in listed}
+    return Split(folder.path, tuple(shards), description["vocab_size"], tables)
 
 
 def _map_shard(path: str, dtype: np.dtype[Any], header_bytes: int, tokens: int) -> npt.NDArray[Any]:
@@ -266,9 +255,3 @@ def token_bytes(tokenizer: bytes, vocab_size: int) -> npt.NDArray[np.int64] | No
         lengths[id] = len(text)
     lengths[[token["id"] for token in parsed.get("added_tokens", [])]] = 0
     return lengths
-
-
-def spread_evenly(count: int, blocks: int) -> Sequence[int]:
-    """Return the numbers of at most `count` blocks, evenly spaced over all of them."""
-    count = min(count, blocks)
-    return [number * blocks // count for number in range(count)]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipelines import progress
 from pipelines.model.device import accumulator_dtype
-from pipelines.model.training.data import Split, spread_evenly, token_bytes
+from pipelines.model.training.data import Split, token_bytes
 from pipelines.model.training.job import TrainingJob
 
 # The forward pass has a third of the FLOPs of a training step (2 of 6 per parameter and token).
@@ -24,7 +24,8 @@ def held_out_batches(split: Split, context: int, micro_batch: int, limit: int | 
     smaller than one block is that shorter block only.
     """
     blocks = split.blocks(context)
-    numbers = spread_evenly(blocks if limit is None else limit, blocks)
+    count = blocks if limit is None else min(limit, blocks)
+    numbers = [number * blocks // count for number in range(count)]
     batches: list[Sequence[int]] = [
         numbers[start : start + micro_batch] for start in range(0, len(numbers), micro_batch)
     ]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-import torch
-
 from pipelines.model.device import DeviceConfig
 from pipelines.model.io.import_weights import ImportedModel
 from pipelines.model.network.gpt2 import Architecture
@@ -47,13 +45,15 @@ class TrainingJob:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether to try torch.compile."""
-        return is_compiled(self.options.compile, self.device.device)
+        """Whether to try torch.compile: on a CPU it takes longer than a small model gains from it."""
+        choice = self.options.compile
+        return choice == "on" or (choice == "auto" and self.device.device.type == "cuda")
 
     @property
     def is_sharded(self) -> bool:
         """Whether to shard the weights over the processes (FSDP2) instead of replicating them (DDP)."""
-        return is_sharded(self.options.parallel, self.parameters, self.world)
+        choice, is_large = self.options.parallel, self.parameters >= _SHARDED_FROM_PARAMETERS
+        return self.world.size > 1 and (choice == "fsdp" or (choice == "auto" and is_large))
 
 
 def architecture_of(recipe: Recipe, vocab_size: int) -> Architecture:
@@ -66,13 +66,3 @@ def architecture_of(recipe: Recipe, vocab_size: int) -> Architecture:
         vocab_size=vocab_size,
         dropout=recipe.dropout,
     )
-
-
-def is_compiled(choice: str, device: torch.device) -> bool:
-    """Return whether to compile: `on`, or `auto` on CUDA; on a CPU it takes longer than a small model gains from it."""
-    return choice == "on" or (choice == "auto" and device.type == "cuda")
-
-
-def is_sharded(choice: str, parameters: int, world: World) -> bool:
-    """Return whether to shard weights: `fsdp`, or `auto` with many parameters, and more than one process."""
-    return world.size > 1 and (choice == "fsdp" or (choice == "auto" and parameters >= _SHARDED_FROM_PARAMETERS))

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -68,10 +68,6 @@ class World:
         """Return whether the flag is set in any process."""
         return flag if self.size == 1 else bool(self.sum(torch.tensor(float(flag), device=device)).item())
 
-    def own_micro_batches(self, count: int) -> range:
-        """Return the indices of this process's micro-batches; `check_batch` ensures that all get the same number."""
-        return range(self.rank, count, self.size)
-
     def check_batch(self, batch_size: int, micro_batch: int) -> None:
         """Raise UsageError if the micro-batches of a step cannot be divided evenly among the processes."""
         count = -(-batch_size // micro_batch)
@@ -128,26 +124,6 @@ class RunSpec:
                 f"rank {rank}: {' and '.join(different)} differ from rank 0; start all processes with the same options "
                 "and files"
             )
-
-
-@contextlib.contextmanager
-def broadcast_once(world: World) -> Iterator[Callable[[RunSpec | None], None]]:
-    """Yield the function with which rank 0 starts the worker ranks, or ends them by None.
-
-    If the block ends without a call, also by an error, the worker ranks are ended.
-    """
-    sent = False
-
-    def broadcast(spec: RunSpec | None) -> None:
-        nonlocal sent
-        sent = True
-        world.broadcast(spec)
-
-    try:
-        yield broadcast
-    finally:
-        if not sent:
-            world.broadcast(None)
 
 
 @contextlib.contextmanager

@@ -9,13 +9,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import tomllib
 from collections.abc import Sequence
 from dataclasses import MISSING
 from typing import Any
 
-from pipelines import storage
-from pipelines.engine.config import check_known, identity_of, make_config, option
+from pipelines.engine.config import check_known, identity_of, make_config, option, read_tables
 from pipelines.errors import UsageError
 from pipelines.storage.resources import data_names, data_path
 
@@ -117,18 +115,17 @@ class TrainingOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class PresetValue:
-    """One value of a preset, and where it comes from."""
+class Choice:
+    """A value of a preset or a protocol: `stated` by the paper, `inherited`, `inferred` or `chosen`, and why."""
 
-    value: float
+    value: Any
     origin: str
     note: str
 
 
-def read_preset(name: str) -> dict[str, PresetValue]:
+def read_preset(name: str) -> dict[str, Choice]:
     """Return the values of a preset, in the order of its file."""
-    table = tomllib.loads(storage.read_bytes(data_path(f"presets/{name}.toml")).decode())
-    return {key: PresetValue(**entry) for key, entry in table.items()}
+    return {key: Choice(**entry) for key, entry in read_tables(data_path(f"presets/{name}.toml")).items()}
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import json
 import math
 import signal
 import threading
@@ -329,8 +328,7 @@ def _write_description(job: TrainingJob) -> tuple[FileEntry, ...]:
         "recipe": job.recipe.to_json(),
         **({"initial_weights": initial} if initial else {}),
     }
-    text = json.dumps(config, indent=1, sort_keys=True) + "\n"
     return (
-        shards.write_file(job.output, CONFIG_FILE, text.encode()),
+        shards.write_file(job.output, CONFIG_FILE, storage.json_bytes(config)),
         shards.write_file(job.output, TOKENIZER_FILE, job.tokens.tokenizer),
     )

@@ -72,17 +72,16 @@ def continue_training(finished: str, output: str, recipe: Recipe, note: Callable
     problem = checkpoint.problem() if checkpoint else "its last checkpoint was removed"
     if checkpoint is None or problem:
         raise InputError(_cannot_extend(finished, step, problem or ""))
+    names = [*_CONTINUED_FILES]
     for folder in _CONTINUED_FOLDERS:
-        for name in storage.list_folder(storage.join(finished, folder)):
-            data = storage.read_bytes(storage.join(finished, folder, name))
-            storage.write_bytes(storage.join(output, folder, name), data)
-    for name in _CONTINUED_FILES:
-        if storage.exists(path := storage.join(finished, name)):
-            storage.write_bytes(storage.join(output, name), storage.read_bytes(path))
+        names += [storage.join(folder, name) for name in storage.list_folder(storage.join(finished, folder))]
     if (best := best_checkpoint(finished)) is not None and best.problem() is None:
-        storage.write_bytes(storage.join(output, BEST_FILE), storage.read_bytes(storage.join(finished, BEST_FILE)))
+        names.append(BEST_FILE)
         if best.step != step:
             copy_checkpoint(best, output)
+    for name in names:
+        if storage.exists(path := storage.join(finished, name)):
+            storage.link(path, storage.join(output, name))
     before, after = (learning_rate(number, recipe) for number in (step - 1, step))
     note(
         f"extending the training of {step:,} steps to {recipe.steps:,}: from here the learning rate is that of a "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shlex
 from collections.abc import Callable
@@ -23,7 +24,6 @@ from pipelines.model.training.job import TrainingJob, architecture_of
 from pipelines.model.training.parallel import (
     RunSpec,
     World,
-    broadcast_once,
     process_group,
     torchrun_world,
     translate_connection_errors,
@@ -41,35 +41,18 @@ from pipelines.stages.pretrain.preset import choose_recipe
 _MANY_EPOCHS = 50
 
 
-@dataclasses.dataclass(frozen=True)
-class _Setup:
-    """What follows from the options alone, in every process."""
-
-    recipe: Recipe
-    world: World
-    device: DeviceConfig
-
-    @classmethod
-    def of(cls, config: PretrainConfig, output: str, note: Callable[[str], None]) -> _Setup:
-        recipe, world = choose_recipe(config, output, note), torchrun_world()
-        device = device_config(select_device(config.device, world.local_rank), config.precision)
-        world.check_batch(recipe.batch_size, recipe.micro_batch)
-        return cls(recipe, world, device)
-
-
 def run_rank_zero(
     stage: Stage, config: PretrainConfig, *, tokens: str, output: str, options: RunOptions, init_from: str | None
 ) -> Summary:
     """Run the stage in a single process, or in rank 0 of several; see `pretrain`."""
     if config.tensorboard:
         require_extra("tensorboard", "--tensorboard", "tensorboard")
-    setup = _Setup.of(config, output, options.progress.note)
-    recipe, world = setup.recipe, setup.world
-    with process_group(world, setup.device.device), broadcast_once(world) as broadcast:
+    recipe, world, device = _set_up(config, output, options.progress.note)
+    with process_group(world, device.device), contextlib.ExitStack() as without_training:
+        without_training.callback(world.broadcast, None)  # ends the worker ranks, also after an error
         initial = _import_initial(init_from, recipe, tokens, options.progress.note)
         inputs = _fingerprints(tokens, initial)
         recipe, options = prepare_extension(stage, recipe, inputs, output, options)
-        setup = dataclasses.replace(setup, recipe=recipe)
         # The recipe, not the config, is the identity of the result: however it was given, with the preset's values.
         with stage_run(stage, recipe, inputs=inputs, output=output, options=options) as run:
             if not run.finished and run.resumed_entry("train", "train"):
@@ -77,14 +60,21 @@ def run_rank_zero(
             elif not run.finished:
                 folder = open_tokens(tokens)
                 folder.check_batch_filled(recipe)
-                job = _make_job(config, setup, tokens=folder, output=run.output, initial=initial, note=run.note)
+                job = _make_job(
+                    config, recipe, world, device, tokens=folder, output=run.output, initial=initial, note=run.note
+                )
                 if job.options.sample_every and job.is_sharded:
                     raise UsageError(
                         "--sample-every: no process has the whole model with --parallel fsdp; use ddp or generate"
                     )
                 _note_epochs(job)
                 _check_estimate(job)
-                _train(job, run, lambda step: broadcast(RunSpec(recipe, inputs, step, run.subfolder)))
+
+                def start_workers(step: int | None) -> None:
+                    without_training.pop_all()
+                    world.broadcast(RunSpec(recipe, inputs, step, run.subfolder))
+
+                _train(job, run, start_workers)
             return run.finish()
 
 
@@ -94,16 +84,14 @@ def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_fr
     Raises InputError if this process has a different recipe, tokens, weights or checkpoints than rank 0.
     """
     note = Silent().note  # rank 0 shows the messages
-    setup = _Setup.of(config, output, note)
-    recipe, world = setup.recipe, setup.world
-    with process_group(world, setup.device.device):
+    recipe, world, device = _set_up(config, output, note)
+    with process_group(world, device.device):
         # Rank 0 sends this once it has verified the files and selected a checkpoint.
         spec: RunSpec | None = world.broadcast(None)
         if spec is None:
             return
         output = storage.join(output, spec.subfolder) if spec.subfolder else output
         recipe = dataclasses.replace(recipe, extended_from=spec.recipe.extended_from)
-        setup = dataclasses.replace(setup, recipe=recipe)
         initial = _import_initial(init_from, recipe, tokens, note)
         spec.check_same(RunSpec(recipe, _fingerprints(tokens, initial)), world.rank)
         # Another machine has its own copy of the tokens.
@@ -114,7 +102,7 @@ def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_fr
                 f"{output}: rank {world.rank} has no checkpoint of step {spec.step:,}, from which rank 0 resumes; "
                 "use one output folder for all processes"
             )
-        job = _make_job(config, setup, tokens=folder, output=output, initial=initial, note=note)
+        job = _make_job(config, recipe, world, device, tokens=folder, output=output, initial=initial, note=note)
         with translate_connection_errors(world):
             train(job, None if spec.step is None else checkpoints[spec.step])
 
@@ -132,23 +120,23 @@ def replay(
 
     Raises UsageError for a step beyond the recipe's, ChangedRunError if `output` was trained with a different recipe.
     """
-    setup = _Setup.of(config, output, note)
-    setup.recipe.check_step(step)
-    initial = _import_initial(init_from, setup.recipe, tokens, note)
-    recorded = OutputFolder(output).recorded_identity(setup.recipe)
+    recipe, world, device = _set_up(config, output, note)
+    recipe.check_step(step)
+    initial = _import_initial(init_from, recipe, tokens, note)
+    recorded = OutputFolder(output).recorded_identity(recipe)
     if recorded is None:
         raise InputError(
             f"{output}: no training to replay ({MANIFEST_FILE} is missing); copy the whole folder, or name another "
             "--output"
         )
-    recipe = dataclasses.replace(setup.recipe, extended_from=tuple(recorded.config.get("extended_from", ())))
+    recipe = dataclasses.replace(recipe, extended_from=tuple(recorded.config.get("extended_from", ())))
     requested = dataclasses.replace(recorded, config=identity_of(recipe), inputs=_fingerprints(tokens, initial))
     if differences := recorded.differences(requested):
         raise ChangedRunError(
             f"{output}: trained with different options ({', '.join(differences)}); use the options of that run"
         )
-    setup = dataclasses.replace(setup, recipe=recipe)
-    job = _make_job(config, setup, tokens=open_tokens(tokens), output=output, initial=initial, note=note)
+    folder = open_tokens(tokens)
+    job = _make_job(config, recipe, world, device, tokens=folder, output=output, initial=initial, note=note)
     earlier = [checkpoint for checkpoint in find_checkpoints(output) if checkpoint.step < step]
     checkpoint = next((checkpoint for checkpoint in reversed(earlier) if checkpoint.problem() is None), None)
     if checkpoint is None:
@@ -156,14 +144,22 @@ def replay(
     return replay_step(job, checkpoint, step)
 
 
-def _train(job: TrainingJob, run: StageRun, broadcast: Callable[[int | None], None]) -> None:
-    """Train from the latest checkpoint, together with the worker ranks that `broadcast` starts."""
+def _set_up(config: PretrainConfig, output: str, note: Callable[[str], None]) -> tuple[Recipe, World, DeviceConfig]:
+    """Return what follows from the options alone, in every process."""
+    recipe, world = choose_recipe(config, output, note), torchrun_world()
+    device = device_config(select_device(config.device, world.local_rank), config.precision)
+    world.check_batch(recipe.batch_size, recipe.micro_batch)
+    return recipe, world, device
+
+
+def _train(job: TrainingJob, run: StageRun, start_workers: Callable[[int | None], None]) -> None:
+    """Train from the latest checkpoint, together with the worker ranks, which start from the same step."""
     checkpoint = latest_checkpoint(run.output, run.note)
     if checkpoint is None and run.subfolder and job.recipe.extended_from:
         finished = run.output.removesuffix(f"/{run.subfolder}")
         checkpoint = continue_training(finished, run.output, job.recipe, run.note)
     step = checkpoint.step if checkpoint else None
-    broadcast(step)
+    start_workers(step)
 
     def work() -> TaskResult:
         with translate_connection_errors(job.world):
@@ -175,7 +171,9 @@ def _train(job: TrainingJob, run: StageRun, broadcast: Callable[[int | None], No
 
 def _make_job(
     config: PretrainConfig,
-    setup: _Setup,
+    recipe: Recipe,
+    world: World,
+    device: DeviceConfig,
     *,
     tokens: TokenFolder,
     output: str,
@@ -186,7 +184,7 @@ def _make_job(
     final_output = storage.real_path(output.removesuffix(f"/{NEXT}"))
     command = [
         *("webtext", "pretrain", "--input", storage.real_path(tokens.path), "--output", final_output),
-        *("--preset", setup.recipe.preset, *(word for value in config.set for word in ("--set", value))),
+        *("--preset", recipe.preset, *(word for value in config.set for word in ("--set", value))),
         *("--seed", str(config.seed), "--device", config.device),
         *("--precision", config.precision, "--compile", config.compile),
         *(["--activation-checkpointing"] if config.activation_checkpointing else []),
@@ -194,12 +192,12 @@ def _make_job(
         *(["--init-from", storage.real_path(initial.path)] if initial else []),
     ]
     return TrainingJob(
-        recipe=setup.recipe,
+        recipe=recipe,
         options=config,
         tokens=tokens,
         output=output,
-        device=setup.device,
-        world=setup.world,
+        device=device,
+        world=world,
         note=note,
         initial=initial,
         replay_command=lambda step: shlex.join([*command, "--replay", str(step)]),

@@ -24,7 +24,7 @@ from pipelines.records.drops import Drops
 from pipelines.records.schemas import DROPPED_SCHEMA
 from pipelines.records.text_columns import urls_of
 from pipelines.stages.tokenize.config import TokenizeConfig
-from pipelines.stages.tokenize.runs import SPLITS, EncodedDocuments, RunSizes, RunWriter, content_hashes
+from pipelines.stages.tokenize.runs import SPLITS, EncodedDocuments, RunWriter, content_hashes
 from pipelines.stages.tokenize.token_shards import TokenFormat
 from pipelines.tokenizers.encoding import USE_TOKENIZERS, Encoded, Encoder, FastEncoder, LibraryEncoder, import_engine
 from pipelines.tokenizers.formats import END_OF_TEXT, load_document_tokenizer
@@ -66,7 +66,6 @@ class EncodeContext:
     form: TokenFormat
     shards: int
     output: str
-    sizes: RunSizes
 
 
 def prepare_worker() -> None:
@@ -85,13 +84,8 @@ def encode_shard(shard: inputs.DocumentShard, context: EncodeContext) -> TaskRes
     retain_freed_memory()
     encoder = load_encoder(context.tokenizer, context.engine)
     check = SampleCheck(encoder, load_library(context.tokenizer), context.shards)
-    runs = RunWriter(
-        context.output,
-        shard.index,
-        end_of_text=context.end_of_text,
-        shuffled=context.config.shuffle,
-        sizes=context.sizes,
-    )
+    config = context.config
+    runs = RunWriter(context.output, shard.index, end_of_text=context.end_of_text, shuffled=config.shuffle)
     documents = 0
     with shards.write_shard(context.output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped:
         drops = Drops(dropped)
@@ -142,14 +136,12 @@ def load_library(tokenizer: TokenizerFile) -> Tokenizer:
     return load_document_tokenizer(tokenizer.data, tokenizer.source)
 
 
-@functools.lru_cache(maxsize=1)
-def _load_gigatoken(tokenizer: TokenizerFile) -> FastEncoder:
-    return FastEncoder(tokenizer.data, tokenizer.source)
-
-
+@functools.lru_cache(maxsize=2)
 def load_encoder(tokenizer: TokenizerFile, engine: str) -> Encoder:
     """Return the encoder of an engine, loaded once per process."""
-    return LibraryEncoder(load_library(tokenizer)) if engine == "tokenizers" else _load_gigatoken(tokenizer)
+    if engine == "tokenizers":
+        return LibraryEncoder(load_library(tokenizer))
+    return FastEncoder(tokenizer.data, tokenizer.source)
 
 
 def find_lossy_text(library: Tokenizer) -> str | None:
@@ -184,18 +176,16 @@ def choose_engine(tokenizer: TokenizerFile, engine: str) -> tuple[str, str | Non
     return "gigatoken", None
 
 
-def sample_characters(shards: int) -> int:
-    """Return how many characters to compare per shard."""
-    return max(_MIN_CHARACTERS, min(_MAX_CHARACTERS, _CHARACTERS_PER_RUN // max(1, shards)))
-
-
 class SampleCheck:
-    """Compares a sample of a shard's documents with the ids of the `tokenizers` library; `documents` counts them."""
+    """Compares a sample of a shard's documents with the ids of the `tokenizers` library; `documents` counts them.
+
+    The sample has about `characters_left` characters.
+    """
 
     def __init__(self, encoder: Encoder, library: Tokenizer, shards: int) -> None:
         self._encoder = encoder
         self._library = library
-        self._characters_left = sample_characters(shards)
+        self.characters_left = max(_MIN_CHARACTERS, min(_MAX_CHARACTERS, _CHARACTERS_PER_RUN // shards))
         self._seen = 0
         self.documents = 0
 
@@ -203,7 +193,7 @@ class SampleCheck:
         """Compare the sampled documents of a batch; raise WebtextError naming the document and the first other id."""
         for row, hash in enumerate(hashes.tolist()):
             self._seen += 1
-            if (self._seen <= _FIRST_DOCUMENTS or hash % _SAMPLED_ONE_IN == 0) and self._characters_left > 0:
+            if (self._seen <= _FIRST_DOCUMENTS or hash % _SAMPLED_ONE_IN == 0) and self.characters_left > 0:
                 ids = encoded.ids[encoded.starts[row] : encoded.starts[row + 1]]
                 self._compare_document(batch.column("id")[row].as_py(), batch.column("text")[row].as_py(), ids)
 
@@ -211,7 +201,7 @@ class SampleCheck:
         if len(text) > _CHARACTERS_PER_DOCUMENT:
             text = text[:_CHARACTERS_PER_DOCUMENT]
             ids = self._encoder.encode(pa.array([text], pa.string())).ids
-        self._characters_left -= len(text)
+        self.characters_left -= len(text)
         self.documents += 1
         [encoding] = self._library.encode_batch_fast([text], add_special_tokens=False)
         if ids.tolist() != encoding.ids:

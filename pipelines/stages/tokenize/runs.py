@@ -1,13 +1,12 @@
 """Sorted runs: encoded documents wait in them, under `_work`, until they are merged into shards.
 
-A run is a file of raw tokens, `<|endoftext|>` after each document, and a table of its documents. Both are sorted by
-split and order, so that the documents of a range of orders are adjacent. Each task also writes a table of its bins: the
-number of tokens in each piece of the stream that shards are cut from.
+A run is a file of raw tokens, `<|endoftext|>` after each document, and a table of its documents: `RUN.tokens` and
+`RUN.parquet`. Both are sorted by split and order, so that the documents of a range of orders are adjacent. Each task
+also writes a table of its bins: the number of tokens in each piece of the stream that shards are cut from.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import io
 from collections.abc import Iterator, Sequence
@@ -30,8 +29,11 @@ SPLITS = ("train", "held-out")
 # With a shuffle, a bin is a range of orders: those with the same 16 highest bits.
 SHUFFLED_BINS = 1 << 16
 BIN_SHIFT = 48
-# Bounds the table of a run of very short documents at about 100 MB.
-_RUN_DOCUMENTS = 1_000_000
+# How large runs become; the shards are the same for all values. The bytes are those of tokens, ids and URLs together,
+# since one Arrow column of strings holds at most 2 GiB; the documents bound the table of very short ones at 100 MB.
+_RUN_BYTES, _RUN_DOCUMENTS = 64 << 20, 1_000_000
+# Row groups are small because a shard reads only the groups of a run that it needs.
+_GROUP_ROWS = 1024
 _BLOCK_BYTES = 16 << 20
 
 _RUN_SCHEMA = make_schema(
@@ -59,35 +61,14 @@ class EncodedDocuments(NamedTuple):
     starts: npt.NDArray[np.int64]
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """The two files of a run."""
-
-    tokens: str
-    documents: str
-
-
-@dataclasses.dataclass(frozen=True)
-class RunSizes:
-    """How large runs become; the shards are the same for all values.
-
-    `run_bytes` bounds tokens, ids and URLs together, since one Arrow column of strings holds at most 2 GiB. Row groups
-    are small because a shard reads only the groups of a run that it needs.
-    """
-
-    run_bytes: int = 64 << 20
-    group_rows: int = 1024
-
-
 class RunWriter:
     """Collects the documents of one task and writes a run for each 64 MiB of tokens, ids and URLs."""
 
-    def __init__(self, output: str, task: int, *, end_of_text: int, shuffled: bool, sizes: RunSizes) -> None:
+    def __init__(self, output: str, task: int, *, end_of_text: int, shuffled: bool) -> None:
         self._output = output
         self._task = task
         self._end_of_text = end_of_text
         self._shuffled = shuffled
-        self._sizes = sizes
         self._pending: list[EncodedDocuments] = []
         self._bytes = self._documents = 0
         self._files: list[FileEntry] = []
@@ -100,7 +81,7 @@ class RunWriter:
         self._pending.append(documents)
         self._bytes += documents.tokens.nbytes + documents.ids.nbytes + documents.urls.nbytes
         self._documents += len(documents.order)
-        if self._bytes >= self._sizes.run_bytes or self._documents >= _RUN_DOCUMENTS:
+        if self._bytes >= _RUN_BYTES or self._documents >= _RUN_DOCUMENTS:
             self._write()
 
     def finish(self) -> tuple[FileEntry, ...]:
@@ -150,8 +131,7 @@ class RunWriter:
 
     def _write_table(self, name: str, table: pa.Table) -> FileEntry:
         sink = pa.BufferOutputStream()
-        rows = self._sizes.group_rows
-        pq.write_table(table, sink, row_group_size=rows, compression="zstd", use_dictionary=False)
+        pq.write_table(table, sink, row_group_size=_GROUP_ROWS, compression="zstd", use_dictionary=False)
         return shards.write_file(self._output, storage.join(WORK, f"{name}.parquet"), sink.getvalue())
 
 
@@ -166,12 +146,12 @@ def content_hashes(
     return np.frombuffer(b"".join(digests), "<u8")
 
 
-def is_intact(run: Run, dtype: np.dtype[np.unsignedinteger], end_of_text: int) -> bool:
+def is_intact(run: str, dtype: np.dtype[np.unsignedinteger], end_of_text: int) -> bool:
     """Return whether the tokens of a run are those that its table, which has a checksum, describes."""
-    if not storage.exists(run.tokens):
+    if not storage.exists(f"{run}.tokens"):
         return False
-    with storage.open_read(run.tokens) as stream:
-        for batch in shards.read_batches(run.documents, ["content", "tokens"]):
+    with storage.open_read(f"{run}.tokens") as stream:
+        for batch in shards.read_batches(f"{run}.parquet", ["content", "tokens"]):
             ends = np.cumsum(batch.column("tokens").to_numpy())
             data = stream.read(int(ends[-1]) * dtype.itemsize)
             if len(data) != ends[-1] * dtype.itemsize:
@@ -184,9 +164,9 @@ def is_intact(run: Run, dtype: np.dtype[np.unsignedinteger], end_of_text: int) -
         return not stream.read(1)
 
 
-def runs_of(entry: ShardEntry, output: str) -> list[Run]:
-    """Return the runs that a task wrote into the folder `output`."""
-    return [Run(f"{path.removesuffix('.parquet')}.tokens", path) for path in _paths(entry, output, "run-")]
+def runs_of(entry: ShardEntry, output: str) -> list[str]:
+    """Return the runs that a task wrote into the folder `output`: the paths of their files without suffix."""
+    return [path.removesuffix(".parquet") for path in _paths(entry, output, "run-")]
 
 
 def sum_bins(entries: Sequence[ShardEntry], output: str, *, shuffled: bool) -> npt.NDArray[np.int64]:
@@ -207,18 +187,18 @@ def _paths(entry: ShardEntry, output: str, prefix: str) -> list[str]:
     return [storage.join(output, name) for name in names]
 
 
-def read_documents(run: Run, split: int, low: int, high: int) -> pa.Table:
+def read_documents(run: str, split: int, low: int, high: int) -> pa.Table:
     """Return the rows of a run in a split with orders from `low` to `high`, both included."""
     order = pc.field("order")
     is_in_range = (order >= pa.scalar(low, pa.uint64())) & (order <= pa.scalar(high, pa.uint64()))
     is_in_split = pc.field("split") == pa.scalar(split, pa.uint8())
-    with shards.open_stream(run.documents) as stream:
+    with shards.open_stream(f"{run}.parquet") as stream:
         # The statistics of the row groups tell which of them have to be read.
         return pq.read_table(stream, filters=is_in_split & is_in_range, use_threads=False).cast(_MERGED_SCHEMA)
 
 
 def copy_tokens(
-    run: Run,
+    run: str,
     sources: npt.NDArray[np.int64],
     targets: npt.NDArray[np.int64],
     counts: npt.NDArray[np.int64],
@@ -232,13 +212,13 @@ def copy_tokens(
     firsts, places, sizes = ((numbers * out.itemsize).tolist() for numbers in (sources, targets, counts))
     position, end = firsts[0], firsts[-1] + sizes[-1]
     view = memoryview(out.view(np.uint8).data)
-    with storage.open_read(run.tokens, start=position, size=end - position) as stream:
+    with storage.open_read(f"{run}.tokens", start=position, size=end - position) as stream:
         read = cast(io.BufferedReader, stream).readinto  # looked up once: fsspec's local file does so by a function
         for first, place, size in zip(firsts, places, sizes, strict=True):
             if first != position:
                 stream.seek(first)
             if read(view[place : place + size]) != size:
-                raise DamagedShardError(f"{run.tokens}: is truncated; re-run `webtext tokenize` to rebuild it")
+                raise DamagedShardError(f"{run}.tokens: is truncated; re-run `webtext tokenize` to rebuild it")
             position = first + size
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +24,7 @@ from pipelines.stages.tokenize.encode import (
     prepare_worker,
 )
 from pipelines.stages.tokenize.estimate import Needs, estimate_needs
-from pipelines.stages.tokenize.runs import SPLITS, RunSizes, is_intact, runs_of, sum_bins
+from pipelines.stages.tokenize.runs import SPLITS, is_intact, runs_of, sum_bins
 from pipelines.stages.tokenize.token_shards import (
     META,
     MergeContext,
@@ -54,7 +53,6 @@ def tokenize(
     tokenizer: str,
     output: str,
     options: RunOptions,
-    sizes: RunSizes = RunSizes(),  # noqa: B008 - frozen
 ) -> Summary:
     """Write the ids of each document, each followed by `<|endoftext|>`, into files of the training and held-out split.
 
@@ -62,8 +60,8 @@ def tokenize(
     of train-bpe, or a tokenizer in another known format. Every shard has `shard_tokens` tokens, the last of a split
     possibly fewer, except that `nanogpt` has one file per split; ids are uint16, or uint32 above 65,536 entries.
     `tokens.json` describes the files. A document is held out by a hash of its cluster, see `split_keys`, never by its
-    position. `sizes` bounds memory and does not change the shards. Raises InputError if the tokenizer cannot be read or
-    lacks `<|endoftext|>`, and WebtextError if gigatoken's ids differ from those of `tokenizers`.
+    position. Raises InputError if the tokenizer cannot be read or lacks `<|endoftext|>`, and WebtextError if the ids of
+    gigatoken differ from those of `tokenizers`.
     """
     source = inputs.open_configured(documents, config, options)
     options = options.for_input(inputs.size_on_disk(source.files))
@@ -88,7 +86,6 @@ def tokenize(
                 form=form,
                 shards=len(source.shards),
                 output=run.output,
-                sizes=sizes,
             )
             encoded = _encode(source, context, run, needs.memory_bytes)
             totals = {
@@ -111,8 +108,7 @@ def tokenize(
                 run.once("meta", lambda: TaskResult(files=(write_meta(run.output, library),)))
             run.once("dropped", lambda: result_files(encoded))
             description = _describe(context, vocabulary_size(library), sha256)
-            text = json.dumps({**description, "totals": totals, "splits": splits}, indent=1, sort_keys=True)
-            data = f"{text}\n".encode()
+            data = storage.json_bytes({**description, "totals": totals, "splits": splits})
             run.once("describe", lambda: TaskResult(files=(shards.write_file(run.output, "tokens.json", data),)))
             return run.finish()
 

@@ -19,7 +19,7 @@ from pipelines.engine.run import TaskResult
 from pipelines.errors import DamagedShardError, UsageError
 from pipelines.records import shards
 from pipelines.records.schemas import make_schema
-from pipelines.stages.tokenize.runs import BIN_SHIFT, SPLITS, Run, copy_tokens, read_documents
+from pipelines.stages.tokenize.runs import BIN_SHIFT, SPLITS, copy_tokens, read_documents
 from pipelines.tokenizers.formats import vocabulary_size
 
 META = "meta.pkl"
@@ -131,7 +131,7 @@ class MergeContext:
     output: str
     form: TokenFormat
     shuffled: bool
-    runs: Sequence[Run]
+    runs: Sequence[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,7 +228,7 @@ def documents_file(name: str) -> str:
     return f"{name.rpartition('.')[0]}-documents.parquet"
 
 
-def _read_shard_documents(shard: TokenShard, runs: Sequence[Run], shuffled: bool) -> pa.Table:
+def _read_shard_documents(shard: TokenShard, runs: Sequence[str], shuffled: bool) -> pa.Table:
     """Return the rows of all documents in the shard's bins, in order, each with the number of its run."""
 
     def read(number: int) -> pa.Table:
@@ -257,7 +257,7 @@ def _cut_pieces(tokens: npt.NDArray[np.int64], shard: TokenShard) -> _Pieces:
 
 
 def _merge_tokens(
-    shard: TokenShard, runs: Sequence[Run], documents: pa.Table, pieces: _Pieces, form: TokenFormat
+    shard: TokenShard, runs: Sequence[str], documents: pa.Table, pieces: _Pieces, form: TokenFormat
 ) -> npt.NDArray[np.unsignedinteger]:
     tokens = np.empty(shard.tokens, form.little_endian)
     numbers = documents.column("run").to_numpy()[pieces.rows]
@@ -274,9 +274,9 @@ def _merge_tokens(
     return tokens
 
 
-def _map_runs(function: Callable[[int], Result], runs: Sequence[Run]) -> list[Result]:
+def _map_runs(function: Callable[[int], Result], runs: Sequence[str]) -> list[Result]:
     """Return the results of a function of the numbers of the runs."""
-    return storage.map_files(function, range(len(runs)), folder=runs[0].tokens if runs else "")
+    return storage.map_files(function, range(len(runs)), folder=runs[0] if runs else "")
 
 
 def _whole_documents(pieces: _Pieces, lengths: npt.NDArray[np.int64]) -> _Pieces:

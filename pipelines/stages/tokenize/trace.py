@@ -73,7 +73,7 @@ def trace(location: str, tokenizer: str | None = None) -> TracedToken:
         is_end=ids[here] == description["end_of_text"],
         id=piece.id,
         url=piece.url,
-        position_in_document=(piece.document_start or 0) + here,
+        position_in_document=piece.document_start + here,
         before=texts[0],
         after=texts[2],
     )
@@ -95,8 +95,6 @@ def _shard_of(description: dict[str, Any], name: str, path: str) -> dict[str, An
     if name not in known:
         names = ", ".join([*list(known)[:5], *(["..."] if len(known) > 5 else [])])
         raise InputError(f"{path}: is not a token shard of its folder, which has {len(known):,}: {names}")
-    if "documents_file" not in known[name]:
-        raise InputError(f"{path}: was written by an older version; delete the folder and re-run `webtext tokenize`")
     return known[name]
 
 

@@ -7,7 +7,6 @@ bucket of all work files can be added up separately, whatever the number of word
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -32,33 +31,18 @@ from pipelines.stages.train_bpe.sample import join_samples
 
 # How often a word occurs in the documents that are kept, and in those that are held out.
 COUNTS_SCHEMA = make_schema(word="string", count="int64", held_out="int64")
-MAX_BUCKETS = 256
+# How much is kept in memory or in a file at a time; the counts are the same for all values. Bytes of the words of an
+# Arrow array, and of those that Arrow groups at a time, at most 2 GiB.
+BATCH_BYTES, _GROUP_BYTES = 32 << 20, 1 << 30
+# A bucket has the words of this much input on disk, or this many words of counts, which take about 400 MB to add up.
+BUCKET_BYTES, _BUCKET_WORDS, MAX_BUCKETS = 256 << 20, 2_000_000, 256
+# Sampled texts of all shards together.
+SAMPLE_TEXTS = 1024
 _ROWS_WRITTEN = 8192
 # Words are usually short, and each batch has a fixed cost.
 _ROWS_READ = 65_536
 # An exabyte of text: below it no sum over words exceeds 64 bits, whatever it adds up.
 _MAX_TEXT_BYTES = 10**18
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """How much is kept in memory or in a file at a time; the counts are the same for all values.
-
-    A word with its two counts takes about 100 bytes in the table of a worker, twice that while the table grows.
-    `batch_bytes` bounds the words of an Arrow array, `group_bytes` those that Arrow groups at a time, at most 2 GiB. A
-    bucket has the words of `bucket_bytes` of input on disk, or `bucket_words` of counts, which take about 400 MB to add
-    up. `sample_texts` is for all shards together. Smaller inputs than `large_input_bytes` take seconds and little
-    memory, so the memory of the workers is not checked.
-    """
-
-    table_words: int = 1_000_000
-    table_bytes: int = 128 << 20
-    batch_bytes: int = 32 << 20
-    group_bytes: int = 1 << 30
-    bucket_bytes: int = 256 << 20
-    bucket_words: int = 2_000_000
-    sample_texts: int = 1024
-    large_input_bytes: int = 16 << 20
 
 
 class Words(NamedTuple):
@@ -84,14 +68,14 @@ class CountedWords:
     samples: tuple[str, ...]
     sampled_below: int
 
-    def read(self, train_on: str, min_count: int = 1, limits: Limits = Limits()) -> Iterator[pa.RecordBatch]:
+    def read(self, train_on: str, min_count: int = 1) -> Iterator[pa.RecordBatch]:
         """Yield words with `count` in the documents trained on, and `held_out`.
 
         Words that are not trained on have a count of 0: those that occur fewer than `min_count` times, and those that
         occur only in held-out documents unless these are trained on.
         """
         for path in self.paths:
-            for batch in _read_batches(path, limits):
+            for batch in _read_batches(path):
                 kept, held_out = batch.column("count"), batch.column("held_out")
                 counts = pc.add(kept, held_out) if train_on == "all" else kept
                 if min_count > 1:
@@ -142,21 +126,14 @@ class _BucketContext:
 
     output: str
     buckets: int
-    limits: Limits
     work_files: tuple[str, ...] = ()
 
 
 def add_up(
-    run: StageRun,
-    buckets: int,
-    work_files: Sequence[str],
-    limits: Limits,
-    *,
-    samples: Sequence[str],
-    sampled_below: int,
+    run: StageRun, buckets: int, work_files: Sequence[str], *, samples: Sequence[str], sampled_below: int
 ) -> CountedWords:
     """Add up the counts in work files, one task per bucket; `samples` are names of files."""
-    context = _BucketContext(run.output, buckets, limits, tuple(work_files))
+    context = _BucketContext(run.output, buckets, tuple(work_files))
     entries = run.map(
         add_up_bucket,
         range(buckets),
@@ -186,7 +163,7 @@ def add_up_bucket(bucket: int, context: _BucketContext) -> TaskResult:
         context.output, shards.shard_name("counts", bucket), COUNTS_SCHEMA, repetitive=[]
     ) as written:
         starts = np.concatenate([[0], np.cumsum(lengths.to_numpy())])
-        for first, after in slices_within(starts, context.limits.batch_bytes, _ROWS_WRITTEN):
+        for first, after in slices_within(starts, BATCH_BYTES, _ROWS_WRITTEN):
             # A copy, not a slice: Arrow cannot narrow a part whose offsets exceed 2 GiB.
             part = counts.take(pa.array(np.arange(first, after)))
             for batch in part.cast(COUNTS_SCHEMA).to_batches():
@@ -206,7 +183,7 @@ def add_up_bucket(bucket: int, context: _BucketContext) -> TaskResult:
 
 def _groups(batches: list[pa.RecordBatch], context: _BucketContext) -> Iterator[list[pa.RecordBatch]]:
     """Yield the rows of a bucket in groups that Arrow can add up; all rows of a word are in one group."""
-    groups = 1 + sum(batch.nbytes for batch in batches) // context.limits.group_bytes
+    groups = 1 + sum(batch.nbytes for batch in batches) // _GROUP_BYTES
     if groups == 1:
         yield batches
         return
@@ -249,7 +226,7 @@ def open_counts(paths: Sequence[str], held_out: float) -> GivenCounts:
     """
     files: list[inputs.InputFile] = []
     samples: list[inputs.InputFile] = []
-    for path in itertools.chain.from_iterable(map(_expand, paths)):
+    for path in inputs.expand_globs(paths):
         if not (storage.is_folder(path) and (has_manifest(path) or is_unfinished(path))):
             names = inputs.expand_paths([path], [".parquet"])
             files += [inputs.InputFile(name, storage.size_bytes(name)) for name in names]
@@ -279,19 +256,13 @@ def open_counts(paths: Sequence[str], held_out: float) -> GivenCounts:
     )
 
 
-def _expand(path: str) -> list[str]:
-    """Return the folders that a glob matches; the path itself if it is not a glob or matches files."""
-    matches = storage.glob(path) if storage.is_glob(path) else []
-    return matches if any(storage.is_folder(match) for match in matches) else [path]
-
-
-def add_up_given(source: GivenCounts, run: StageRun, limits: Limits) -> CountedWords:
+def add_up_given(source: GivenCounts, run: StageRun) -> CountedWords:
     """Add up given counts, and join the sampled texts stored with them."""
-    buckets = min(MAX_BUCKETS, 1 + max(source.word_bytes // limits.bucket_bytes, source.words // limits.bucket_words))
+    buckets = min(MAX_BUCKETS, 1 + max(source.word_bytes // BUCKET_BYTES, source.words // _BUCKET_WORDS))
     entries = run.map(
         split_counts,
         list(enumerate(source.files)),
-        _BucketContext(run.output, buckets, limits),
+        _BucketContext(run.output, buckets),
         name=lambda item: f"counts-{item[0]:05d}",
         phase="read",
         work=True,
@@ -305,12 +276,12 @@ def add_up_given(source: GivenCounts, run: StageRun, limits: Limits) -> CountedW
         _check_sums(text_bytes, file.path)
 
     def join() -> TaskResult:
-        return TaskResult(files=(join_samples(source.samples, run.output, limits.sample_texts),))
+        return TaskResult(files=(join_samples(source.samples, run.output, SAMPLE_TEXTS),))
 
     joined = run.once("documents", join if source.samples else TaskResult)
     work_files = [work_file(index) for index in range(len(source.files))]
     samples = [file.name for file in joined.files]
-    return add_up(run, buckets, work_files, limits, samples=samples, sampled_below=0)
+    return add_up(run, buckets, work_files, samples=samples, sampled_below=0)
 
 
 def split_counts(item: tuple[int, inputs.InputFile], context: _BucketContext) -> TaskResult:
@@ -322,7 +293,7 @@ def split_counts(item: tuple[int, inputs.InputFile], context: _BucketContext) ->
     file.verify()
     with write_buckets(storage.join(context.output, work_file(index)), COUNTS_SCHEMA) as written:
         words = text_bytes = 0
-        for batch in _read_batches(file.path, context.limits):
+        for batch in _read_batches(file.path):
             if batch.num_rows:
                 counts = _check_counts(batch, file.path)
                 text_bytes += _text_bytes(counts)
@@ -345,13 +316,13 @@ def measure(path: str) -> tuple[int, int]:
         return rows, max(rows, sum(chunk.total_uncompressed_size - 4 * chunk.num_values for chunk in chunks))
 
 
-def _read_batches(path: str, limits: Limits) -> Iterator[pa.RecordBatch]:
+def _read_batches(path: str) -> Iterator[pa.RecordBatch]:
     """Yield the count columns of a file, in batches that stay small if the words are long."""
     words, word_bytes = measure(path)
     with shards.open_stream(path) as stream:
         names = shards.open_parquet(stream, path).schema_arrow.names
     columns = [name for name in COUNTS_SCHEMA.names if name in names]
-    rows = max(1, min(_ROWS_READ, limits.batch_bytes * words // max(1, word_bytes)))
+    rows = max(1, min(_ROWS_READ, BATCH_BYTES * words // max(1, word_bytes)))
     yield from shards.read_batches(path, columns, rows=rows)
 
 

@@ -32,16 +32,22 @@ from pipelines.records.tally import LowestHashes
 from pipelines.records.text_columns import slices_within
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.count_tables import (
+    BATCH_BYTES,
+    BUCKET_BYTES,
     COUNTS_SCHEMA,
     MAX_BUCKETS,
+    SAMPLE_TEXTS,
     CountedWords,
-    Limits,
     add_up,
     work_file,
     write_bucketed,
 )
 from pipelines.stages.train_bpe.sample import sampled_text, write_sample
 
+# The size from which a worker writes its table, in which a word takes about 100 bytes, twice that while it grows.
+_TABLE_WORDS, _TABLE_BYTES = 1_000_000, 128 << 20
+# Smaller inputs take seconds and little memory, so the memory of the workers is not checked.
+_LARGE_INPUT_BYTES = 16 << 20
 _ROWS_WRITTEN = 100_000
 # A sample consists of the documents in the lowest of these buckets, by a hash of their key.
 SAMPLE_BUCKETS = 4096
@@ -61,19 +67,16 @@ class CountContext:
     sample_texts: int
     buckets: int
     output: str
-    limits: Limits
 
 
-def count_documents(
-    config: TrainBpeConfig, source: inputs.DocumentInput, run: StageRun, limits: Limits
-) -> CountedWords:
+def count_documents(config: TrainBpeConfig, source: inputs.DocumentInput, run: StageRun) -> CountedWords:
     """Count the words of all documents, or of a sample of at most `sample_bytes`.
 
     Raises InputError if the workers need more memory than is available.
     """
     size_bytes = inputs.size_on_disk(source.files)
     memory_bytes = None
-    if size_bytes >= limits.large_input_bytes:
+    if size_bytes >= _LARGE_INPUT_BYTES:
         workers = min(run.workers, len(source.shards))
         text_bytes = inputs.estimate_text_bytes(source.files)
         duration = format_duration(text_bytes / _BYTES_PER_SECOND / workers)
@@ -85,14 +88,13 @@ def count_documents(
         check_memory(task, _WORKER_BYTES * workers, run.memory_bytes, "use fewer --workers")
         memory_bytes = _WORKER_BYTES
     sampled_below = _sampled_below(config, source, run)
-    buckets = min(MAX_BUCKETS, 1 + size_bytes // limits.bucket_bytes)
+    buckets = min(MAX_BUCKETS, 1 + size_bytes // BUCKET_BYTES)
     context = CountContext(
         config=config,
         sampled_below=sampled_below,
-        sample_texts=max(_MIN_SAMPLE_TEXTS, limits.sample_texts // len(source.shards)),
+        sample_texts=max(_MIN_SAMPLE_TEXTS, SAMPLE_TEXTS // len(source.shards)),
         buckets=buckets,
         output=run.output,
-        limits=limits,
     )
     entries = run.map(
         count_shard,
@@ -108,7 +110,7 @@ def count_documents(
     run.once("documents", lambda: results)
     work_files = [work_file(shard.index) for shard in source.shards]
     samples = [file.name for file in results.files if file.name.startswith("sample-")]
-    return add_up(run, buckets, work_files, limits, samples=samples, sampled_below=sampled_below)
+    return add_up(run, buckets, work_files, samples=samples, sampled_below=sampled_below)
 
 
 def _sampled_below(config: TrainBpeConfig, source: inputs.DocumentInput, run: StageRun) -> int:
@@ -153,7 +155,7 @@ def count_shard(shard: inputs.DocumentShard, context: CountContext) -> TaskResul
     with (
         shards.write_shard(context.output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
         write_buckets(storage.join(context.output, work_file(shard.index)), COUNTS_SCHEMA) as written,
-        _WordCounter(written, context.buckets, context.limits) as words,
+        _WordCounter(written, context.buckets) as words,
     ):
         drops = Drops(dropped)
         sample = LowestHashes(context.sample_texts)
@@ -196,10 +198,9 @@ def _sample_buckets(batch: pa.RecordBatch, shard: inputs.DocumentShard) -> npt.N
 class _WordCounter:
     """Counts words separately for kept and held-out documents, in a thread of its own."""
 
-    def __init__(self, writer: BucketWriter, buckets: int, limits: Limits) -> None:
+    def __init__(self, writer: BucketWriter, buckets: int) -> None:
         self._writer = writer
         self._buckets = buckets
-        self._limits = limits
         self._table = WordTable(columns=2)
         self._thread = ThreadPoolExecutor(1)
         self._counting: Future[None] | None = None
@@ -226,13 +227,13 @@ class _WordCounter:
     def _wait(self) -> None:
         if self._counting is not None:
             self._counting.result()
-        if self._table.words > self._limits.table_words or self._table.word_bytes > self._limits.table_bytes:
+        if self._table.words > _TABLE_WORDS or self._table.word_bytes > _TABLE_BYTES:
             self._write()
 
     def _write(self) -> None:
         data, starts = self._table.column()
         counts = self._table.counts()
-        for first, after in slices_within(starts, self._limits.batch_bytes, _ROWS_WRITTEN):
+        for first, after in slices_within(starts, BATCH_BYTES, _ROWS_WRITTEN):
             offsets = (starts[first : after + 1] - starts[first]).astype(np.int32)
             texts = data[starts[first] : starts[after]]
             words = pa.StringArray.from_buffers(after - first, pa.py_buffer(offsets), pa.py_buffer(texts))

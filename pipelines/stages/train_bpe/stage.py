@@ -17,7 +17,7 @@ from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.records import inputs, shards
 from pipelines.stages.train_bpe import learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
-from pipelines.stages.train_bpe.count_tables import CountedWords, GivenCounts, Limits, add_up_given, open_counts
+from pipelines.stages.train_bpe.count_tables import CountedWords, GivenCounts, add_up_given, open_counts
 from pipelines.stages.train_bpe.counting import count_documents
 from pipelines.stages.train_bpe.report import TokenizerUse, make_report, read_reference
 from pipelines.stages.train_bpe.sample import read_sample
@@ -38,16 +38,14 @@ def train_bpe(
     options: RunOptions,
     counts: Sequence[str] = (),
     compare: str | None = None,
-    limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> Summary:
     """Write a tokenizer folder: the tokenizer in the format of each library, the counts of all words, a report.
 
     `documents` is the folder of a stage, or files, folders or globs as `inputs` reads them. With `counts` (folders
     of this stage, or Parquet files of `word` and `count`), these are added up and no document is read. `compare` is a
     tokenizer to compare with in the report. Ids follow GPT-2: the 256 bytes in its order, the merges, `<|endoftext|>`
-    last. `limits` bounds memory and does not change the tokenizer. A text that cannot fill the vocabulary gives a
-    smaller one, with a note. Raises InputError if there is no pair to merge, or if memory is too small. Paper, section
-    2.2.
+    last. A text that cannot fill the vocabulary gives a smaller one, with a note. Raises InputError if there is no pair
+    to merge, or if memory is too small. Paper, section 2.2.
     """
     _check_option_conflicts(config, counts)
     reference = read_reference(compare) if compare else None
@@ -60,9 +58,9 @@ def train_bpe(
             timer = Timer()
             with timer.section("counting"):
                 if isinstance(source, GivenCounts):
-                    words = add_up_given(source, run, limits)
+                    words = add_up_given(source, run)
                 else:
-                    words = count_documents(config, source, run, limits)
+                    words = count_documents(config, source, run)
             # Without a word there is nothing to train on; the summary will say what was dropped.
             if words.distinct_words and not config.count_only:
                 _train(config, source, words, reference, run=run, timer=timer)

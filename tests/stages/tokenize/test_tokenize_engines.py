@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, WebtextError
-from pipelines.stages.tokenize.encode import sample_characters
+from pipelines.stages.tokenize.encode import SampleCheck
 from pipelines.tokenizers.encoding import Encoded, FastEncoder
 from pipelines.tokenizers.formats import read_tokenizer
 
@@ -235,7 +235,8 @@ def test_a_tokenizer_that_loses_text_is_noted(small: Path, tmp_path: Path) -> No
 
 
 def test_each_of_many_shards_compares_less() -> None:
-    assert [sample_characters(shards) for shards in (1, 5, 20, 50, 10_000)] == [
+    unused: Any = None
+    assert [SampleCheck(unused, unused, shards).characters_left for shards in (1, 5, 20, 50, 10_000)] == [
         200_000,
         200_000,
         50_000,

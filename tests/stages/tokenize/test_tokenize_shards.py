@@ -26,8 +26,9 @@ from pipelines.engine.run import RunOptions, TaskResult
 from pipelines.errors import ChangedRunError, WebtextError
 from pipelines.records.document_split import hash_key, hash_keys, held_out_mask
 from pipelines.records.inputs import DocumentShard
+from pipelines.stages.tokenize import runs
 from pipelines.stages.tokenize.encode import EncodeContext, encode_shard
-from pipelines.stages.tokenize.runs import EncodedDocuments, RunSizes, RunWriter, content_hashes
+from pipelines.stages.tokenize.runs import EncodedDocuments, RunWriter, content_hashes
 from pipelines.stages.tokenize.token_shards import cut_bins
 from pipelines.tokenizers.formats import load_document_tokenizer
 
@@ -59,14 +60,15 @@ def _expected(rows: list[dict[str, Any]], seed: int | None, held_out: float) -> 
 @pytest.mark.parametrize("seed", [None, 0, 7])
 @pytest.mark.parametrize("run_bytes", [1 << 20, 500])
 def test_shards_cut_the_ordered_documents_into_equal_parts(
-    small: Path, tmp_path: Path, seed: int | None, run_bytes: int
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None, run_bytes: int
 ) -> None:
+    monkeypatch.setattr(runs, "_RUN_BYTES", run_bytes)
+    monkeypatch.setattr(runs, "_GROUP_ROWS", 3)
     rows = _rows(90)
     for part in range(3):
         write_parquet(tmp_path / "docs" / f"{part}.parquet", rows[30 * part : 30 * part + 30])
     order = {"shuffle": False} if seed is None else {"seed": seed}
-    sizes = RunSizes(run_bytes=run_bytes, group_rows=3)
-    run(tmp_path / "docs", small, tmp_path / "out", sizes=sizes, shard_tokens=400, held_out=0.2, **order)
+    run(tmp_path / "docs", small, tmp_path / "out", shard_tokens=400, held_out=0.2, **order)
     tokenizer = json.loads(small.read_text())["model"]["vocab"]
     for split, expected in _expected(rows, seed, 0.2).items():
         ids = stream(tmp_path / "out", split)
@@ -138,9 +140,10 @@ def test_documents_with_equal_ids_and_crc32_are_ordered(small: Path, tmp_path: P
     assert shard_bytes(tmp_path / "a") == shard_bytes(tmp_path / "b")
 
 
-def test_long_urls_count_towards_the_size_of_a_run(tmp_path: Path) -> None:
+def test_long_urls_count_towards_the_size_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # One column of strings holds 2 GiB, which 64 MiB of tokens with long URLs would exceed.
-    writer = RunWriter(str(tmp_path), 0, end_of_text=257, shuffled=True, sizes=RunSizes(run_bytes=1000))
+    monkeypatch.setattr(runs, "_RUN_BYTES", 1000)
+    writer = RunWriter(str(tmp_path), 0, end_of_text=257, shuffled=True)
     tokens, starts = np.array([7], np.uint16), np.array([0, 1])
     for number in range(40):
         documents = EncodedDocuments(

@@ -15,7 +15,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.progress import Silent
 from pipelines.stages.tokenize.config import TokenizeConfig
-from pipelines.stages.tokenize.runs import RunSizes
 from pipelines.stages.tokenize.stage import tokenize
 
 END = "<|endoftext|>"
@@ -49,21 +48,13 @@ def write_parquet(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
     return path
 
 
-def run(
-    documents: Path,
-    tokenizer: Path,
-    output: Path,
-    options: RunOptions | None = None,
-    sizes: RunSizes | None = None,
-    **config: Any,
-) -> Summary:
+def run(documents: Path, tokenizer: Path, output: Path, options: RunOptions | None = None, **config: Any) -> Summary:
     return tokenize(
         TokenizeConfig(**config),
         documents=str(documents),
         tokenizer=str(tokenizer),
         output=str(output),
         options=options or RunOptions(),
-        sizes=sizes or RunSizes(),
     )
 
 

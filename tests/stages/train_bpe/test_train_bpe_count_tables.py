@@ -14,30 +14,28 @@ from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import InputError
 from pipelines.stages.train_bpe import count_tables, counting
 from pipelines.stages.train_bpe.config import TrainBpeConfig
-from pipelines.stages.train_bpe.count_tables import Limits, measure
+from pipelines.stages.train_bpe.count_tables import measure
 from pipelines.stages.train_bpe.stage import read_report, train_bpe
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
 
-def _train(path: Path, output: Path, limits: Limits | None = None, **config: Any) -> Summary:
+def _train(path: Path, output: Path, **config: Any) -> Summary:
     return train_bpe(
         TrainBpeConfig(**{"vocab_size": 300, **config}),
         documents=str(path),
         output=str(output),
         options=RunOptions(),
-        limits=limits or Limits(),
     )
 
 
-def _train_from(paths: list[Path], output: Path, limits: Limits | None = None, **config: Any) -> Summary:
+def _train_from(paths: list[Path], output: Path, **config: Any) -> Summary:
     return train_bpe(
         TrainBpeConfig(**{"vocab_size": 300, **config}),
         documents="",
         output=str(output),
         options=RunOptions(),
         counts=[str(path) for path in paths],
-        limits=limits or Limits(),
     )
 
 
@@ -152,26 +150,27 @@ def test_counts_of_another_share_are_refused(tmp_path: Path) -> None:
     _train_from([tmp_path / "full"], tmp_path / "bpe", held_out=0.25)
 
 
-def test_sampled_texts_are_joined(tmp_path: Path) -> None:
+def test_sampled_texts_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for group in "ab":
         _train(_documents(tmp_path / f"{group}.jsonl", 60, group), tmp_path / group, count_only=True)
     _train_from([tmp_path / "a", tmp_path / "b"], tmp_path / "joined", count_only=True)
     joined = _table(tmp_path / "joined", "sample")["id"].to_pylist()
     assert sorted(joined) == sorted(f"{group}{n}" for group in "ab" for n in range(60))
     # Cut to size, it is the same from either order, and has texts of both.
-    limits = Limits(sample_texts=30)
-    _train_from([tmp_path / "b", tmp_path / "a"], tmp_path / "cut", limits=limits, count_only=True)
-    _train_from([tmp_path / "a", tmp_path / "b"], tmp_path / "cut-too", limits=limits, count_only=True)
+    monkeypatch.setattr(count_tables, "SAMPLE_TEXTS", 30)
+    _train_from([tmp_path / "b", tmp_path / "a"], tmp_path / "cut", count_only=True)
+    _train_from([tmp_path / "a", tmp_path / "b"], tmp_path / "cut-too", count_only=True)
     sample = _table(tmp_path / "cut", "sample")
     assert sample.equals(_table(tmp_path / "cut-too", "sample"))
     assert len(sample) == 30
     assert {id[0] for id in sample["id"].to_pylist()} == {"a", "b"}
 
 
-def test_a_sample_is_bounded(tmp_path: Path) -> None:
+def test_a_sample_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"id": f"d{n}", "text": "漢字" * 20_000 + str(n)} for n in range(50)]
     (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    _train(tmp_path / "d.jsonl", tmp_path / "bpe", Limits(sample_texts=20), count_only=True)
+    monkeypatch.setattr(counting, "SAMPLE_TEXTS", 20)
+    _train(tmp_path / "d.jsonl", tmp_path / "bpe", count_only=True)
     texts = _table(tmp_path / "bpe", "sample")["text"].to_pylist()
     assert len(texts) == 20
     assert {len(text) for text in texts} == {16_384}
@@ -190,9 +189,12 @@ def test_long_words_are_counted_and_added_up_in_small_parts(tmp_path: Path, monk
 
     monkeypatch.setattr(counting, "write_bucketed", seen)
     monkeypatch.setattr(count_tables, "write_bucketed", seen)
-    limits = Limits(table_bytes=7000, batch_bytes=7000, group_bytes=7000)
-    _train(tmp_path / "d.jsonl", tmp_path / "cut", limits, count_only=True)
-    _train_from([tmp_path / "cut"], tmp_path / "again", limits=limits, count_only=True)
+    monkeypatch.setattr(counting, "_TABLE_BYTES", 7000)
+    monkeypatch.setattr(count_tables, "_GROUP_BYTES", 7000)
+    for module in (counting, count_tables):
+        monkeypatch.setattr(module, "BATCH_BYTES", 7000)
+    _train(tmp_path / "d.jsonl", tmp_path / "cut", count_only=True)
+    _train_from([tmp_path / "cut"], tmp_path / "again", count_only=True)
     for folder in ("cut", "again"):
         assert _table(tmp_path / folder, "counts").equals(_table(tmp_path / "plain", "counts"))
     assert len(sizes) > 8
@@ -209,9 +211,10 @@ def test_the_size_of_a_file_of_counts(tmp_path: Path) -> None:
         assert size <= word_bytes < 1.3 * size
 
 
-def test_many_words_make_many_buckets(tmp_path: Path) -> None:
+def test_many_words_make_many_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _counts_file(tmp_path / "c.parquet", word=[f" {number}" for number in range(5000)], count=[3] * 5000)
-    _train_from([path], tmp_path / "bpe", limits=Limits(bucket_words=1000), count_only=True)
+    monkeypatch.setattr(count_tables, "_BUCKET_WORDS", 1000)
+    _train_from([path], tmp_path / "bpe", count_only=True)
     assert len(list((tmp_path / "bpe").glob("counts-*.parquet"))) == 6
     assert len(_table(tmp_path / "bpe", "counts")) == 5000
 

@@ -24,9 +24,9 @@ from pipelines.engine.executor import make_executor
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import InputError, UsageError
 from pipelines.progress import Silent
-from pipelines.stages.train_bpe import learning
+from pipelines.stages.train_bpe import counting, learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
-from pipelines.stages.train_bpe.count_tables import CountedWords, Limits
+from pipelines.stages.train_bpe.count_tables import CountedWords
 from pipelines.stages.train_bpe.stage import train_bpe
 from webtext_cli.main import main
 
@@ -68,15 +68,12 @@ def _documents(path: Path, first: int, count: int, seed: int = 0) -> list[dict[s
     return rows
 
 
-def _train(
-    path: Path, output: Path, notes: Silent | None = None, limits: Limits | None = None, **config: Any
-) -> Summary:
+def _train(path: Path, output: Path, notes: Silent | None = None, **config: Any) -> Summary:
     return train_bpe(
         TrainBpeConfig(**{"vocab_size": 320, **config}),
         documents=str(path),
         output=str(output),
         options=RunOptions(progress=notes or Silent()),
-        limits=limits or Limits(),
     )
 
 
@@ -134,14 +131,16 @@ def test_counts_of_two_machines_add_up(tmp_path: Path) -> None:
     assert _counts(tmp_path / "joined") == _counts(tmp_path / "whole")
 
 
-def test_counts_do_not_depend_on_memory_and_buckets(tmp_path: Path) -> None:
+def test_counts_do_not_depend_on_memory_and_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in").mkdir()
     for part in range(5):
         rows = _documents(tmp_path / "x", part * 50, 50, seed=part)
         # Parquet files are shards of their own, and their row groups are batches.
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in" / f"{part}.parquet", row_group_size=5)
     _train(tmp_path / "in", tmp_path / "plain")
-    _train(tmp_path / "in", tmp_path / "cut", limits=Limits(bucket_bytes=4000, table_words=7))
+    monkeypatch.setattr(counting, "BUCKET_BYTES", 4000)
+    monkeypatch.setattr(counting, "_TABLE_WORDS", 7)
+    _train(tmp_path / "in", tmp_path / "cut")
     assert len(list((tmp_path / "cut").glob("counts-*.parquet"))) > 3
     assert len(list((tmp_path / "cut").glob("sample-*.parquet"))) == 5
     assert _counts(tmp_path / "cut") == _counts(tmp_path / "plain")
@@ -308,13 +307,13 @@ def test_a_large_input_is_noted_and_workers_that_do_not_fit_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _documents(tmp_path / "d.jsonl", 0, 100)
-    limits = Limits(large_input_bytes=1)
+    monkeypatch.setattr(counting, "_LARGE_INPUT_BYTES", 1)
     notes = _Notes()
-    _train(tmp_path / "d.jsonl", tmp_path / "bpe", notes, limits)
+    _train(tmp_path / "d.jsonl", tmp_path / "bpe", notes)
     assert any("counting takes about" in note and "with 1 worker" in note for note in notes.notes)
     monkeypatch.setattr(machine, "available_memory_bytes", lambda: 10_000_000)
     with pytest.raises(InputError, match=r"counting with 1 worker needs about .*; use fewer --workers"):
-        _train(tmp_path / "d.jsonl", tmp_path / "none", limits=limits)
+        _train(tmp_path / "d.jsonl", tmp_path / "none")
     assert not list((tmp_path / "none").glob("counts-*"))
 
 
