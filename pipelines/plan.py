@@ -152,8 +152,6 @@ def read_corpus_workload(corpus: str) -> Workload:
 
     What later stages keep is taken from those that are finished; the others are assumed to keep everything.
     """
-    if has_manifest(corpus):
-        return read_documents_workload([corpus])
     check_corpus(corpus, takes_input=True)
     config = CorpusConfig(corpus)
     skipped = config.skipped()

@@ -13,7 +13,6 @@ import zstandard
 
 from pipelines import storage
 from pipelines.build import require_finished_stages
-from pipelines.engine.manifest import has_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
 from pipelines.format import to_json
@@ -74,12 +73,7 @@ def export_text(
 
 
 def last_documents(corpus: str) -> str:
-    """Return the folder of the last stage of a corpus that wrote documents; raise InputError if there is none.
-
-    A corpus that is the folder of a stage is that folder.
-    """
-    if has_manifest(corpus):
-        return corpus
+    """Return the folder of the last stage of a corpus that wrote documents; raise InputError if there is none."""
     for stage in reversed(require_finished_stages(corpus)):
         if stage in DOCUMENT_STAGES:
             return storage.join(corpus, stage)

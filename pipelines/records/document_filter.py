@@ -48,7 +48,7 @@ def filter_shard(
         shards.write_shard(output, shards.shard_name("documents", shard.index), schema) as kept,
         shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
     ):
-        drops = Drops(dropped)
+        drops = Drops(dropped.write)
         for batch in inputs.read_documents(shard, drops):
             texts = batch.column("text")
             batch, reasons = decide(batch)
