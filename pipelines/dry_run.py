@@ -103,7 +103,10 @@ def _estimate(
         input_bytes, records = (read.size_bytes, read.records_out) if read else changes.get(source, (None, None))
         amount_before, amount = before.records_in if before else 0, records
     else:
-        sizes = _file_sizes(config.own_input(spec.name) if main else list(config.files(spec.name)))
+        paths = config.own_input(spec.name) if main else list(config.files(spec.name))
+        matches = expand_globs([path for path in paths if path != "-"])
+        files = [file for path in matches for file in (storage.walk_files(path) if storage.is_folder(path) else [path])]
+        sizes = {file: storage.size_bytes(file) for file in files}
         input_bytes, records = sum(sizes.values()) if sizes else None, None
         read_before = before.identity.inputs if before and not main else ()
         amount_before = sum(size for path, size in sizes.items() if storage.basename(path) in read_before)
@@ -123,9 +126,3 @@ def _estimate(
     if size is not None and before and spec.name == "fetch" and decision.action == "add":
         size = max(0, size - before.size_bytes)  # the WARC files that are there are linked
     return size, basis
-
-
-def _file_sizes(paths: Sequence[str]) -> dict[str, int]:
-    matches = expand_globs([path for path in paths if path != "-"])
-    files = [file for match in matches for file in (storage.walk_files(match) if storage.is_folder(match) else [match])]
-    return {file: storage.size_bytes(file) for file in files}

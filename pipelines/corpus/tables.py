@@ -11,8 +11,9 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import duckdb
 import pyarrow as pa
 
 from pipelines import storage
@@ -30,12 +31,10 @@ from pipelines.records.inputs import StageFolder
 from pipelines.records.schemas import DROPPED_SCHEMA
 from pipelines.storage.object_store import ObjectStore, ThreadedObjectStore
 
-if TYPE_CHECKING:
-    import duckdb
-
 _BATCH_ROWS = 1024
 _INPUT = "input"
-_AS_IT_IS, _QUIET = DocumentConfig(), RunOptions()
+# What DuckDB raises for a query that it cannot run.
+_FAILURES = (duckdb.Error, pa.ArrowException)
 # Split and prefix of its files; `val` is the name in nanoGPT's format.
 _SPLITS = (("train", "train"), ("held-out", "held-out"), ("held-out", "val"))
 # View -> the stage and the beginning of the names of its files.
@@ -49,13 +48,8 @@ class CorpusTables:
     Raises InputError for a corpus without any finished stage.
     """
 
-    def __init__(
-        self, source: str | Sequence[str], config: DocumentConfig = _AS_IT_IS, options: RunOptions = _QUIET
-    ) -> None:
+    def __init__(self, source: str | Sequence[str], config: DocumentConfig, options: RunOptions) -> None:
         self.name = source if isinstance(source, str) else ", ".join(source)
-        import duckdb  # deferred: only queries need it
-
-        self._failures = (duckdb.Error, pa.ArrowException)
         # Rows are spilled to the folder of temporary files, not to the current folder; nothing is downloaded.
         self._connection: duckdb.DuckDBPyConnection = duckdb.connect(
             config={
@@ -99,8 +93,6 @@ class CorpusTables:
 
     def select(self, query: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a user's query; raise UsageError for anything but one SELECT, which changes nothing."""
-        import duckdb
-
         if not query.strip():
             raise UsageError("the query is empty; an example is FROM documents LIMIT 5")
         try:
@@ -125,7 +117,7 @@ class CorpusTables:
             reader = relation.to_arrow_reader(_BATCH_ROWS)
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)
             yield from reader
-        except self._failures as error:
+        except _FAILURES as error:
             if self._errors:
                 raise InputError(self._errors.pop()) from None
             raise UsageError(self._explain(str(error))) from error

@@ -206,12 +206,9 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
     def put_if(self, path: str, content: bytes, condition: Any) -> Version | None:
         """Write an object if there is none (`create`) or of a version; return its version, None if it was refused."""
         bucket, key = _split(path)
-
-        def write() -> Any:
-            return self._obstore.put(_store(self.protocol, bucket), key, content, mode=condition)
-
+        store = _store(self.protocol, bucket)
         try:
-            return _version(_request(write))
+            return _version(_request(lambda: self._obstore.put(store, key, content, mode=condition)))
         except (self._obstore.exceptions.AlreadyExistsError, self._obstore.exceptions.PreconditionError):
             return None
         except FileNotFoundError as error:
@@ -372,9 +369,8 @@ def _version(answer: Any) -> Version:
 
 
 def _entry(bucket: str, meta: Any) -> dict[str, Any]:
-    name = f"{bucket}/{meta['path']}"
     return {
-        "name": name,
+        "name": f"{bucket}/{meta['path']}",
         "size": meta["size"],
         "type": "file",
         "modified": meta["last_modified"],

@@ -328,4 +328,4 @@ def _damage_noted(path: str, stats: FileStats) -> Iterator[None]:
     except DamagedFileError as error:
         stats.damaged_at, stats.damage = error.offset_bytes, error.reason
     except UrlListError as error:
-        stats.damage = str(error).removeprefix(f"{path}: ")
+        stats.damage = str(error.args[0]).removeprefix(f"{path}: ")
