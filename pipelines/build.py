@@ -69,17 +69,20 @@ class CorpusConfig:
         """Return the table [run], overridden by command-line flags."""
         return make_config(RunSettings, self._table("run"), flags, where=f"{self.path} [run]")
 
-    def files(self, stage: str) -> list[str]:
-        """Return the files that a stage's table lists, as arguments for the stage's function."""
-        return list(self.file_paths(stage))
+    def files(self, stage: str) -> dict[str, str | None]:
+        """Return the files that a stage's table lists, as arguments for the stage's function, with their paths.
 
-    def file_paths(self, stage: str) -> dict[str, str | None]:
-        """Return the path of each entry of `files`; None for an entry that is known by its name alone."""
+        The path is None for an entry that is known by its name alone.
+        """
         spec = BY_NAME[stage]
-        if spec.file_table:
-            return self._named_files(stage, spec.file_table)
-        paths = string_list(self._table(stage).get(spec.files, []), f"[{stage}] {spec.files}") if spec.files else []
-        return {path: path for path in map(self._resolve, paths)}
+        if not (key := spec.file_table):
+            paths = string_list(self._table(stage).get(spec.files, []), f"[{stage}] {spec.files}") if spec.files else []
+            return {path: path for path in map(self._resolve, paths)}
+        table = self._table(stage).get(key, {})
+        if not isinstance(table, dict) or not all(path is True or isinstance(path, str) for path in table.values()):
+            raise UsageError(f'{CONFIG_FILE}: [{stage}] {key} is not a table; write {key} = {{ NAME = "PATH" }}')
+        named = {name: None if path is True else self._resolve(path) for name, path in table.items()}
+        return {name if path is None else f"{name}={path}": path for name, path in named.items()}
 
     def paths(self, stage: str) -> dict[str, str]:
         """Return the single files and folders that a stage's table names, by key."""
@@ -103,10 +106,8 @@ class CorpusConfig:
     def sources(self, stage: str) -> dict[str, str | list[str] | None]:
         """Return what a stage reads, by parameter: the folder of a stage, files, or nothing."""
         sources = {parameter: self._source(stage, parameter) for parameter in BY_NAME[stage].reads}
-        return {
-            parameter: storage.join(self.corpus, source) if isinstance(source, str) else source
-            for parameter, source in sources.items()
-        }
+        folders = {parameter: storage.join(self.corpus, source) for parameter, source in self.upstream(stage).items()}
+        return {**sources, **folders}
 
     def skipped(self) -> list[str]:
         """Return the stages of `[build] skip`, and the optional ones that are not part of the corpus."""
@@ -172,13 +173,6 @@ class CorpusConfig:
 
     def _table(self, name: str) -> dict[str, Any]:
         return self.tables.get(name, {})
-
-    def _named_files(self, stage: str, key: str) -> dict[str, str | None]:
-        table = self._table(stage).get(key, {})
-        if not isinstance(table, dict) or not all(path is True or isinstance(path, str) for path in table.values()):
-            raise UsageError(f'{CONFIG_FILE}: [{stage}] {key} is not a table; write {key} = {{ NAME = "PATH" }}')
-        paths = {name: None if path is True else self._resolve(path) for name, path in table.items()}
-        return {name if path is None else f"{name}={path}": path for name, path in paths.items()}
 
     def _resolve(self, path: str) -> str:
         is_absolute = path.startswith("/") or "://" in path or path == "-"
@@ -254,7 +248,7 @@ def run_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options
     """Run one stage of a corpus; a result that can be rebuilt follows a change of the stages that it reads."""
     inputs: dict[str, Any] = config.sources(stage.name)
     if stage.files:
-        inputs[stage.files] = config.files(stage.name)
+        inputs[stage.files] = list(config.files(stage.name))
     inputs |= config.paths(stage.name)
     follow_inputs = tuple(
         parameter for parameter in config.upstream(stage.name) if parameter not in config.paths(stage.name)
@@ -270,11 +264,10 @@ def run_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options
 def status(source: str | Sequence[str], verify: bool) -> list[StageStatus]:
     """Return the state of every stage of a corpus, or of folders; with `verify`, also each missing or damaged file.
 
-    Stages that are not part of the corpus, and have no folder, are left out. A corpus may be the folder of one stage.
+    Stages that are not part of the corpus, and have no folder, are left out.
     """
-    if not isinstance(source, str) or has_manifest(source) or is_unfinished(source):
-        folders = [source] if isinstance(source, str) else source
-        return [_stage_status(folder, _stage_of(folder), verify) for folder in folders]
+    if not isinstance(source, str):
+        return [_stage_status(folder, _stage_of(folder), verify) for folder in source]
     check_corpus(source, takes_input=True)
     skipped = CorpusConfig(source).skipped()
     stages = [_stage_status(storage.join(source, stage.name), stage.name, verify) for stage in PIPELINE]
@@ -400,7 +393,7 @@ def _check_links_may_change(config: CorpusConfig, scrape: StageSpec, scrape_conf
 
 def _check_files(config: CorpusConfig, stage: StageSpec, stage_config: Any) -> None:
     """Check that the files of a stage's table exist: now, not after a week of fetching."""
-    files = config.file_paths(stage.name)
+    files = config.files(stage.name)
     if stage.files and not files and getattr(stage_config, "needs_files", True):
         key = stage.path_keys[0]
         example = '{ NAME = "PATH" }' if stage.file_table else "[...]"

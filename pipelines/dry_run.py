@@ -41,13 +41,8 @@ class StageDecision:
     basis: str
 
 
-@dataclasses.dataclass
-class _Expected:
-    """What is expected of a stage's result: its size in bytes and its records, None if unknown; whether it changes."""
-
-    size_bytes: int | None
-    records: int | None
-    changes: bool
+# The size in bytes and the records of a stage's result, None if unknown.
+_Size = tuple[int | None, int | None]
 
 
 def decide_build(corpus: str, stages: Sequence[str], options: RunOptions) -> list[StageDecision]:
@@ -57,39 +52,26 @@ def decide_build(corpus: str, stages: Sequence[str], options: RunOptions) -> lis
     """
     check_corpus(corpus)
     config = CorpusConfig(corpus, stages)
-    expected: dict[str, _Expected] = {}
+    changes: dict[str, _Size] = {}
     decisions = []
     for spec, stage_config in check_stages(config, stages, options):
-        changing = [
-            source for source in config.upstream(spec.name).values() if _expect(config, source, expected).changes
-        ]
+        changing = [source for source in config.upstream(spec.name).values() if source in changes]
         decision = _decide(config, spec, stage_config, changing, options)
-        disk_bytes, basis = _estimate(config, spec, decision, expected)
+        disk_bytes, basis = _estimate(config, spec, decision, changes)
         flags = "--overwrite --discard-pages" if "--discard-pages" in decision.refusal else "--overwrite"
         reason = f"{decision.reason} (needs {flags})" if decision.action == "refuse" else decision.reason
         decisions.append(StageDecision(spec.name, decision.action, reason, disk_bytes, basis))
     return decisions
 
 
-def _expect(config: CorpusConfig, stage: str, expected: dict[str, _Expected]) -> _Expected:
-    """Return what is expected of a stage's result: unless it was decided about, what is there."""
-    folder = storage.join(config.corpus, stage)
-    if stage not in expected:
-        manifest = read_manifest(folder) if has_manifest(folder) else None
-        size, records = (manifest.size_bytes, manifest.records_out) if manifest else (None, None)
-        expected[stage] = _Expected(size, records, changes=False)
-    return expected[stage]
-
-
 def _decide(
     config: CorpusConfig, spec: StageSpec, stage_config: Any, changing: Sequence[str], options: RunOptions
 ) -> RunDecision:
     output = storage.join(config.corpus, spec.name)
-    if (recorded := OutputFolder(output).recorded_identity()) is None:
-        if config.own_input(spec.name):
-            return decide_stage(config, spec, stage_config, options)  # so that the files are looked into
+    recorded = OutputFolder(output).recorded_identity()
+    if recorded is None and not config.own_input(spec.name):  # of which the files are looked into
         return RunDecision("run", "new", OutputFolder(output))
-    if not changing:
+    if recorded is None or not changing:
         return decide_stage(config, spec, stage_config, options)
     stage: Stage = importlib.import_module(f"pipelines.stages.{spec.function}.stage").STAGE
     names = {name for name, source in config.upstream(spec.name).items() if source in changing}
@@ -107,20 +89,24 @@ def _decide(
 
 
 def _estimate(
-    config: CorpusConfig, spec: StageSpec, decision: RunDecision, expected: dict[str, _Expected]
+    config: CorpusConfig, spec: StageSpec, decision: RunDecision, changes: dict[str, _Size]
 ) -> tuple[int | None, str]:
-    """Return what a stage adds on disk and from what that is estimated; add its result to the expected ones."""
+    """Return what a stage adds on disk and from what that is estimated; add the size of its result to the changes."""
     if decision.action == "keep":
         return 0, ""
     output = storage.join(config.corpus, spec.name)
     before = read_manifest(output) if has_manifest(output) else None
     main = spec.main_input or next(iter(spec.reads), None)
     if main and (source := config.upstream(spec.name).get(main)):
-        result = _expect(config, source, expected)
-        input_bytes, records = result.size_bytes, result.records
+        folder = storage.join(config.corpus, source)
+        read = read_manifest(folder) if source not in changes and has_manifest(folder) else None
+        input_bytes, records = (read.size_bytes, read.records_out) if read else changes.get(source, (None, None))
         amount_before, amount = before.records_in if before else 0, records
     else:
-        sizes = _file_sizes(config.own_input(spec.name) if main else config.files(spec.name))
+        paths = config.own_input(spec.name) if main else list(config.files(spec.name))
+        matches = expand_globs([path for path in paths if path != "-"])
+        files = [file for path in matches for file in (storage.walk_files(path) if storage.is_folder(path) else [path])]
+        sizes = {file: storage.size_bytes(file) for file in files}
         input_bytes, records = sum(sizes.values()) if sizes else None, None
         read_before = before.identity.inputs if before and not main else ()
         amount_before = sum(size for path, size in sizes.items() if storage.basename(path) in read_before)
@@ -136,13 +122,7 @@ def _estimate(
         size, basis = round(input_bytes * ratio), f"{ratio:g} times its input"
     else:
         size, basis = None, "not estimated"
-    expected[spec.name] = _Expected(size, records, changes=True)
+    changes[spec.name] = size, records
     if size is not None and before and spec.name == "fetch" and decision.action == "add":
         size = max(0, size - before.size_bytes)  # the WARC files that are there are linked
     return size, basis
-
-
-def _file_sizes(paths: Sequence[str]) -> dict[str, int]:
-    matches = expand_globs([path for path in paths if path != "-"])
-    files = [file for match in matches for file in (storage.walk_files(match) if storage.is_folder(match) else [match])]
-    return {file: storage.size_bytes(file) for file in files}

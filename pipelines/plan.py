@@ -152,8 +152,6 @@ def read_corpus_workload(corpus: str) -> Workload:
 
     What later stages keep is taken from those that are finished; the others are assumed to keep everything.
     """
-    if has_manifest(corpus):
-        return read_documents_workload([corpus])
     check_corpus(corpus, takes_input=True)
     config = CorpusConfig(corpus)
     skipped = config.skipped()
@@ -194,13 +192,11 @@ _TABLE = data_path("rates.json")
 _STAGES = tuple(WEBTEXT.amounts())
 
 
-def read_rates(corpus: str | None = None, work: Workload | None = None) -> dict[str, Rate]:
+def read_rates(corpus: str | None = None, work: Workload = WEBTEXT) -> dict[str, Rate]:
     """Return the measured rates; where a corpus, which read `work`, has long whole runs, the rates of the last ones."""
     rates = {stage: msgspec.convert(rate, Rate) for stage, rate in storage.read_json(_TABLE)["rates"].items()}
-    if corpus is None or work is None:
-        return rates
     amounts = work.amounts()
-    for run in read_runs(corpus):
+    for run in read_runs(corpus) if corpus is not None else ():
         stage, seconds = run["stage"], run["seconds"]
         if stage in amounts and run.get("whole") and seconds >= _MIN_RUN_S:
             busy = min(run.get("workers", 1), work.shards)

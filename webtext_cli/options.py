@@ -22,6 +22,8 @@ from pipelines.engine.config import (
     spec_of,
 )
 from pipelines.engine.executor import make_executor
+from pipelines.engine.journal import is_unfinished
+from pipelines.engine.manifest import has_manifest
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import UsageError
 from pipelines.format import format_bytes
@@ -77,7 +79,7 @@ class StageCall:
     def configured(self, **paths: Any) -> dict[str, Any]:
         """Return paths that options name, by default those of the stage's table in `webtext.toml`."""
         files = BY_NAME[self.stage].files
-        defaults = self.settings.paths(self.stage) | ({files: self.settings.files(self.stage)} if files else {})
+        defaults = self.settings.paths(self.stage) | ({files: list(self.settings.files(self.stage))} if files else {})
         return {key: path or defaults.get(key) for key, path in paths.items()}
 
     def output_folder(self, *others: str) -> str:
@@ -140,10 +142,15 @@ def with_standard_input(paths: Sequence[str], quiet: bool = False) -> list[str]:
 
 
 def inputs_or_corpus(inputs: Sequence[str], corpus: Corpus) -> Corpus | list[str]:
-    """Return what a command reads that takes either; raise UsageError if the user named both."""
+    """Return what a command reads that takes either; raise UsageError if the user named both.
+
+    A corpus that is the folder of a stage is an input.
+    """
     source = click.get_current_context().get_parameter_source("corpus")
     if inputs and source is click.core.ParameterSource.COMMANDLINE:
         raise UsageError("--corpus and --input exclude each other; name one of them")
+    if corpus and not inputs and (has_manifest(corpus) or is_unfinished(corpus)):
+        return [corpus]
     return with_standard_input(inputs) or corpus
 
 

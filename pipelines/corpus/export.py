@@ -13,7 +13,6 @@ import zstandard
 
 from pipelines import storage
 from pipelines.build import require_finished_stages
-from pipelines.engine.manifest import has_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
 from pipelines.format import to_json
@@ -26,7 +25,6 @@ from pipelines.storage.compression import strip_compression
 
 # Between the texts of a .txt file.
 SEPARATOR = "\n<|endoftext|>\n"
-_KINDS = ("jsonl", "txt")
 _HASHES = float(1 << 64)
 
 
@@ -42,11 +40,13 @@ def export_text(
     """Write documents in their order to a file, or to standard output (`-`); return how many.
 
     `kind` is jsonl (all columns but those that are null) or txt (the texts; a line `<|endoftext|>` separates them), by
-    default that of the name. With `share` below 1, documents are chosen by the hashes of their ids. The
-    progress of the options notes what is not read. Raises UsageError for a name of another
-    kind, InputError if there is no document, or if the file exists, unless `options.overwrite`.
+    default that of the name. With `share` below 1, documents are chosen by the hashes of their ids. The progress of the
+    options notes what is not read. Raises UsageError for a name of another kind, InputError if there is no document, or
+    if the file exists, unless `options.overwrite`.
     """
-    kind = kind or _kind_of(output)
+    kind = kind or ("jsonl" if output == "-" else strip_compression(output).rpartition(".")[2])
+    if kind not in ("jsonl", "txt"):
+        raise UsageError(f"{output}: is neither .jsonl nor .txt; name the format with --format")
     if output != "-":
         storage.check_replaceable(output, options.overwrite)
     source, drops = inputs.open_configured(documents, config, options), Drops()
@@ -74,25 +74,11 @@ def export_text(
 
 
 def last_documents(corpus: str) -> str:
-    """Return the folder of the last stage of a corpus that wrote documents; raise InputError if there is none.
-
-    A corpus that is the folder of a stage is that folder.
-    """
-    if has_manifest(corpus):
-        return corpus
+    """Return the folder of the last stage of a corpus that wrote documents; raise InputError if there is none."""
     for stage in reversed(require_finished_stages(corpus)):
         if stage in DOCUMENT_STAGES:
             return storage.join(corpus, stage)
     raise InputError(f"{corpus}: no stage has written documents; run `webtext extract`, or name them with --input")
-
-
-def _kind_of(output: str) -> str:
-    if output == "-":
-        return "jsonl"
-    kind = strip_compression(output).rpartition(".")[2]
-    if kind not in _KINDS:
-        raise UsageError(f"{output}: is neither .jsonl nor .txt; name the format with --format")
-    return kind
 
 
 @contextlib.contextmanager

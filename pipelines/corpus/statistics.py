@@ -29,7 +29,7 @@ def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) 
     `GROUPS` of which something is known. Without a `limit`, all groups are returned. Raises UsageError if the documents
     have no such column.
     """
-    columns = tables.columns("documents")
+    columns = tables.schema("documents").names
     kinds = {name: GROUPS.get(name, (name, _quoted(name))) for name in by or GROUPS}
     absent = {name: column for name, (column, _) in kinds.items() if column not in _MEASURED.union(columns)}
     for name, column in absent.items() if by else ():

@@ -11,8 +11,9 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
+import duckdb
 import pyarrow as pa
 
 from pipelines import storage
@@ -28,15 +29,12 @@ from pipelines.records.document_options import DocumentConfig
 from pipelines.records.drops import Drops
 from pipelines.records.inputs import StageFolder
 from pipelines.records.schemas import DROPPED_SCHEMA
-from pipelines.records.shards import ShardWriter
 from pipelines.storage.object_store import ObjectStore, ThreadedObjectStore
-
-if TYPE_CHECKING:
-    import duckdb
 
 _BATCH_ROWS = 1024
 _INPUT = "input"
-_AS_IT_IS, _QUIET = DocumentConfig(), RunOptions()
+# What DuckDB raises for a query that it cannot run.
+_FAILURES = (duckdb.Error, pa.ArrowException)
 # Split and prefix of its files; `val` is the name in nanoGPT's format.
 _SPLITS = (("train", "train"), ("held-out", "held-out"), ("held-out", "val"))
 # View -> the stage and the beginning of the names of its files.
@@ -46,17 +44,12 @@ _FILES = {"links": ("scrape", "links-"), "pages": ("fetch", "pages-"), "clusters
 class CorpusTables:
     """A connection to the tables of a corpus folder, or of inputs: folders of different stages, or documents.
 
-    A corpus that is the folder of a stage is an input. Documents are read for each query, as `config` says; what of
-    them is not read is noted by the progress of `options`. Raises InputError for a corpus without any finished stage.
+    Documents are read for each query, as `config` says; what of them is not read is noted by the progress of `options`.
+    Raises InputError for a corpus without any finished stage.
     """
 
-    def __init__(
-        self, source: str | Sequence[str], config: DocumentConfig = _AS_IT_IS, options: RunOptions = _QUIET
-    ) -> None:
+    def __init__(self, source: str | Sequence[str], config: DocumentConfig, options: RunOptions) -> None:
         self.name = source if isinstance(source, str) else ", ".join(source)
-        import duckdb  # deferred: only queries need it
-
-        self._failures = (duckdb.Error, pa.ArrowException)
         # Rows are spilled to the folder of temporary files, not to the current folder; nothing is downloaded.
         self._connection: duckdb.DuckDBPyConnection = duckdb.connect(
             config={
@@ -100,8 +93,6 @@ class CorpusTables:
 
     def select(self, query: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a user's query; raise UsageError for anything but one SELECT, which changes nothing."""
-        import duckdb
-
         if not query.strip():
             raise UsageError("the query is empty; an example is FROM documents LIMIT 5")
         try:
@@ -112,10 +103,10 @@ class CorpusTables:
             raise UsageError("the query is not a single SELECT, FROM, DESCRIBE or SUMMARIZE; the corpus is read-only")
         return self.batches(query)
 
-    def columns(self, view: str) -> list[str]:
-        """Return the names of the columns of a table; raise UsageError if it is not there."""
+    def schema(self, view: str) -> pa.Schema:
+        """Return the columns of a table; raise UsageError if it is not there."""
         [schema] = {batch.schema for batch in self.batches(f"SELECT * FROM {view} LIMIT 0")}
-        return list(schema.names)
+        return schema
 
     def batches(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a query, an empty batch first; raise UsageError if there is no such table or column."""
@@ -126,7 +117,7 @@ class CorpusTables:
             reader = relation.to_arrow_reader(_BATCH_ROWS)
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)
             yield from reader
-        except self._failures as error:
+        except _FAILURES as error:
             if self._errors:
                 raise InputError(self._errors.pop()) from None
             raise UsageError(self._explain(str(error))) from error
@@ -136,7 +127,7 @@ class CorpusTables:
             if stage in self.stages:
                 self._create(view, _scan(self.stages[stage], prefix))
         for stage, scan in documents.items():
-            url = "" if "url" in self.columns(f"({scan})") else ", NULL::VARCHAR AS url"  # foreign ones may have none
+            url = "" if "url" in self.schema(f"({scan})").names else ", NULL::VARCHAR AS url"  # own files may lack it
             self._create(documents_of(stage), f"SELECT *{url} FROM ({scan})")
         if self.document_stages:
             self._create("documents", self._fill(self.document_stages[-1]))
@@ -154,7 +145,7 @@ class CorpusTables:
     def _fill(self, stage: str) -> str:
         """Return a query of the documents of a stage, with the words and domains that own documents lack."""
         view = documents_of(stage)
-        [schema] = {batch.schema for batch in self.batches(f"FROM {view} LIMIT 0")}
+        schema = self.schema(view)
         first = self.first(view, "true", (), "words") if "words" in schema.names else None
         if stage != _INPUT and first and first["words"] is not None:  # as of all documents of extract
             return f"FROM {view}"
@@ -188,15 +179,8 @@ class _Stream:
     def __init__(self, schema: pa.Schema, read: Callable[[], Iterator[pa.RecordBatch]]) -> None:
         self._schema, self._read = schema, read
 
-    def __arrow_c_schema__(self) -> object:
-        return self._schema.__arrow_c_schema__()
-
     def __arrow_c_stream__(self, _schema: object = None) -> object:
         return pa.RecordBatchReader.from_batches(self._schema, self._read()).__arrow_c_stream__()
-
-
-class _Rows(list[dict[str, Any]]):
-    write = list.append
 
 
 def _open_streams(source: inputs.DocumentInput, note: Callable[[str], None], errors: list[str]) -> dict[str, _Stream]:
@@ -216,8 +200,8 @@ def _open_streams(source: inputs.DocumentInput, note: Callable[[str], None], err
             note(message)
 
     def read_dropped() -> Iterator[pa.RecordBatch]:
-        rows = _Rows()
-        for _ in itertools.chain(read(Drops(cast(ShardWriter, rows))), [None]):
+        rows: list[dict[str, Any]] = []
+        for _ in itertools.chain(read(Drops(rows.append)), [None]):
             yield pa.RecordBatch.from_pylist(rows, schema=DROPPED_SCHEMA)
             rows.clear()
 
@@ -227,9 +211,10 @@ def _open_streams(source: inputs.DocumentInput, note: Callable[[str], None], err
 
 def _open_stages(source: str | Sequence[str]) -> dict[str, StageFolder]:
     """Return the stages of a corpus, or those whose folders are the inputs; none if the inputs are documents."""
-    folders = [source] if isinstance(source, str) else inputs.expand_globs(source)
-    if isinstance(source, str) and not has_manifest(source):
+    if isinstance(source, str):
         folders = [storage.join(source, name) for name in require_finished_stages(source)]
+    else:
+        folders = inputs.expand_globs(source)
     stages: dict[str, StageFolder] = {}
     for folder in folders if all(map(has_manifest, folders)) else ():
         stage = StageFolder(folder, read_manifest(folder))

@@ -144,11 +144,7 @@ class BucketPart:
 
 def read_bucket(paths: Sequence[str], schema: pa.Schema, bucket: int | range | None) -> list[pa.RecordBatch]:
     """Return the rows of a bucket in all work files, in the batches in which they were written; see `bucket_part`."""
-
-    def read(path: str) -> list[pa.RecordBatch]:
-        return list(bucket_part(path, schema, bucket).batches())
-
-    by_file = storage.map_files(read, paths)
+    by_file = storage.map_files(lambda path: list(bucket_part(path, schema, bucket).batches()), paths)
     return list(itertools.chain.from_iterable(by_file))
 
 

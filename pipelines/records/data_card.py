@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pipelines.engine.manifest import FileEntry
 from pipelines.engine.stage import TaskResult
 from pipelines.records.shards import write_file
 
@@ -27,5 +26,4 @@ why. `manifest.json` has the options, the number of records, and the checksum of
 
 def write_data_card(folder: str, stage: str) -> TaskResult:
     """Write the data card into the output folder of a stage, and return it as the result of a task."""
-    entry: FileEntry = write_file(folder, DATA_CARD, _CARD.format(stage=stage).encode())
-    return TaskResult(files=(entry,))
+    return TaskResult(files=(write_file(folder, DATA_CARD, _CARD.format(stage=stage).encode()),))

@@ -48,7 +48,7 @@ def filter_shard(
         shards.write_shard(output, shards.shard_name("documents", shard.index), schema) as kept,
         shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
     ):
-        drops = Drops(dropped)
+        drops = Drops(dropped.write)
         for batch in inputs.read_documents(shard, drops):
             texts = batch.column("text")
             batch, reasons = decide(batch)
@@ -73,18 +73,18 @@ def _with_words(batch: pa.RecordBatch, texts: pa.Array) -> pa.RecordBatch:
 
 def _with_domains(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return documents whose column `domain` has the registered domain of each URL where it was null or absent."""
-    index, urls = batch.schema.get_field_index("domain"), urls_of(batch)
-    field = batch.schema.field(index) if index >= 0 else pa.field("domain", pa.string())
-    if "url" not in batch.schema.names or not pa.types.is_string(field.type):
+    if "url" in batch.schema.names and "domain" not in batch.schema.names:
+        batch = batch.append_column("domain", pa.nulls(batch.num_rows, pa.string()))
+    index = batch.schema.get_field_index("domain")
+    if "url" not in batch.schema.names or not pa.types.is_string(batch.schema.field(index).type):
         return batch
-    domains = batch.column(index).to_pylist() if index >= 0 else [None] * len(urls)
-    if all(domain or not url for domain, url in zip(domains, urls, strict=True)) and index >= 0:
+    places = list(zip(batch.column(index).to_pylist(), urls_of(batch), strict=True))
+    if all(domain or not url for domain, url in places):
         return batch
     from pipelines.algorithms.web.urls import registered_domain  # deferred: the public suffix list takes 0.1 s
 
-    domains = [domain or (url and registered_domain(url)) for domain, url in zip(domains, urls, strict=True)]
-    column = pa.array(domains, pa.string())
-    return batch.append_column(field, column) if index < 0 else batch.set_column(index, field, column)
+    domains = [domain or (url and registered_domain(url)) for domain, url in places]
+    return batch.set_column(index, batch.schema.field(index), pa.array(domains, pa.string()))
 
 
 def count_words(text: str) -> int:

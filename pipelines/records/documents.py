@@ -246,10 +246,9 @@ def _wet_rows(path: str, name: str, drops: Drops, options: DocumentConfig) -> It
 
 
 def table_documents(
-    batches: Iterable[pa.RecordBatch], path: str, name: str, first_row: int, options: DocumentConfig, drops: Drops
+    batches: Iterable[pa.RecordBatch], path: str, name: str, row: int, options: DocumentConfig, drops: Drops
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of the batches of a table, the first of which begins at row `first_row`."""
-    row = first_row
+    """Yield the documents of the batches of a table, the first of which begins at row `row`."""
     for batch in batches:
         with shards.damage_reported(path, "has columns that cannot be read"):  # damaged, or of types without functions
             documents = drop_invalid_text(_documents(batch, path, name, row, options), drops)

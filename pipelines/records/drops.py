@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.repeated_ids import hash_ids
 from pipelines.engine.stage import TaskResult
 from pipelines.format import plural
-from pipelines.records.shards import ShardWriter
 
 
 class Drops:
-    """Counts drops by reason; with a writer, also lists each dropped record in it."""
+    """Counts drops by reason; with `write`, also lists each dropped record by it."""
 
-    def __init__(self, writer: ShardWriter | None = None) -> None:
-        self._writer = writer
+    def __init__(self, write: Callable[[dict[str, Any]], None] | None = None) -> None:
+        self._write = write
         self.counts: Counter[str] = Counter()
         self._id_hashes = bytearray()
 
     def add(self, reason: str, id: str, url: str | None = None, detail: str | None = None) -> None:
         """Count one record as dropped for a reason, and list it."""
         self.counts[reason] += 1
-        if self._writer is not None:
-            self._writer.write({"id": id, "url": url, "reason": reason, "detail": detail})
+        if self._write is not None:
+            self._write({"id": id, "url": url, "reason": reason, "detail": detail})
 
     def check_ids(self, ids: Iterable[str]) -> None:
         """Have the run count which of these ids of records others of its input have, too, if drops are listed."""
-        if self._writer is not None:
+        if self._write is not None:
             self._id_hashes += hash_ids(ids)
 
     def describe_bad_records(self) -> str | None:

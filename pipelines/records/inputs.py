@@ -58,13 +58,17 @@ _PLAIN_SUFFIXES = (".txt", ".md")
 
 @dataclasses.dataclass(frozen=True)
 class InputFile:
-    """One file to read; `entry` is its entry in the manifest of `stage`, if a stage wrote it."""
+    """One file to read; `entry` is its entry in the manifest of `stage`, if a stage wrote it.
+
+    Of a Parquet file that is read in parts, `row_groups` are those of the part, which begins at `first_row`.
+    """
 
     path: str
     size_bytes: int
     entry: FileEntry | None = None
     stage: str | None = None
     row_groups: tuple[int, ...] | None = None
+    first_row: int = 0
     relative_path: str | None = None
 
     @property
@@ -316,16 +320,10 @@ def open_configured(documents: str | Sequence[str], config: DocumentConfig, opti
     return source
 
 
-def open_documents(
-    paths: str | Sequence[str],
-    config: DocumentConfig = _DEFAULTS,
-    *,
-    group_bytes: int = _GROUP_BYTES,
-    part_bytes: int = _PARQUET_PART_BYTES,
-) -> DocumentInput:
+def open_documents(paths: str | Sequence[str], config: DocumentConfig = _DEFAULTS) -> DocumentInput:
     """Open documents: the folder of a stage, or inputs of TEXT_SUFFIXES by name, folder or glob.
 
-    Small files are grouped into shards of at most `group_bytes`, large Parquet files split into parts of `part_bytes`.
+    Small files are grouped into shards of at most 64 MiB, large Parquet files split into parts of 256 MiB.
 
     Raises InputError if there are none, or if a Parquet or Arrow file lacks the text column.
     """
@@ -353,7 +351,7 @@ def open_documents(
     described = storage.map_files(functools.partial(_describe, options), files, local_threads=storage.HASHING_THREADS)
     if not any(description.size_bytes for description in described):
         raise InputError(f"{', '.join(paths)}: is empty (0 bytes); check that the copy is complete")
-    groups = list(_group_files(zip(files, names, described, strict=True), group_bytes, part_bytes))
+    groups = list(_group_files(zip(files, names, described, strict=True)))
     schema = union_schema([description.schema for description in described])
     document_shards = tuple(DocumentShard(index, tuple(group), options, schema) for index, group in enumerate(groups))
     return DocumentInput(document_shards, fingerprint_files(files, names), None, tuple(notes))
@@ -373,7 +371,10 @@ def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | Non
             continue
         for file in files:
             file.verify()
-            batches = _read_table(file, shard.options, drops, batch_bytes)
+            tables = table_batches(
+                file.path, row_groups=file.row_groups, batch_bytes=batch_bytes, is_verified=file.stage is not None
+            )
+            batches = table_documents(tables, file.path, file.name, file.first_row, shard.options, drops)
             # The documents in a folder of a stage were checked when they came in.
             yield from batches if file.stage is not None else _unified(batches, shard, drops, file.path)
 
@@ -388,20 +389,6 @@ def _unified(
         yield documents
 
 
-def _read_table(
-    file: InputFile, options: DocumentConfig, drops: Drops, batch_bytes: int | None
-) -> Iterator[pa.RecordBatch]:
-    row = 0
-    if file.row_groups:
-        with shards.open_stream(file.path) as stream:
-            metadata = shards.open_parquet(stream, file.path).metadata
-            row = sum(metadata.row_group(group).num_rows for group in range(file.row_groups[0]))
-    batches = table_batches(
-        file.path, row_groups=file.row_groups, batch_bytes=batch_bytes, is_verified=file.stage is not None
-    )
-    yield from table_documents(batches, file.path, file.name, row, options, drops)
-
-
 def document_schema(shard: DocumentShard) -> pa.Schema:
     """Return the schema of the batches that `read_documents` yields for a shard; verify its first file."""
     if shard.schema is not None:
@@ -412,11 +399,11 @@ def document_schema(shard: DocumentShard) -> pa.Schema:
 
 
 class _Description(NamedTuple):
-    """What is known of a file of documents before it is read; `row_groups` of Parquet."""
+    """What is known of a file of documents before it is read; of Parquet, also the rows of each row group."""
 
     size_bytes: int
     schema: pa.Schema
-    row_groups: int | None = None
+    group_rows: Sequence[int] | None = None
 
 
 def _describe(options: DocumentConfig, path: str) -> _Description:
@@ -429,25 +416,24 @@ def _describe(options: DocumentConfig, path: str) -> _Description:
     with shards.open_stream(path) as stream:
         parquet = shards.open_parquet(stream, path)
         schema = table_document_schema(parquet.schema_arrow, options, path)
-        return _Description(size, schema, parquet.metadata.num_row_groups)
+        groups = map(parquet.metadata.row_group, range(parquet.metadata.num_row_groups))
+        return _Description(size, schema, [group.num_rows for group in groups])
 
 
-def _group_files(
-    files: Iterable[tuple[str, str, _Description]], group_bytes: int, part_bytes: int
-) -> Iterator[list[InputFile]]:
+def _group_files(files: Iterable[tuple[str, str, _Description]]) -> Iterator[list[InputFile]]:
     """Group files (path, name, description) into tasks, small ones together, each Parquet file alone or in parts."""
     group: list[InputFile] = []
     size_bytes = 0
     for path, name, description in files:
         size = description.size_bytes
-        if description.row_groups is not None:
-            parts = max(1, min(description.row_groups, -(-size // part_bytes)))
-            bounds = [description.row_groups * part // parts for part in range(parts + 1)]
+        if (rows := description.group_rows) is not None:
+            parts = max(1, min(len(rows), -(-size // _PARQUET_PART_BYTES)))
+            bounds = [len(rows) * part // parts for part in range(parts + 1)]
             for first, last in itertools.pairwise(bounds):
                 row_groups = tuple(range(first, last)) if parts > 1 else None
-                yield [InputFile(path, size, row_groups=row_groups, relative_path=name)]
+                yield [InputFile(path, size, None, None, row_groups, sum(rows[:first]), name)]
             continue
-        if group and size_bytes + size > group_bytes:
+        if group and size_bytes + size > _GROUP_BYTES:
             yield group
             group, size_bytes = [], 0
         group.append(InputFile(path, size, relative_path=name))

@@ -335,11 +335,9 @@ def table_batches(
                     _check_offsets(column)
                 yield from shards.split_by_bytes(batch, 4 * batch_bytes)
         return
-    names = None if columns is None else list(columns)
-    groups = None if row_groups is None else list(row_groups)
     with shards.open_stream(path) as stream:
-        rows = shards.rows_per_batch(stream, path, groups, batch_bytes, columns=names, is_verified=is_verified)
-        for batch in shards.stream_batches(stream, path, names, groups, rows):
+        rows = shards.rows_per_batch(stream, path, row_groups, batch_bytes, columns=columns, is_verified=is_verified)
+        for batch in shards.stream_batches(stream, path, columns, row_groups, rows):
             yield from shards.split_by_bytes(batch, 4 * batch_bytes)
 
 

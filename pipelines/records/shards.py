@@ -148,7 +148,7 @@ def write_array(folder: str, name: str, array: npt.NDArray[Any]) -> FileEntry:
 
 
 def read_batches(
-    path: str, columns: list[str] | None = None, row_groups: list[int] | None = None, rows: int = _READ_ROWS
+    path: str, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None, rows: int = _READ_ROWS
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a Parquet file, of at most `rows` rows.
 
@@ -159,7 +159,7 @@ def read_batches(
 
 
 def stream_batches(
-    stream: BinaryIO, path: str, columns: list[str] | None, row_groups: list[int] | None, rows: int
+    stream: BinaryIO, path: str, columns: Sequence[str] | None, row_groups: Sequence[int] | None, rows: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of an open Parquet file; see `read_batches`."""
     file = open_parquet(stream, path)
@@ -292,10 +292,10 @@ def require_distinct(path: str, columns: Sequence[str]) -> None:
             raise InputError(f"{path}: has {count} columns {name!r}; rename or remove all but one")
 
 
-def check_values(path: str, batch: pa.RecordBatch, first_row: int, except_column: str | None = None) -> None:
+def check_values(path: str, batch: pa.RecordBatch, first_row: int) -> None:
     """Raise InputError, with the row (from 0) and column, for a text that is not UTF-8, which Parquet can contain."""
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        if field.name != except_column and (rows := invalid_rows(column)):
+        if rows := invalid_rows(column):
             raise InputError(
                 f"{path}: row {first_row + rows[0]} has a value in column {field.name!r} that is not UTF-8; repair or "
                 "remove it"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import BinaryIO
 
 import zstandard
 
@@ -18,13 +17,13 @@ _READ_BYTES = 1 << 20
 _JSON_ARRAY = re.compile(rb"\[\s*[{\]]")
 
 
-def spool_standard_input(folder: str, name: str | None = None, stream: BinaryIO | None = None) -> str:
+def spool_standard_input(folder: str, name: str | None = None) -> str:
     """Copy standard input into a folder and return the path; a file whose name ends in `.zst` is compressed.
 
     The name is by default `stdin.jsonl`, `stdin.json` or `stdin.txt`, by what standard input begins with. Raises
     InputError if it is empty or compressed.
     """
-    stream = stream or sys.stdin.buffer
+    stream = sys.stdin.buffer
     block = stream.read(_READ_BYTES)
     for magic, (kind, _) in COMPRESSION_MAGIC.items():
         if block.startswith(magic):

@@ -47,7 +47,7 @@ def drop_invalid_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
 
     A Parquet column of strings can contain texts that are not UTF-8.
     """
-    batch = _drop(batch, batch.column("text").is_null(), "missing_text", drops)
+    batch = drop_rows(batch, batch.column("text").is_null(), "missing_text", drops)
     rows = shards.invalid_rows(batch.column("text"))
     if rows:
         bad = batch.take(pa.array(rows))
@@ -56,10 +56,11 @@ def drop_invalid_text(batch: pa.RecordBatch, drops: Drops) -> pa.RecordBatch:
                 drops.add(problem.reason, id, detail=problem.detail)
         batch = batch.filter(pa.array(np.isin(np.arange(batch.num_rows), rows, invert=True)))
     texts = batch.column("text")
-    return _drop(batch, pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts)), "empty_text", drops)
+    return drop_rows(batch, pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts)), "empty_text", drops)
 
 
-def _drop(batch: pa.RecordBatch, mask: pa.BooleanArray, reason: str, drops: Drops) -> pa.RecordBatch:
+def drop_rows(batch: pa.RecordBatch, mask: pa.BooleanArray, reason: str, drops: Drops) -> pa.RecordBatch:
+    """Return the rows of a batch of documents that a mask excludes; list the others in `drops`."""
     if not mask.true_count:
         return batch
     dropped = batch.filter(mask)

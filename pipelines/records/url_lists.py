@@ -48,14 +48,6 @@ class BadRow(NamedTuple):
 class UrlListError(InputError):
     """Refuse a file that is not a list of URLs, or cannot be read to its end."""
 
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}")
-        self.path, self.problem = path, problem
-
-    def __reduce__(self) -> tuple[type[UrlListError], tuple[str, str]]:
-        """Pickle both parts, so that the error can pass between processes."""
-        return type(self), (self.path, self.problem)
-
 
 def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = False) -> Iterator[str | BadRow | None]:
     """Yield each URL of a list, None if it is missing, and a BadRow if it cannot be read.
@@ -69,7 +61,7 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
     if not name.endswith(TABLE_SUFFIXES):
         yield from _urls_of_lines(path, None if name.endswith(PLAIN_SUFFIX) else column, report_bytes)
         return
-    with list_errors(path):
+    with list_errors():
         if name.endswith(".parquet"):
             row = 0
             for batch in table_batches(path, [column]):
@@ -82,20 +74,20 @@ def read_urls(path: str, column: str = DEFAULT_COLUMN, *, report_bytes: bool = F
                 progress.advance(storage.size_bytes(path))
             return
         if next(_lines(path, report_bytes=False), None) is None:
-            raise UrlListError(path, _EMPTY)
+            raise UrlListError(f"{path}: {_EMPTY}")
         for record in read_records(path, columns=[column], max_bytes=_MAX_LINE_BYTES, report_bytes=report_bytes):
             yield _url_of_row(column, record)
 
 
 @contextlib.contextmanager
-def list_errors(path: str) -> Iterator[None]:
+def list_errors() -> Iterator[None]:
     """Raise UrlListError where the reading of a list or table ends."""
     try:
         yield
     except (ColumnError, DamagedFileError, UrlListError):
         raise
     except InputError as error:
-        raise UrlListError(path, str(error).removeprefix(f"{path}: ")) from error
+        raise UrlListError(str(error)) from error
 
 
 def _texts(values: pa.Array) -> list[str | None]:
@@ -165,7 +157,7 @@ def _urls_of_lines(path: str, field: str | None, report_bytes: bool) -> Iterator
         else:
             yield BadRow(number, "no_field" if value is _ABSENT else "not_text", content)
     if is_empty:
-        raise UrlListError(path, _EMPTY)
+        raise UrlListError(f"{path}: {_EMPTY}")
     if first_fields is not None and not has_field:
         names = ", ".join(first_fields) or "none"
         raise MissingColumnError(f"{path}: no line has a field {field!r}; the first has: {names}")
@@ -173,7 +165,7 @@ def _urls_of_lines(path: str, field: str | None, report_bytes: bool) -> Iterator
 
 def _lines(path: str, report_bytes: bool) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not blank, without white space around them, and their numbers."""
-    with list_errors(path):
+    with list_errors():
         for first, lines in line_columns(path, _MAX_LINE_BYTES, may_be_bad=True, report_bytes=report_bytes):
             for number, line in enumerate(_texts(lines), first):
                 if line and (stripped := line.strip()):

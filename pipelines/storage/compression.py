@@ -143,7 +143,7 @@ def _check_format(path: str, raw: BinaryIO) -> None:
 def _decoder(path: str, raw: BinaryIO) -> io.RawIOBase:
     name = path.lower()
     if name.endswith(".zst"):
-        return _PieceReader(_decoded_zstd(raw))
+        return _zstd_reader(raw)
     if name.endswith(".xz"):
         return _Reader(lzma.LZMAFile(raw).read1)
     if name.endswith(".bz2"):
@@ -156,7 +156,7 @@ def _decoder(path: str, raw: BinaryIO) -> io.RawIOBase:
 class _Reader(io.RawIOBase):
     """Reads by a function that returns at most so many bytes: of a decoder, `read1` keeps the data before an error."""
 
-    def __init__(self, read: Callable[[int], bytes]) -> None:
+    def __init__(self, read: Callable[[int], bytes | memoryview]) -> None:
         self._read = read
 
     def readable(self) -> bool:
@@ -171,35 +171,22 @@ class _Reader(io.RawIOBase):
         return len(data)
 
 
-class _PieceReader(io.RawIOBase):
-    """Reads the pieces of an iterator, whatever their sizes."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._pending = memoryview(b"")
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill a buffer from one piece; return 0 at the end of the data."""
-        target = memoryview(buffer).cast("B")
-        self._pending = self._pending or memoryview(next(self._pieces, b""))
-        size = min(len(target), len(self._pending))
-        target[:size], self._pending = self._pending[:size], self._pending[size:]
-        return size
-
-
-def _decoded_zstd(raw: BinaryIO) -> Iterator[bytes]:
-    """Yield the data of zstd frames block by block, so that memory is bounded and all data before damage is returned.
+def _zstd_reader(raw: BinaryIO) -> _Reader:
+    """Read zstd frames block by block, so that memory is bounded and all data before damage is returned.
 
     The decoder discards its output when a call fails.
     """
     decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES).decompressobj(read_across_frames=True)
-    for part in _zstd_parts(io.BufferedReader(_Reader(raw.read), _CHUNK_BYTES)):
-        if data := decoder.decompress(part):
-            yield data
+    parts = _zstd_parts(io.BufferedReader(_Reader(raw.read), _CHUNK_BYTES))
+    pieces, pending = filter(None, map(decoder.decompress, parts)), memoryview(b"")
+
+    def read(size: int) -> memoryview:
+        nonlocal pending
+        pending = pending or memoryview(next(pieces, b""))
+        data, pending = pending[:size], pending[size:]
+        return data
+
+    return _Reader(read)
 
 
 def _zstd_parts(stream: io.BufferedReader) -> Iterator[bytes]:

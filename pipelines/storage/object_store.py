@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import functools
+import importlib
 import io
 import itertools
 import json
@@ -61,18 +62,17 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         super().__init__()
         require_extra("object-stores", f"{protocol}://", "obstore")
         self.protocol = protocol
+        self._obstore: Any = importlib.import_module("obstore")
 
     def info(self, path: str, **_options: Any) -> dict[str, Any]:
         """Return name, size and type of an object or folder; raise FileNotFoundError if there is neither."""
-        import obstore
-
         bucket, key = _split(path)
         store = _store(self.protocol, bucket)
         with contextlib.suppress(FileNotFoundError):
-            return _entry(bucket, _request(lambda: obstore.head(store, key))) if key else _folder(bucket)
+            return _entry(bucket, _request(lambda: self._obstore.head(store, key))) if key else _folder(bucket)
         if self.protocol in WEB_PROTOCOLS:
             raise FileNotFoundError(path)
-        listed = _request(lambda: obstore.list(store, f"{key}/", chunk_size=1).collect())
+        listed = _request(lambda: self._obstore.list(store, f"{key}/", chunk_size=1).collect())
         if not listed:
             raise FileNotFoundError(path)
         return _folder(f"{bucket}/{key}")
@@ -99,11 +99,9 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
 
     def ls(self, path: str, detail: bool = True, **_options: Any) -> list[Any]:
         """Return the objects and folders of a folder."""
-        import obstore
-
         bucket, key = _split(path)
         store = _store(self.protocol, bucket)
-        listed = _request(lambda: obstore.list_with_delimiter(store, f"{key}/" if key else None))
+        listed = _request(lambda: self._obstore.list_with_delimiter(store, f"{key}/" if key else None))
         entries = [_folder(f"{bucket}/{name}") for name in listed["common_prefixes"]]
         entries += [_entry(bucket, meta) for meta in listed["objects"]]
         return entries if detail else [entry["name"] for entry in entries]
@@ -118,11 +116,9 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         return entries if detail else sorted(entries)
 
     def _below(self, path: str) -> list[dict[str, Any]]:
-        import obstore
-
         bucket, key = _split(path)
         store = _store(self.protocol, bucket)
-        listed = _request(lambda: list(obstore.list(store, f"{key}/" if key else None)))
+        listed = _request(lambda: list(self._obstore.list(store, f"{key}/" if key else None)))
         entries = [_entry(bucket, meta) for chunk in listed for meta in chunk]
         return entries or ([self.info(path)] if key and self.exists(path) else [])
 
@@ -135,26 +131,22 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
 
     def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Remove an object, or all objects of a folder."""
-        import obstore
-
         self._check_leases(path)
         names = [entry["name"] for entry in self._below(path)] if recursive else [path]
         bucket, _ = _split(path)
         keys = [_split(name)[1] for name in names]
         if keys:
-            _request(lambda: obstore.delete(_store(self.protocol, bucket), keys))
+            _request(lambda: self._obstore.delete(_store(self.protocol, bucket), keys))
 
     def cp_file(self, path1: str, path2: str, **_options: Any) -> None:
         """Copy an object, through this machine if one request cannot."""
-        import obstore
-
         self._check_leases(path2)
         (bucket, source), (other, target) = _split(path1), _split(path2)
         if bucket != other or self.info(path1)["size"] > _MAX_COPY_BYTES:
             with self.open(path1, size=MAX_RANGE) as reader, self.open(path2, "wb") as writer:
                 shutil.copyfileobj(reader, writer, MAX_RANGE)
         else:
-            _request(lambda: obstore.copy(_store(self.protocol, bucket), source, target))
+            _request(lambda: self._obstore.copy(_store(self.protocol, bucket), source, target))
 
     def mv(self, path1: str, path2: str, **_options: Any) -> None:
         """Copy an object and remove the first one."""
@@ -164,8 +156,7 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
     def get_file(self, path: str, local: str, **_options: Any) -> None:
         """Download an object."""
         with self.open(path, size=MAX_RANGE) as source, open(local, "wb") as target:
-            while block := source.read(MAX_RANGE):
-                target.write(block)
+            shutil.copyfileobj(source, target, MAX_RANGE)
 
     def open(self, path: str, mode: str = "rb", start: int = 0, size: int = 0, **_options: Any) -> Any:
         """Open an object for reading, first `size` bytes from `start` on, or for writing; see `storage.open_read`."""
@@ -179,9 +170,6 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
 
         They are the last ones if `start` is negative (then it is -`size`), and fewer at the end.
         """
-        import obstore
-        from obstore.exceptions import PreconditionError
-
         bucket, key = _split(path)
         if start < 0 and self.protocol in _WITHOUT_SUFFIXES:
             start = max(0, self.info(path)["size"] + start)
@@ -189,7 +177,7 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         options |= {"if_match": tag} if tag else {}
 
         def read() -> tuple[memoryview, Any]:
-            answer = obstore.get(_store(self.protocol, bucket), key, options=options)
+            answer = self._obstore.get(_store(self.protocol, bucket), key, options=options)
             data, total = memoryview(answer.bytes()), answer.meta["size"]
             expected = min(size, total - start if start >= 0 else total)
             if len(data) != expected:
@@ -198,38 +186,30 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
 
         try:
             return _request(read)
-        except PreconditionError as error:
+        except self._obstore.exceptions.PreconditionError as error:
             raise OSError("it was replaced while it was read") from error
 
     def put(self, path: str, data: Any) -> None:
         """Write bytes, which may be those of a mapped file, as an object."""
-        import obstore
-
         if self.protocol in WEB_PROTOCOLS:
             raise OSError("a web server is read-only")
         bucket, key = _split(path)
         part_bytes = max(_PART_BYTES, -(-len(data) // _MOST_PARTS))
-        options: Any = {"chunk_size": part_bytes, "max_concurrency": _PARTS}
+        options = {"chunk_size": part_bytes, "max_concurrency": _PARTS, "use_multipart": len(data) > _MAX_PUT_BYTES}
 
         def write() -> None:
             self._check_leases(path)  # before every attempt: earlier ones may have taken longer than the lease
-            obstore.put(_store(self.protocol, bucket), key, data, use_multipart=len(data) > _MAX_PUT_BYTES, **options)
+            self._obstore.put(_store(self.protocol, bucket), key, data, **options)
 
         _request(write)
 
     def put_if(self, path: str, content: bytes, condition: Any) -> Version | None:
         """Write an object if there is none (`create`) or of a version; return its version, None if it was refused."""
-        import obstore
-        from obstore.exceptions import AlreadyExistsError, PreconditionError
-
         bucket, key = _split(path)
-
-        def write() -> Any:
-            return obstore.put(_store(self.protocol, bucket), key, content, mode=condition)
-
+        store = _store(self.protocol, bucket)
         try:
-            return _version(_request(write))
-        except (AlreadyExistsError, PreconditionError):
+            return _version(_request(lambda: self._obstore.put(store, key, content, mode=condition)))
+        except (self._obstore.exceptions.AlreadyExistsError, self._obstore.exceptions.PreconditionError):
             return None
         except FileNotFoundError as error:
             if condition == "create":
@@ -238,12 +218,10 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
 
     def read_version(self, path: str) -> tuple[bytes, Version | None]:
         """Return the content of an object and its version; empty and None if there is none."""
-        import obstore
-
         bucket, key = _split(path)
 
         def read() -> tuple[bytes, Version | None]:
-            answer = obstore.get(_store(self.protocol, bucket), key)
+            answer = self._obstore.get(_store(self.protocol, bucket), key)
             return bytes(answer.bytes()), _version(answer.meta)
 
         try:
@@ -391,9 +369,8 @@ def _version(answer: Any) -> Version:
 
 
 def _entry(bucket: str, meta: Any) -> dict[str, Any]:
-    name = f"{bucket}/{meta['path']}"
     return {
-        "name": name,
+        "name": f"{bucket}/{meta['path']}",
         "size": meta["size"],
         "type": "file",
         "modified": meta["last_modified"],

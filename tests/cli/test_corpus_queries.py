@@ -19,6 +19,7 @@ from pipelines.algorithms.web.urls import id_of_url
 from pipelines.build import build
 from pipelines.corpus.tables import CorpusTables
 from pipelines.engine.run import RunOptions
+from pipelines.records.document_options import DocumentConfig
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
 from webtext_cli.main import main
@@ -41,6 +42,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
                 patch.setenv(variable, value)
             build(str(folder), _STAGES, RunOptions())
         yield folder
+
+
+def _tables(corpus: str) -> CorpusTables:
+    return CorpusTables(corpus, DocumentConfig(), RunOptions())
 
 
 def _rows(corpus: Path, stage: str, noun: str) -> list[dict[str, Any]]:
@@ -212,7 +217,7 @@ def test_counts_by_all_kinds_of_groups(corpus: Path, capsys: pytest.CaptureFixtu
 
 def test_queries_are_printed_in_three_formats(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     query = "SELECT stage, reason, count(*) AS n FROM dropped GROUP BY ALL ORDER BY ALL"
-    expected = CorpusTables(str(corpus)).rows(query)
+    expected = _tables(str(corpus)).rows(query)
     assert sum(row["n"] for row in expected) == sum(
         len(_rows(corpus, stage, "dropped")) for stage in _STAGES[1:] if stage != "train-bpe"
     ) + len(_rows(corpus, "train-bpe", "dropped"))
@@ -316,7 +321,7 @@ def test_the_corpus_may_be_in_an_object_store(corpus: Path) -> None:
 
     memory = fsspec.filesystem("memory")
     memory.put(str(corpus), "/queries", recursive=True)
-    tables, local = CorpusTables("memory://queries"), CorpusTables(str(corpus))
+    tables, local = _tables("memory://queries"), _tables(str(corpus))
     assert tables.rows("SELECT id FROM documents ORDER BY id") == local.rows("SELECT id FROM documents ORDER BY id")
     memory.rm("/queries", recursive=True)
 

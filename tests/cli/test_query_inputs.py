@@ -17,6 +17,7 @@ from pipelines.corpus.tables import CorpusTables
 from pipelines.engine.journal import OutputFolder
 from pipelines.engine.manifest import Identity
 from pipelines.engine.run import RunOptions
+from pipelines.records.document_options import DocumentConfig
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
 from webtext_cli.main import main
@@ -141,7 +142,7 @@ def test_the_first_documents_of_a_large_file_are_shown_at_once(files: Path) -> N
     notes: list[str] = []
     options = RunOptions()
     options.progress.note = notes.append  # type: ignore[method-assign]
-    tables = CorpusTables(["large.jsonl"], options=options)
+    tables = CorpusTables(["large.jsonl"], DocumentConfig(), options)
     assert [row["text"] for row in tables.rows("SELECT text FROM documents LIMIT 2")] == ["text 0", "text 1"]
     assert notes == []  # the last record was not read
     assert tables.rows("SELECT count(*) AS n FROM documents") == [{"n": 200_000}]

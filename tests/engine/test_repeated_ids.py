@@ -65,7 +65,7 @@ def _run(output: Path, ids: list[list[str]], stop_after: int | None = None) -> t
         if number == stop_after:
             raise KeyboardInterrupt
         with write_shard(output, f"dropped-{number:05d}.parquet", DROPPED_SCHEMA) as dropped:
-            drops = Drops(dropped)
+            drops = Drops(dropped.write)
             drops.check_ids(ids)
         return drops.task_result(len(ids), (dropped.entry,))
 

@@ -112,7 +112,7 @@ def _read_config(path: str) -> None:
     config.stages(None, None)
     for stage in PIPELINE:
         config.options(stage.name, stage.config_type())
-        config.file_paths(stage.name)
+        config.files(stage.name)
         config.paths(stage.name)
 
 

@@ -203,10 +203,11 @@ def test_text_of_a_parquet_file_that_is_not_utf8_is_dropped(tmp_path: Path) -> N
     assert drops == {"missing_text": 1, "not_utf8": 1}
 
 
-def test_a_large_parquet_file_is_read_in_parts(tmp_path: Path) -> None:
+def test_a_large_parquet_file_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "_PARQUET_PART_BYTES", 500)
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": [f"document {n}" for n in range(100)]}), path, row_group_size=10)
-    source = inputs.open_documents(str(path), part_bytes=500)
+    source = inputs.open_documents(str(path))
     assert len(source.shards) > 2
     rows = [
         row for shard in source.shards for batch in inputs.read_documents(shard, Drops()) for row in batch.to_pylist()
@@ -229,10 +230,11 @@ def test_a_parquet_file_is_opened_once_beside_its_fingerprint(tmp_path: Path, mo
     assert sorted(opened) == sorted(2 * [shard.files[0].path for shard in source.shards])
 
 
-def test_small_files_share_a_task_and_large_ones_do_not(tmp_path: Path) -> None:
+def test_small_files_share_a_task_and_large_ones_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "_GROUP_BYTES", 100)
     for number in range(10):
         (tmp_path / f"{number}.txt").write_text("x" * 40)
-    source = inputs.open_documents(str(tmp_path), group_bytes=100)
+    source = inputs.open_documents(str(tmp_path))
     assert [len(shard.files) for shard in source.shards] == [2, 2, 2, 2, 2]
 
 

@@ -43,7 +43,7 @@ def command(call: StageCall, explain: str | None, lint: bool) -> int:
         raise UsageError("--explain and --lint cannot be combined")
     config, paths = call.config(), [*call.input]
     if not paths and config.needs_files:
-        paths = call.settings.files("scrape")
+        paths = list(call.settings.files("scrape"))
     inputs: dict[str, Any] = {"dumps": paths, "output": call.output_folder(), "options": call.run_options()}
     if explain is not None:
         from pipelines.stages.scrape.explain import explain as explain_url

@@ -187,7 +187,7 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
         shards.write_shard(output, shards.shard_name("documents", index), DOCUMENT_SCHEMA) as kept,
         shards.write_shard(output, shards.shard_name("dropped", index), DROPPED_SCHEMA) as dropped,
     ):
-        drops = Drops(dropped)
+        drops = Drops(dropped.write)
         pages_without_link = 0
         for page, extracted in reader.extract((page, tally.mark(page)) for page in read_pages(source, known=known)):
             page = page.with_declared_url(extracted)

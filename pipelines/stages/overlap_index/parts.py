@@ -100,7 +100,7 @@ def sketch_shard(shard: inputs.DocumentShard, context: SketchContext) -> TaskRes
     registers = hyperloglog.empty_registers()
     documents = ngrams = 0
     with shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped:
-        drops = Drops(dropped)
+        drops = Drops(dropped.write)
         for batch in inputs.read_documents(shard, drops):
             hashes = text_ngram_hashes(*text_arrays(batch.column("text")), config.ngram, config.normalization).hashes
             hyperloglog.add(registers, hashes)

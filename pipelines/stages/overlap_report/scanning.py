@@ -26,7 +26,7 @@ from pipelines.records.document_split import document_keys, hash_keys, held_out_
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import DROPPED_SCHEMA, make_schema
 from pipelines.records.tally import Tally, read_tallies
-from pipelines.records.text_columns import urls_of
+from pipelines.records.text_columns import drop_rows, urls_of
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.indexing import Variant, load_index
 
@@ -177,7 +177,7 @@ def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
         shards.write_shard(output, shards.shard_name("overlapping", shard.index), OVERLAPPING_SCHEMA) as overlapping,
         shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
     ):
-        drops = Drops(dropped)
+        drops = Drops(dropped.write)
         for batch in _read_corpus(shard, context.config.held_out, drops):
             data, starts = text_arrays(batch.column("text"))
             hits = scan(index, data, starts)
@@ -212,10 +212,7 @@ def _read_corpus(shard: inputs.DocumentShard, held_out: float, drops: Drops) -> 
     for batch in inputs.read_documents(shard, drops, batch_bytes=_BATCH_BYTES):
         if held_out and batch.num_rows:
             is_held_out = pa.array(held_out_mask(split_keys(batch, document_keys(batch, shard)), held_out))
-            dropped = batch.filter(is_held_out)
-            for id, url in zip(dropped.column("id").to_pylist(), urls_of(dropped), strict=True):
-                drops.add("held_out", id, url)
-            batch = batch.filter(pc.invert(is_held_out))
+            batch = drop_rows(batch, is_held_out, "held_out", drops)
         if batch.num_rows:
             yield batch
 

@@ -298,7 +298,7 @@ def _read_blocks(
         while block := list(itertools.islice(rows, _BATCH_ROWS)):
             yield [number for number, _ in block], [submission for _, submission in block]
         return
-    with _damage_noted(stats), open_decompressed(file.path, report_bytes=True) as stream:
+    with _damage_noted(file.path, stats), open_decompressed(file.path, report_bytes=True) as stream:
         yield from read_submissions(stream, rejects)
 
 
@@ -306,7 +306,7 @@ def _read_rows(
     file: SourceFile, config: ScrapeConfig, stats: FileStats, rejects: Rejects
 ) -> Iterator[tuple[int, Submission]]:
     """Yield the rows of a table of submissions, or the URLs of a list as submissions without id, score and time."""
-    with _damage_noted(stats):
+    with _damage_noted(file.path, stats):
         if config.source != "urls":
             yield from read_table(file.path, rejects)
             return
@@ -322,10 +322,10 @@ def _read_rows(
 
 
 @contextlib.contextmanager
-def _damage_noted(stats: FileStats) -> Iterator[None]:
+def _damage_noted(path: str, stats: FileStats) -> Iterator[None]:
     try:
         yield
     except DamagedFileError as error:
         stats.damaged_at, stats.damage = error.offset_bytes, error.reason
     except UrlListError as error:
-        stats.damage = error.problem
+        stats.damage = str(error.args[0]).removeprefix(f"{path}: ")

@@ -182,7 +182,7 @@ def read_table(path: str, rejects: Rejects) -> Iterator[tuple[int, Submission]]:
 
     Raises MissingColumnError without a column of URLs or of scores, UrlListError if the file cannot be read.
     """
-    with list_errors(path):
+    with list_errors():
         columns = _find_columns(path, table_schema(path).names) if file_format(path) in TABLES else {}
         names = list(dict.fromkeys(columns.values()))
         for number, row, content in read_records(path, columns=names, max_bytes=_MAX_LINE_BYTES, report_bytes=True):

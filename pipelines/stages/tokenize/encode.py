@@ -88,7 +88,7 @@ def encode_shard(shard: inputs.DocumentShard, context: EncodeContext) -> TaskRes
     runs = RunWriter(context.output, shard.index, end_of_text=context.end_of_text, shuffled=config.shuffle)
     documents = 0
     with shards.write_shard(context.output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped:
-        drops = Drops(dropped)
+        drops = Drops(dropped.write)
         for batch in inputs.read_documents(shard, drops):
             if not batch.num_rows:
                 continue

@@ -157,7 +157,7 @@ def count_shard(shard: inputs.DocumentShard, context: CountContext) -> TaskResul
         write_buckets(storage.join(context.output, work_file(shard.index)), COUNTS_SCHEMA) as written,
         _WordCounter(written, context.buckets) as words,
     ):
-        drops = Drops(dropped)
+        drops = Drops(dropped.write)
         sample = LowestHashes(context.sample_texts)
         documents = 0
         for records in inputs.read_documents(shard, drops):

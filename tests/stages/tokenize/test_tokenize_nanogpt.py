@@ -20,6 +20,7 @@ from pipelines.engine.executor import LocalExecutor
 from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError, WebtextError
 from pipelines.model.training.data import open_tokens
+from pipelines.records.document_options import DocumentConfig
 from pipelines.stages.tokenize.token_shards import TokenShard, _merge_tokens, token_format
 from pipelines.stages.tokenize.trace import trace
 
@@ -135,7 +136,8 @@ def test_a_folder_without_held_out_documents_says_that_val_is_missing(folder: Pa
 
 def test_the_tokens_are_in_the_tables_of_the_corpus(folder: Path, tmp_path: Path) -> None:
     _run(folder, tmp_path / "tokenize", shard_tokens=700)
-    rows = CorpusTables(str(tmp_path)).rows("SELECT split, shard, sum(tokens) AS n FROM tokens GROUP BY ALL ORDER BY n")
+    tables = CorpusTables(str(tmp_path), DocumentConfig(), RunOptions())
+    rows = tables.rows("SELECT split, shard, sum(tokens) AS n FROM tokens GROUP BY ALL ORDER BY n")
     totals = described(tmp_path / "tokenize")["totals"]
     assert rows == [
         {"split": "held-out", "shard": "val", "n": totals["held-out"]["tokens"]},
