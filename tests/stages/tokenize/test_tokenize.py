@@ -311,7 +311,7 @@ def test_a_shard_without_held_out_documents_has_no_empty_file(small: Path, tmp_p
     run(_write(tmp_path / "d.jsonl", ["x"]), small, tmp_path / "t", RunOptions(progress=Notes()), held_out=1e-9)
     assert json.loads((tmp_path / "t" / "tokens.json").read_text())["splits"]["held-out"] == []
     assert not list((tmp_path / "t").glob("held-out*"))
-    assert any("no document is held out" in note for note in Notes.notes)
+    assert any("no documents are held out" in note for note in Notes.notes)
 
 
 def test_everything_held_out_is_refused(small: Path, tmp_path: Path) -> None:
