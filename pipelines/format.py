@@ -90,7 +90,7 @@ def suggest_nearest(name: str, known: Iterable[str], otherwise: str) -> str:
 
     # A typo changes the length by few characters; other words are suggested if they begin with the name.
     typed = loose_name(name)
-    most = max(1, len(typed) // 4)
+    most = max(2, len(typed) // 4)
     names = {loose_name(word): word for word in known}
     near = difflib.get_close_matches(typed, [name for name in names if abs(len(name) - len(typed)) <= most], 1, 0.7)
     near = near or [name for name in names if len(typed) > 2 and name.startswith(typed)]

@@ -135,7 +135,7 @@ def test_a_driver_that_lost_its_lease_changes_nothing(
             first.send_signal(signal.SIGCONT)
             _, errors = first.communicate(timeout=60)
             assert first.returncode == 1
-            assert "took it over" in errors or "is writing it" in errors
+            assert "took over the lock" in errors or "is being written by" in errors
     assert _outcome(folder) == before
     manifest = read_manifest(folder)
     assert manifest == read_manifest(str(tmp_path / "alone"))

@@ -39,7 +39,7 @@ def test_a_second_holder_is_refused_and_the_lock_is_removed_at_the_end(bucket: s
             folder_lock(bucket, notes.append),
         ):
             pass
-        assert [note.partition(", to see whether process ")[0] for note in notes] == [f"{bucket}: waiting up to 1 s"]
+        assert [note.partition(" to see whether process ")[0] for note in notes] == [f"{bucket}: waiting up to 1 s"]
         assert time.monotonic() - start < 1
         lock.check(now=True)
         assert "process" in str(writer_of(bucket))
@@ -85,7 +85,7 @@ def test_the_lock_of_a_dead_or_paused_process_is_taken_once(bucket: str, with_si
                 holder.send_signal(signal.SIGCONT)
                 holder.stdin.write("\n")
                 holder.stdin.flush()
-                assert "is writing it" in holder.stdout.readline()
+                assert "is being written by" in holder.stdout.readline()
                 assert holder.wait() == 0
                 assert storage.list_folder(bucket) == [".lock"]  # it did not remove another's
 
@@ -143,7 +143,7 @@ def test_an_upload_that_is_repeated_asks_for_the_lock_again(bucket: str, monkeyp
             raise OSError("timeout")
 
         monkeypatch.setattr(obstore, "put", take_the_lock_and_fail)
-        with pytest.raises(LockedError, match="process 1 on another host took it over"):
+        with pytest.raises(LockedError, match="process 1 on another host took over the lock"):
             storage.write_bytes(f"{bucket}/data", b"data")
     assert not storage.exists(f"{bucket}/data")
 

@@ -1,4 +1,4 @@
-"""--overwrite: the earlier result stays until the new one is complete; files of others stay."""
+"""--overwrite: the earlier result is kept until the new one is complete; files of others stay."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_an_overwrite_that_fails_keeps_the_old_result_and_resumes(tmp_path: Path
     (out / "_next" / "_journal" / "write--write.json.tmp-99-0").write_text("")  # of a killed run
     notes = Notes()
     assert run_numbers(out, version=2, options=RunOptions(overwrite=True, progress=notes))[1] == [30]
-    assert "the earlier result stays until the new one is complete" in notes.notes[0]
+    assert "is kept until the new one is complete" in notes.notes[0]
     run_numbers(tmp_path / "fresh", version=2)
     assert top_files(out) == top_files(tmp_path / "fresh")
     assert not (out / "_next").exists()

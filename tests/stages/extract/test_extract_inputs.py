@@ -93,7 +93,7 @@ def test_pages_refer_only_to_warcs_in_their_folder(tmp_path):
     with shards.write_shard(str(folder), "pages-00000.parquet", PAGE_SCHEMA) as shard:
         shard.write(page_row("http://example.org/", "ok", 1, "../other.warc.gz", 0))
     write_stage(folder, "fetch", [shard.entry], 1)
-    with pytest.raises(InputError, match=r"names \.\./other\.warc\.gz, not in the manifest of"):
+    with pytest.raises(InputError, match=r"names \.\./other\.warc\.gz, which is not in the manifest of"):
         run(folder, tmp_path / "out")
 
 
