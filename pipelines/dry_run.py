@@ -74,15 +74,11 @@ def _decide(
     if recorded is None or not changing:
         return decide_stage(config, spec, stage_config, options)
     stage: Stage = importlib.import_module(f"pipelines.stages.{spec.function}.stage").STAGE
-    names = {name for name, source in config.upstream(spec.name).items() if source in changing}
+    changed = {name: "" for name, source in config.upstream(spec.name).items() if source in changing}
     # The options of a training are recorded in another form.
     options_now = recorded.config if stage.is_expensive else identity_of(stage_config)
-    requested = dataclasses.replace(
-        recorded,
-        version=stage.version,
-        config=options_now,
-        inputs={**recorded.inputs, **dict.fromkeys(names, "")},
-    )
+    inputs = {**recorded.inputs, **changed}
+    requested = dataclasses.replace(recorded, version=stage.version, config=options_now, inputs=inputs)
     followed = dataclasses.replace(options, follow_inputs=tuple(config.upstream(spec.name)))
     decision = decide_run(stage, requested, stage_config, output, followed)
     return dataclasses.replace(decision, reason=f"{decision.reason}, since {' and '.join(changing)} will change")

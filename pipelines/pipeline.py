@@ -43,8 +43,7 @@ class StageSpec:
     @property
     def path_keys(self) -> tuple[str, ...]:
         """The keys of the stage's TOML table that name files instead of options."""
-        files_key = self.file_table or self.files
-        return (*([files_key] if files_key else []), *self.paths, *([INPUT] if self.main_input else []))
+        return tuple(filter(None, (self.file_table or self.files, *self.paths, self.main_input and INPUT)))
 
     @property
     def main_input(self) -> str | None:

@@ -65,9 +65,9 @@ class Entry:
 
 
 @functools.cache
-def known_benchmarks(path: str | None = None) -> Mapping[str, Entry]:
-    """Return the benchmarks of a registry, by default data/benchmarks.toml, by their names in order."""
-    tables = read_tables(path or data_path("benchmarks.toml"))
+def known_benchmarks() -> Mapping[str, Entry]:
+    """Return the benchmarks of data/benchmarks.toml by their names in order."""
+    tables = read_tables(data_path("benchmarks.toml"))
     return {name: _entry(name, tables[name]) for name in sorted(tables)}
 
 

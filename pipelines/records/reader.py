@@ -158,15 +158,16 @@ def _too_large(max_bytes: int) -> BadRecord:
     return BadRecord("too_large", f"a line of {max_bytes} bytes or more")
 
 
-def decode_json(data: bytes) -> Any:
-    """Return a JSON value, with U+FFFD for unpaired surrogates; raise ValueError or RecursionError if it is invalid.
-
-    `json`, which is slower, also accepts NaN, surrogates and other encodings than UTF-8.
-    """
+def parse_json(content: bytes) -> Any:
+    """Return a JSON value, with U+FFFD for unpaired surrogates, or a BadRecord if it is invalid."""
     try:
-        return msgspec.json.decode(data)
-    except (ValueError, RecursionError):
-        return _without_surrogates(json.loads(data))
+        try:
+            return msgspec.json.decode(content)
+        except (ValueError, RecursionError):
+            # `json`, which is slower, also accepts NaN, surrogates and other encodings than UTF-8.
+            return _without_surrogates(json.loads(content))
+    except (ValueError, RecursionError) as error:
+        return BadRecord("bad_json", str(error))
 
 
 def _without_surrogates(value: Any) -> Any:
@@ -177,14 +178,6 @@ def _without_surrogates(value: Any) -> Any:
     if isinstance(value, dict):
         return {replace_surrogates(key): _without_surrogates(item) for key, item in value.items()}
     return value
-
-
-def parse_json(content: bytes) -> Any:
-    """Return a JSON value, or a BadRecord if it is invalid."""
-    try:
-        return decode_json(content)
-    except (ValueError, RecursionError) as error:
-        return BadRecord("bad_json", str(error))
 
 
 def parse_line(content: bytes | bytearray) -> str | BadRecord:

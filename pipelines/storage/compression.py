@@ -60,10 +60,7 @@ SUFFIXES = (".zst", ".xz", ".bz2", ".gz")
 def strip_compression(name: str) -> str:
     """Return a name in lower case and without its compression suffix, to tell types of files apart."""
     name = name.lower()
-    for suffix in SUFFIXES:
-        if name.endswith(suffix):
-            return name[: -len(suffix)]
-    return name
+    return name.removesuffix(next(filter(name.endswith, SUFFIXES), ""))
 
 
 @contextlib.contextmanager

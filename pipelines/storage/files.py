@@ -122,11 +122,9 @@ def temporary_path(name: str) -> str:
     return os.path.join(tempfile.gettempdir(), name)
 
 
-@contextlib.contextmanager
-def temporary_folder() -> Iterator[str]:
-    """Yield a local folder for temporary files (in `TMPDIR`) that is removed at the end of the block."""
-    with tempfile.TemporaryDirectory(prefix="webtext-") as folder:
-        yield folder
+def temporary_folder() -> contextlib.AbstractContextManager[str]:
+    """Return a local folder for temporary files (in `TMPDIR`) that is removed at the end of the block."""
+    return tempfile.TemporaryDirectory(prefix="webtext-")
 
 
 def map_files(
@@ -314,8 +312,7 @@ def read_array(path: str) -> npt.NDArray[Any]:
 def read_json(path: str) -> Any:
     """Return the JSON value in a file; raise InputError if it is not valid JSON."""
     try:
-        with open_read(path, size=_WHOLE) as stream, translate_os_errors(path, "read"):
-            data = stream.read(_MAX_JSON_BYTES + 1)
+        data = read_range(path, 0, _MAX_JSON_BYTES + 1)
         if len(data) > _MAX_JSON_BYTES:
             raise InputError(f"{path}: has more than {_MAX_JSON_BYTES:,} bytes, too many for a file of this name")
         return json.loads(data)
