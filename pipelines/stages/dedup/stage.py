@@ -73,8 +73,8 @@ def _run_phases(
     config, sources, buckets = corpus.config, own + earlier, corpus.buckets
 
     def map_parts(phase: str, function: Callable[..., TaskResult], parts: int) -> list[ShardEntry]:
-        items = range(parts)
-        return run.map(function, items, corpus, phase=phase, name=_part_name, total=parts, unit="parts", work=True)
+        name = "part-{:05d}".format
+        return run.map(function, range(parts), corpus, phase=phase, name=name, total=parts, unit="parts", work=True)
 
     if config.paragraphs is not None:
         counted = run.map(paragraphs.count_paragraphs, own, corpus, phase="paragraphs", work=True, total=records)
@@ -122,10 +122,6 @@ def _parts(entries: Sequence[ShardEntry], most: int) -> int:
     """Return the number of tasks that read the files of a phase, at most `most`."""
     size_bytes = sum(file.size_bytes for entry in entries for file in entry.files)
     return max(1, min(most, -(-size_bytes // _TASK_BYTES)))
-
-
-def _part_name(part: int) -> str:
-    return f"part-{part:05d}"
 
 
 def _filter_shard(shard: SourceShard, corpus: Corpus) -> TaskResult:

@@ -82,7 +82,7 @@ def extract(
                 run.map(
                     _extract_source,
                     items,
-                    _Context(config, run.output, records, run.earlier),
+                    (config, run.output, records, run.earlier),
                     name=lambda item: f"documents-{item[0]:05d}",
                     total=records,
                 )
@@ -166,21 +166,12 @@ def _page_reader(config: ExtractConfig) -> PageReader:
     return _reader_of_process(extractor, Limits(config.timeout, config.memory_limit_mib))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Context:
-    """The context of the tasks; `earlier` is the folder of a result for some of the pages."""
-
-    config: ExtractConfig
-    output: str
-    records: int | None
-    earlier: str | None
-
-
-def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
-    (index, source), config, output = item, context.config, context.output
+def _extract_source(item: tuple[int, Source], context: tuple[ExtractConfig, str, int | None, str | None]) -> TaskResult:
+    """Extract the pages of a source; the context ends with the number of records and an earlier result."""
+    (index, source), (config, output, records, earlier_folder) = item, context
     reader = _page_reader(config)
-    tally = PageTally(context.records)
-    earlier = known_documents(context.earlier, index, source) if context.earlier else iter(())
+    tally = PageTally(records)
+    earlier = known_documents(earlier_folder, index, source) if earlier_folder else iter(())
     # The report shows the blocks of the candidates, which documents do not have.
     known = (document for document in earlier if not tally.is_candidate(document["id"]))
     with (

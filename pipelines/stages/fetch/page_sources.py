@@ -13,7 +13,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,15 +49,11 @@ _TEXT_TYPES = {".txt": "text/plain", ".md": "text/markdown", ".xhtml": "applicat
 _NAMED = 5
 
 
-class PageSource(NamedTuple):
-    """The files of `--source warc`, or of `--source files` the names below its folder."""
+def open_source(config: FetchConfig) -> tuple[Sequence[str], str] | None:
+    """Return the files to take pages from with their fingerprint, None for the web.
 
-    files: Sequence[str]
-    fingerprint: str
-
-
-def open_source(config: FetchConfig) -> PageSource | None:
-    """Return the files to take pages from, None for the web; raise UsageError for options that are missing."""
+    Of `--source files`, they are the names below its folder. Raises UsageError for options that are missing.
+    """
     kind, table = config.source, config.urls
     if kind == LIVE:
         return None
@@ -66,7 +62,7 @@ def open_source(config: FetchConfig) -> PageSource | None:
             raise UsageError("--source warc: needs --pages, WARC or ARC files")
         files = inputs.expand_paths(config.pages, (".warc", ".arc"))
         names = storage.names_below_common_folder(files)
-        return PageSource(files, inputs.fingerprint_files(files, names))
+        return files, inputs.fingerprint_files(files, names)
     if len(config.pages) != 1 or not table:
         raise UsageError("--source files: needs --pages, the folder of the files, and --urls, the table of their URLs")
     if not storage.is_folder(config.pages[0]):
@@ -76,7 +72,7 @@ def open_source(config: FetchConfig) -> PageSource | None:
     folder = storage.absolute_path(config.pages[0]).rstrip("/")
     files = [path for path in storage.walk_files(folder) if path != storage.absolute_path(table)]
     names = [path.removeprefix(f"{folder}/") for path in files]
-    return PageSource(names, inputs.fingerprint_files([table, *files], [storage.basename(table), *names]))
+    return names, inputs.fingerprint_files([table, *files], [storage.basename(table), *names])
 
 
 def record_absent(links: Sequence[str], done: Collection[int], config: FetchConfig, writer: SegmentWriter) -> None:
@@ -105,18 +101,18 @@ class _SourceIndex:
         """Write the rows (`ROW_SCHEMA`) of one of the files."""
         with write_buckets(storage.join(self.fetch.output, self.name(number)), ROW_SCHEMA) as index:
             while part := list(itertools.islice(rows, _BATCH_ROWS)):
-                columns = zip(*part, strict=True)
-                arrays = [pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)]
                 buckets = [int(row[0][: self.digits] or "0", 16) for row in part]
-                index.write(pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA), buckets)
+                index.write(pa.RecordBatch.from_arrays([*zip(*part, strict=True)], schema=ROW_SCHEMA), buckets)
         return index.entry(self.name(number))
 
 
-def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, source: PageSource) -> None:
-    """Store the page of each link that the source has."""
-    config, table = context.config, context.config.urls
-    token = f"{config.source}:{source.fingerprint[:8]}"
-    files = [table] if table else source.files
+def take_pages(
+    run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, source: tuple[Sequence[str], str]
+) -> None:
+    """Store the page of each link that a source has."""
+    (names, fingerprint), config, table = source, context.config, context.config.urls
+    token = f"{config.source}:{fingerprint[:8]}"
+    files = [table] if table else names
     size_bytes = sum(storage.map_files(storage.size_bytes, files))
     size_bytes += sum({file.path: file.size_bytes for shard in link_shards for file in shard.files}.values())
     digits = (size_bytes >= _BUCKET_BYTES) + (size_bytes >= _BUCKET_BYTES << 8)
@@ -124,7 +120,7 @@ def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
     read: Callable[[dict[str, Any]], Capture]
     if table:
         read = functools.partial(_read_file, config.pages[0], config.max_page_bytes)
-        run.once(phase, lambda: _index_table(run, index, source.files), work=True)
+        run.once(phase, lambda: _index_table(run, index, names), work=True)
     else:
         read = functools.partial(
             read_record, functools.partial(_archive_path, files, run.output), config.max_page_bytes

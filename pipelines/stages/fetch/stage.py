@@ -55,7 +55,7 @@ def fetch(
     source = open_links(links)
     inputs = {source.name: source.fingerprint}
     if page_source := open_source(config):
-        inputs[PAGES] = page_source.fingerprint
+        inputs[PAGES] = page_source[1]
     if archives := archives_input(config):
         inputs[ARCHIVES] = archives
     elif has_manifest(output) and (archives := (earlier := read_manifest(output).identity.inputs).get(ARCHIVES)):

@@ -68,35 +68,9 @@ class NgramCounts:
     seconds: float
 
 
-@dataclasses.dataclass(frozen=True)
-class SketchContext:
-    """The options of a run, and its output folder."""
-
-    config: OverlapIndexConfig
-    output: str
-
-
-@dataclasses.dataclass(frozen=True)
-class MergeSource:
-    """The filters to be merged, and the output folder."""
-
-    paths: tuple[str, ...]
-    output: str
-
-
-@dataclasses.dataclass(frozen=True)
-class FilterSource:
-    """What the parts of a filter are built from."""
-
-    documents: tuple[inputs.DocumentShard, ...]
-    size: FilterSize
-    config: OverlapIndexConfig
-    output: str
-
-
-def sketch_shard(shard: inputs.DocumentShard, context: SketchContext) -> TaskResult:
+def sketch_shard(shard: inputs.DocumentShard, context: tuple[OverlapIndexConfig, str]) -> TaskResult:
     """Write a sketch of the distinct n-grams of a shard as a work file, and the list of dropped documents."""
-    config, output = context.config, context.output
+    config, output = context
     registers = hyperloglog.empty_registers()
     documents = ngrams = 0
     with shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped:
@@ -147,28 +121,31 @@ def part_name(blocks: range) -> str:
     return f"blocks-{blocks.start:010d}-{blocks.stop:010d}"
 
 
-def add_part(blocks: range, source: FilterSource) -> TaskResult:
+def add_part(
+    blocks: range, context: tuple[Sequence[inputs.DocumentShard], FilterSize, OverlapIndexConfig, str]
+) -> TaskResult:
     """Write the blocks of a range, with the n-grams of all documents that belong there."""
+    documents, size, config, output = context
     bits = empty_bits(len(blocks))
-    for shard in source.documents:
+    for shard in documents:
         for batch in inputs.read_documents(shard, Drops()):
-            texts = text_arrays(batch.column("text"))
-            hashes = text_ngram_hashes(*texts, source.config.ngram, source.config.normalization).hashes
-            add_range(bits, hashes, source.size.k, SEED, blocks.start, source.size.blocks)
+            hashes = text_ngram_hashes(*text_arrays(batch.column("text")), config.ngram, config.normalization).hashes
+            add_range(bits, hashes, size.k, SEED, blocks.start, size.blocks)
             progress.advance(batch.num_rows)
-    return _write_part(bits, blocks, source.output)
+    return _write_part(bits, blocks, output)
 
 
-def merge_part(blocks: range, source: MergeSource) -> TaskResult:
-    """Write the blocks of a range, with the bits that are set in any of the filters."""
+def merge_part(blocks: range, source: tuple[Sequence[str], str]) -> TaskResult:
+    """Write the blocks of a range, with the bits that are set in any of the filters, to the output folder."""
+    paths, output = source
     bits = empty_bits(len(blocks))
-    for path in source.paths:
+    for path in paths:
         first = 0
         for piece in read_pieces(path, HEADER_BYTES + blocks.start * BLOCK_BYTES, len(blocks)):
             bits[first : first + len(piece)] |= piece
             first += len(piece)
         progress.advance(len(blocks))
-    return _write_part(bits, blocks, source.output)
+    return _write_part(bits, blocks, output)
 
 
 def _write_part(bits: Bits, blocks: range, output: str) -> TaskResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,17 +32,6 @@ if TYPE_CHECKING:
 _PARTS = 8
 
 
-@dataclasses.dataclass(frozen=True)
-class _Source:
-    """What the parts are built from: their number, the documents, and the number of n-grams the filter is sized for."""
-
-    parts: int
-    documents: tuple[inputs.DocumentShard, ...]
-    capacity: int
-    config: OverlapIndexConfig
-    output: str
-
-
 def write_pybloom_filter(
     config: OverlapIndexConfig, source: inputs.DocumentInput, ngrams: NgramCounts, capacity: int, run: StageRun
 ) -> None:
@@ -60,8 +50,8 @@ def write_pybloom_filter(
             "fewer --workers, raise --error-rate, or omit --filter: a blocked filter is built in parts"
         )
     run.note(f"{needs}, and up to {_PARTS} times that on disk while it is built")
-    context = _Source(min(_PARTS, len(source.shards)), source.shards, capacity, config, run.output)
-    parts = range(context.parts)
+    context = (source.shards, capacity, config, run.output)
+    parts = range(min(_PARTS, len(source.shards)))
     entries = run.map(
         _add_part, parts, context, name=lambda part: f"part-{part:05d}", phase="add", work=True, total=ngrams.documents
     )
@@ -94,21 +84,21 @@ def write_pybloom_filter(
     run.once("join", join)
 
 
-def _add_part(part: int, source: _Source) -> TaskResult:
+def _add_part(part: int, context: tuple[Sequence[inputs.DocumentShard], int, OverlapIndexConfig, str]) -> TaskResult:
     from pybloom_live import BloomFilter
 
-    bloom = BloomFilter(source.capacity, source.config.error_rate)
-    shards = len(source.documents)
-    for shard in source.documents[shards * part // source.parts : shards * (part + 1) // source.parts]:
+    documents, capacity, config, output = context
+    bloom = BloomFilter(capacity, config.error_rate)
+    shards, parts = len(documents), min(_PARTS, len(documents))
+    for shard in documents[shards * part // parts : shards * (part + 1) // parts]:
         for batch in inputs.read_documents(shard, Drops()):
-            texts = text_arrays(batch.column("text"))
-            index, _ = build_index([texts], source.config.ngram, source.config.normalization)
+            index, _ = build_index([text_arrays(batch.column("text"))], config.ngram, config.normalization)
             for ngram in ngram_texts(index, np.arange(len(index.arrays.hashes))).to_pylist():
                 # The library refuses more than its capacity, even if they are repetitions.
                 bloom.count = 0
                 bloom.add(ngram, skip_check=True)
             progress.advance(batch.num_rows)
-    return TaskResult(files=(_write_filter(bloom, source.output, storage.join(WORK, f"part-{part:05d}.bloom")),))
+    return TaskResult(files=(_write_filter(bloom, output, storage.join(WORK, f"part-{part:05d}.bloom")),))
 
 
 def _read_filter(path: str) -> BloomFilter:

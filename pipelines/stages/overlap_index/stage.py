@@ -36,10 +36,7 @@ from pipelines.records.ngram_filter import (
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.parts import (
     SEED,
-    FilterSource,
-    MergeSource,
     NgramCounts,
-    SketchContext,
     add_part,
     join_parts,
     merge_part,
@@ -98,7 +95,7 @@ def overlap_index(
     with stage_run(STAGE, config, inputs={"documents": source.fingerprint}, output=output, options=options) as run:
         if run.finished:
             return run.finish()
-        context = SketchContext(config, run.output)
+        context = (config, run.output)
         started = time.monotonic()
         entries = run.map(sketch_shard, source.shards, context, phase="sketch", work=True, total=source.records)
         run.once("sketched", lambda: result_files(entries))
@@ -159,7 +156,7 @@ def _write_blocked_filter(
     parts = run.map(
         add_part,
         ranges,
-        FilterSource(source.shards, size, config, run.output),
+        (source.shards, size, config, run.output),
         name=part_name,
         phase="add",
         work=True,
@@ -230,7 +227,7 @@ def _merge_indexes(config: OverlapIndexConfig, paths: Sequence[str], output: str
         parts = run.map(
             merge_part,
             ranges,
-            MergeSource(tuple(index.file.path for index in indexes), run.output),
+            ([index.file.path for index in indexes], run.output),
             name=part_name,
             phase="merge",
             work=True,
