@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,16 +31,6 @@ from pipelines.stages.filter.report import PAGE, TABLES, tally_documents, write_
 from pipelines.stages.filter.rules import OTHER_REASONS, RuleResults, RuleSet, load_rules
 
 STAGE = Stage("filter", 3, (PAGE, TABLES, DATA_CARD))
-
-
-class Decisions(NamedTuple):
-    """Documents with edited texts and measured columns, the reason to drop each (None: it is kept), and the values of
-    the rules.
-    """
-
-    documents: pa.RecordBatch
-    reasons: list[DropReason | None]
-    results: RuleResults
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +57,10 @@ class DocumentFilter:
         model = {"quality_model": self.quality_model.fingerprint} if self.quality_model else {}
         return {"rules": self.rules.fingerprint, **model}
 
-    def decide(self, batch: pa.RecordBatch, shard: inputs.DocumentShard) -> Decisions:
-        """Decide which documents of a batch are kept."""
+    def decide(
+        self, batch: pa.RecordBatch, shard: inputs.DocumentShard
+    ) -> tuple[pa.RecordBatch, list[DropReason | None], RuleResults]:
+        """Return edited documents with measured columns, the reason to drop each (None: keep it), and the results."""
         results = self.rules.apply(batch)
         texts = results.texts.cast(pa.string())
         languages, scores = identify(texts)
@@ -96,7 +88,7 @@ class DocumentFilter:
         for name, values in columns.items():
             index, field = batch.schema.get_field_index(name), pa.field(name, values.type, nullable=name != "text")
             batch = batch.append_column(field, values) if index < 0 else batch.set_column(index, field, values)
-        return Decisions(batch, reasons, results)
+        return batch, reasons, results
 
 
 def filter(
@@ -140,8 +132,8 @@ def _filter_shard(shard: inputs.DocumentShard, context: tuple[DocumentFilter, st
         return decided, reasons
 
     empty = pa.RecordBatch.from_pylist([], inputs.document_schema(shard))
-    schema = document_filter.decide(empty, shard).documents.schema
-    result = filter_shard(shard, output, decide, schema)
+    edited, *_ = document_filter.decide(empty, shard)
+    result = filter_shard(shard, output, decide, edited.schema)
     entry = tally.write(output, shards.shard_name("report", shard.index, "json"))
     return dataclasses.replace(result, files=(*result.files, entry), counts={**result.counts, "removed_lines": removed})
 

@@ -34,18 +34,6 @@ class CleanBenchmark(NamedTuple):
     removed: int
 
 
-class _FileExamples(NamedTuple):
-    """The lines or rows at which the examples of a file begin, from 1, and which of them overlap."""
-
-    numbers: Numbers
-    overlapping: Flags
-
-    @property
-    def overlapping_numbers(self) -> Numbers:
-        """The lines or rows at which an overlapping example begins, each once, in order."""
-        return np.unique(self.numbers[self.overlapping])
-
-
 def clean_folders(labels: Sequence[str]) -> list[str]:
     """Return a folder per benchmark, `NAME[-SPLIT]`, with a number appended if several would share it.
 
@@ -85,14 +73,14 @@ def write_clean_benchmark(
     names = _output_names(benchmark, folder)
     paths = benchmark.files if benchmark.hub is None else (None,)
     results = []
-    for path, name, examples in zip(paths, names, examples_by_file, strict=True):
-        if example == "document" and examples.overlapping.any():
+    for path, name, (numbers, of_file) in zip(paths, names, examples_by_file, strict=True):
+        if example == "document" and of_file.any():
             results.append(CleanBenchmark((), 0, _count_records(benchmark, path)))
         elif path is None or example_format(path) == "parquet":
             schema, rows = _read_table(benchmark, path)
-            results.append(_write_rows(rows, schema, examples=examples, output=output, name=name))
+            results.append(_write_rows(rows, schema, np.unique(numbers[of_file]), output=output, name=name))
         else:
-            results.append(_write_lines(path, examples, example=example, output=output, name=name))
+            results.append(_write_lines(path, numbers, of_file, example=example, output=output, name=name))
     return CleanBenchmark(
         tuple(entry for result in results for entry in result.files),
         sum(result.kept for result in results),
@@ -100,12 +88,13 @@ def write_clean_benchmark(
     )
 
 
-def _split_by_file(benchmark: Benchmark, example: str, overlapping: Flags) -> list[_FileExamples]:
+def _split_by_file(benchmark: Benchmark, example: str, overlapping: Flags) -> list[tuple[Numbers, Flags]]:
+    """Return for each file the lines or rows at which its examples begin, from 1, and which of them overlap."""
     files = []
     first = 0
     for _, examples in benchmark_parts(benchmark, example):
         numbers = np.concatenate([np.zeros(0, np.int64), *(part.numbers for part in examples)])
-        files.append(_FileExamples(numbers, overlapping[first : first + len(numbers)]))
+        files.append((numbers, overlapping[first : first + len(numbers)]))
         first += len(numbers)
     if first != len(overlapping):
         raise InputError(
@@ -133,9 +122,8 @@ def _count_records(benchmark: Benchmark, path: str | None) -> int:
 
 
 def _write_rows(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, examples: _FileExamples, output: str, name: str
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, removed: Numbers, output: str, name: str
 ) -> CleanBenchmark:
-    removed = examples.overlapping_numbers
     row = 1
     with shards.write_shard(output, name, schema) as shard:
         for batch in batches:
@@ -147,9 +135,11 @@ def _write_rows(
     return CleanBenchmark((shard.entry,), shard.records, row - 1 - shard.records)
 
 
-def _write_lines(path: str, examples: _FileExamples, example: str, output: str, name: str) -> CleanBenchmark:
+def _write_lines(
+    path: str, numbers: Numbers, overlapping: Flags, example: str, output: str, name: str
+) -> CleanBenchmark:
     """Write the lines of JSONL or text without overlapping examples; a paragraph is removed with its blank lines."""
-    (numbers, overlapping), starts, is_json = examples, examples.overlapping_numbers, example_format(path) == "jsonl"
+    starts, is_json = np.unique(numbers[overlapping]), example_format(path) == "jsonl"
     ends = starts + 1
     if example == "paragraph" and not is_json:
         ends = np.append(numbers[1:], np.iinfo(np.int64).max)[overlapping]

@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,8 +61,7 @@ class Variant:
         return storage.read_array(storage.join(self.output, self.file_name(field)))
 
 
-@dataclasses.dataclass(frozen=True)
-class IndexedBenchmark:
+class IndexedBenchmark(NamedTuple):
     """A benchmark in the index: the n-gram at each of its words (-1 for none), and the first word of each example."""
 
     benchmark: Benchmark
@@ -100,8 +99,13 @@ def write_indexes(
         batches = (batch for benchmark in texts for batch in _read_texts(benchmark, example, sizes))
         index, examples = build_index(batches, variant.n, variant.normalization)
         if not variant.number:
-            for indexed in _slice_examples(benchmarks, sizes, examples):
-                _check_has_ngrams(indexed, variant.n)
+            for benchmark, ids, words in _slice_examples(benchmarks, sizes, examples):
+                if not (ids >= 0).any():
+                    raise InputError(
+                        f"{benchmark.source}: all {len(words) - 1:,} examples of the benchmark {benchmark.label} are "
+                        f"too short: the longest has {int(np.diff(words).max())} words, an n-gram needs {variant.n}; "
+                        "lower --ngram, or join lines with --example paragraph or document"
+                    )
         if not variant.number or variant.of_samples:
             progress.advance(sum(sizes))
             counts += sizes
@@ -123,16 +127,6 @@ def _read_texts(benchmark: Benchmark, example: str, sizes: list[int]) -> Iterato
     if not examples:
         raise InputError(f"{benchmark.source}: the benchmark {benchmark.label} is empty: it has no examples")
     sizes.append(examples)
-
-
-def _check_has_ngrams(indexed: IndexedBenchmark, n: int) -> None:
-    if not (indexed.ids >= 0).any():
-        benchmark, longest = indexed.benchmark, int(np.diff(indexed.words).max())
-        raise InputError(
-            f"{benchmark.source}: all {len(indexed.words) - 1:,} examples of the benchmark {benchmark.label} are too "
-            f"short: the longest has {longest} words, an n-gram needs {n}; lower --ngram, or join lines with --example "
-            "paragraph or document"
-        )
 
 
 def read_example_counts(output: str) -> list[int]:

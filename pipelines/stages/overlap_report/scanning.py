@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -27,7 +26,6 @@ from pipelines.records.drops import Drops
 from pipelines.records.schemas import DROPPED_SCHEMA, make_schema
 from pipelines.records.tally import Tally, read_tallies
 from pipelines.records.text_columns import drop_rows, urls_of
-from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.indexing import Variant, load_index
 
 IGNORED = storage.join(WORK, "ignored.npy")
@@ -143,33 +141,19 @@ class CorpusMatches:
         return self._sources[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class ScanContext:
-    """The options of a run, the indexes to scan for, that of the report first, and the train splits to scan."""
-
-    config: OverlapReportConfig
-    output: str
-    variants: tuple[Variant, ...] = ()
-    trains: tuple[Benchmark, ...] = ()
-
-
-def matches_name(shard: int) -> str:
-    """Return the name of the file with the matches of a shard."""
-    return shards.shard_name("matches", shard)
-
-
 def flags_name(variant: Variant, shard: int) -> str:
     """Return the name of the work file with the n-grams of a variant that are in a shard."""
     return storage.join(WORK, f"found-{variant.number:02d}-{shard:05d}.npy")
 
 
-def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
+def scan_shard(shard: inputs.DocumentShard, context: tuple[tuple[Variant, ...], float]) -> TaskResult:
     """Write the matches of a shard, the documents that overlap, and the dropped ones.
 
-    Of the n-grams of further indexes, only those that are in the shard are listed, in work files.
+    The context is the indexes and the share of documents that are held out. Of the n-grams of all indexes but the
+    first, only those that are in the shard are listed, in work files.
     """
-    output, others = context.output, context.variants[1:]
-    index = load_index(context.variants[0])
+    (variant, *others), held_out = context
+    index, output = load_index(variant), variant.output
     matches = CorpusMatches(len(index.arrays.hashes))
     other_flags = [np.zeros(len(load_index(variant).arrays.hashes), np.bool_) for variant in others]
     documents = text_bytes = ngrams = released_at = 0
@@ -178,7 +162,7 @@ def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
         shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
     ):
         drops = Drops(dropped.write)
-        for batch in _read_corpus(shard, context.config.held_out, drops):
+        for batch in _read_corpus(shard, held_out, drops):
             data, starts = text_arrays(batch.column("text"))
             hits = scan(index, data, starts)
             matches.add_hits(hits, batch)
@@ -195,7 +179,7 @@ def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
                 pa.default_memory_pool().release_unused()
                 released_at = text_bytes
     files = (
-        matches.write(output, matches_name(shard.index), index),
+        matches.write(output, shards.shard_name("matches", shard.index), index),
         overlapping.entry,
         dropped.entry,
         *(
@@ -255,15 +239,16 @@ def clean_shard(shard: inputs.DocumentShard, variant: Variant) -> TaskResult:
     return TaskResult(counts=counts, files=(kept.entry, removed.entry))
 
 
-def scan_own_train(number: int, context: ScanContext) -> TaskResult:
-    """Write which n-grams of the report's index are in a train split, as a work file."""
-    index = load_index(context.variants[0])
+def scan_own_train(number: int, context: tuple[Variant, tuple[Benchmark, ...], str]) -> TaskResult:
+    """Write which n-grams of an index are in one of the train splits, as a work file."""
+    variant, trains, example = context
+    index = load_index(variant)
     flags = np.zeros(len(index.arrays.hashes), np.bool_)
-    for batch in read_example_batches(context.trains[number], context.config.example):
+    for batch in read_example_batches(trains[number], example):
         flags[scan(index, *text_arrays(batch.texts)).ids] = True
         progress.advance(len(batch.texts))
     name = storage.join(WORK, f"own-train-{number:05d}.npy")
-    return TaskResult(files=(shards.write_array(context.output, name, np.flatnonzero(flags)),))
+    return TaskResult(files=(shards.write_array(variant.output, name, np.flatnonzero(flags)),))
 
 
 def read_flags(paths: Sequence[str], variant: Variant) -> Flags:
@@ -274,19 +259,19 @@ def read_flags(paths: Sequence[str], variant: Variant) -> Flags:
     return flags
 
 
-def sample_held_out(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
+def sample_held_out(shard: inputs.DocumentShard, context: tuple[str, float]) -> TaskResult:
     """Write the held-out documents of a shard with the lowest hashes, at most 1,000, as a work file."""
-    tally = Tally()
+    (output, held_out), tally = context, Tally()
     sample = tally.sample(HELD_OUT, _HELD_OUT_DOCUMENTS)
     for batch in inputs.read_documents(shard, Drops()):
         progress.advance(batch.num_rows)
         if batch.num_rows:
             keys = split_keys(batch, document_keys(batch, shard))
-            is_held_out = held_out_mask(keys, context.config.held_out)
+            is_held_out = held_out_mask(keys, held_out)
             texts = batch.column("text").filter(pa.array(is_held_out)).to_pylist()
             for hash, text in zip(hash_keys(keys, "overlap")[is_held_out].tolist(), texts, strict=True):
                 sample.add(hash, text)
-    return TaskResult(files=(tally.write(context.output, storage.join(WORK, f"held-out-{shard.index:05d}.json")),))
+    return TaskResult(files=(tally.write(output, storage.join(WORK, f"held-out-{shard.index:05d}.json")),))
 
 
 def join_held_out(parts: Sequence[ShardEntry], output: str) -> TaskResult:

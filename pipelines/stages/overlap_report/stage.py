@@ -47,11 +47,9 @@ from pipelines.stages.overlap_report.scanning import (
     HELD_OUT_SAMPLE,
     IGNORED,
     CorpusMatches,
-    ScanContext,
     clean_shard,
     flags_name,
     join_held_out,
-    matches_name,
     read_flags,
     sample_held_out,
     scan_own_train,
@@ -136,22 +134,25 @@ def _report_from_documents(
 ) -> None:
     config, output, total = audit.config, run.output, source.records
     if audit.samples and config.held_out:
-        context = ScanContext(config, output)
+        context = (output, config.held_out)
         parts = run.map(sample_held_out, source.shards, context, phase="held-out", work=True, total=total)
         run.once("held-out-sample", lambda: join_held_out(parts, output), work=True)
         held_out = parse_benchmarks([f"{HELD_OUT}={storage.join(output, HELD_OUT_SAMPLE)}"])
         audit = dataclasses.replace(audit, samples=(*audit.samples, *held_out))
     variants = _index_benchmarks(audit, run)
     ngrams = len(load_index(variants[0]).arrays.hashes)
-    _check_memory(ngrams, run)
+    # Before the corpus is read.
+    task = f"overlap-report: counting the {ngrams:,} distinct n-grams of the benchmarks with {run.workers} workers"
+    needed_bytes = ngrams * (_SCAN_BYTES * run.workers + _MERGE_BYTES)
+    check_memory(task, needed_bytes, run.memory_bytes, "use fewer --workers, or check the benchmarks one by one")
     scores = _read_scores(audit, output)
-    context = ScanContext(config, output, variants)
-    entries = run.map(scan_shard, source.shards, context, phase="scan", work=True, total=total)
+    indexes = (variants, config.held_out)
+    entries = run.map(scan_shard, source.shards, indexes, phase="scan", work=True, total=total)
     run.once("scanned", lambda: result_files(entries))
     own_train = _scan_own_train(audit, variants, run)
     matches = CorpusMatches(ngrams)
     for shard in source.shards:
-        matches.add_shard(storage.join(output, matches_name(shard.index)))
+        matches.add_shard(storage.join(output, shards.shard_name("matches", shard.index)))
     limit = config.ignore_common
     ignored = np.zeros(ngrams, np.bool_) if limit is None else matches.documents > limit
     if config.write_clean == "corpus":
@@ -231,13 +232,6 @@ def _index_benchmarks(audit: Audit, run: StageRun) -> tuple[Variant, ...]:
     return tuple(variant.stored(entry.files) for variant in variants)
 
 
-def _check_memory(ngrams: int, run: StageRun) -> None:
-    """Raise InputError, before the corpus is read, if the counts of this many n-grams do not fit in memory."""
-    needed_bytes = ngrams * (_SCAN_BYTES * run.workers + _MERGE_BYTES)
-    task = f"overlap-report: counting the {ngrams:,} distinct n-grams of the benchmarks with {run.workers} workers"
-    check_memory(task, needed_bytes, run.memory_bytes, "use fewer --workers, or check the benchmarks one by one")
-
-
 def _read_scores(audit: Audit, output: str) -> dict[str, Metrics]:
     """Read the scores before the corpus, so that invalid ones are refused at once."""
     counts = read_example_counts(output)
@@ -251,7 +245,7 @@ def _scan_own_train(audit: Audit, variants: tuple[Variant, ...], run: StageRun) 
     entries = run.map(
         scan_own_train,
         range(len(trains)),
-        ScanContext(audit.config, run.output, variants, trains),
+        (variants[0], trains, audit.config.example),
         name=lambda number: f"own-train-{number:05d}",
         phase="own-train",
         work=True,

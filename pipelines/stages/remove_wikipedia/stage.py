@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
 from pipelines.storage.resources import data_path
 
 if TYPE_CHECKING:
-    from pipelines.stages.remove_wikipedia.reference import Reference, ReferenceSource
+    from pipelines.stages.remove_wikipedia.reference import ReferenceSource
 
 STAGE = Stage("remove-wikipedia", 4, (DATA_CARD,))
 
@@ -58,15 +59,8 @@ class MirrorSigns(NamedTuple):
         return reasons
 
 
-@dataclasses.dataclass(frozen=True)
-class _Rules:
-    """The context of the tasks: domains to drop, and a reference or signs by which copies are recognized."""
-
-    domains: frozenset[str]
-    reference: Reference | None
-    share: float
-    signs: MirrorSigns | None
-    output: str
+# Returns the reason to drop each text, None to keep it.
+Check = Callable[[pa.StringArray], list[DropReason | None]]
 
 
 def remove_wikipedia(
@@ -101,19 +95,22 @@ def remove_wikipedia(
     # The lists are not options, but they determine the result, too.
     fingerprints = {"documents": source.fingerprint, "domains": " ".join(sorted(domains))}
     indexed = _open_reference(reference, reference_index)
-    signs = None
+    checks: list[Check] = []
     if indexed:
         fingerprints["reference"] = indexed.fingerprint
     if config.mirror_text:
         signs_path = data_path("wikipedia-mirror-signs.toml")
-        signs, fingerprints["mirror_signs"] = read_mirror_signs(signs_path), storage.sha256_of(signs_path)
+        fingerprints["mirror_signs"] = storage.sha256_of(signs_path)
+        checks.append(read_mirror_signs(signs_path).drop_reasons)
     options = options.for_input(inputs.size_on_disk(source.files) + (indexed.size_bytes if indexed else 0))
     with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
         if not run.finished:
             with options.executor.persistent_workers() if indexed else contextlib.nullcontext():
-                index = indexed.prepare(run) if indexed else None
-                rules = _Rules(domains, index, config.reference_share, signs, run.output)
-                entries = run.map(_filter_shard, source.shards, rules, total=source.records)
+                if indexed:
+                    find_copies = indexed.prepare(run).drop_reasons
+                    checks.insert(0, functools.partial(find_copies, min_share=config.reference_share))
+                context = (domains, checks, run.output)
+                entries = run.map(_filter_shard, source.shards, context, total=source.records)
             run.once("card", lambda: write_data_card(run.output, STAGE.name))
             without_url = sum(entry.counts["documents_without_url"] for entry in entries)
             if without_url and not indexed:
@@ -155,7 +152,8 @@ def _check_domain(domain: str) -> str:
     return registered
 
 
-def _filter_shard(shard: inputs.DocumentShard, rules: _Rules) -> TaskResult:
+def _filter_shard(shard: inputs.DocumentShard, context: tuple[frozenset[str], Sequence[Check], str]) -> TaskResult:
+    domains, checks, output = context
     without_url = 0
 
     def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
@@ -164,15 +162,12 @@ def _filter_shard(shard: inputs.DocumentShard, rules: _Rules) -> TaskResult:
         without_url += urls.count(None)
         # Only the final URL of a shortened link shows its target.
         final_urls = urls_of(batch, "final_url")
-        none: list[DropReason | None] = [None] * batch.num_rows
-        copies = rules.reference.drop_reasons(texts, rules.share) if rules.reference else none
-        signs = rules.signs.drop_reasons(texts) if rules.signs else none
         return batch, [
-            _drop_reason(url, rules.domains) or _drop_reason(final_url, rules.domains) or copy or sign
-            for url, final_url, copy, sign in zip(urls, final_urls, copies, signs, strict=True)
+            _drop_reason(url, domains) or _drop_reason(final_url, domains) or next(filter(None, by_text), None)
+            for url, final_url, *by_text in zip(urls, final_urls, *(check(texts) for check in checks), strict=True)
         ]
 
-    result = filter_shard(shard, rules.output, decide)
+    result = filter_shard(shard, output, decide)
     return dataclasses.replace(result, counts={"documents_without_url": without_url})
 
 
