@@ -153,11 +153,12 @@ def pop_field(record: dict[str, Any], field: str, default: Any = None) -> Any:
 
 
 def parse_instant(value: str) -> dt.datetime | None:
-    """Return the time in ISO 8601; None for what is not one."""
+    """Return the time in ISO 8601, in UTC unless it has a time zone; None for what is not one."""
     try:
-        return dt.datetime.fromisoformat(value)
+        instant = dt.datetime.fromisoformat(value)
     except ValueError:
         return None
+    return instant if instant.tzinfo else instant.replace(tzinfo=dt.UTC)
 
 
 def _describe_record(record: Any, text_field: str) -> str:

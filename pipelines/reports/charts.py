@@ -40,13 +40,6 @@ class Axis(NamedTuple):
     from_zero: bool = True
 
 
-class Mark(NamedTuple):
-    """A line across the whole chart at one value, such as the step of a spike."""
-
-    name: str
-    value: float
-
-
 class Shape(NamedTuple):
     """An SVG element: its tag, attributes (None for absent ones), tooltip and text."""
 
@@ -83,10 +76,10 @@ def line_chart(
     x_axis: Axis,
     y_axis: Axis,
     *,
-    markers: Sequence[Mark] = (),
+    markers: Sequence[tuple[str, float]] = (),
     chance: float | None = None,
 ) -> Chart:
-    """Draw one curve per series, vertical lines at `markers`, a horizontal one at `chance`; log axes need positives."""
+    """Draw the series, vertical lines at named `markers`, a horizontal one at `chance`; log axes need positives."""
     drawn = [curve for curve in series if curve.points]
     if not drawn:
         return Chart(title, caption)

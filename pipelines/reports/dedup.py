@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.algorithms.minhash.signing import candidate_probability, choose_bands
 from pipelines.algorithms.ngrams.hashing import word_spans
 from pipelines.algorithms.ngrams.words import Shingling
-from pipelines.reports.charts import Axis, Chart, Mark, Series, line_chart
+from pipelines.reports.charts import Axis, Chart, Series, line_chart
 from pipelines.reports.render import render
 
 # Longer passages without differences are folded to this much of their beginning and end.
@@ -54,7 +54,7 @@ def _curve(threshold: float, bands: int, rows: int, steps: Sequence[tuple[float,
         [Series("pairs that are compared", probabilities), Series("near-duplicates, per step", shares, "reference")],
         Axis("Jaccard similarity"),
         Axis(is_percent=True),
-        markers=[Mark(f"threshold {threshold:g}", threshold)],
+        markers=[(f"threshold {threshold:g}", threshold)],
     )
 
 

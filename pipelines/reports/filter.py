@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.algorithms.quality.lines import LINE_STATISTICS
 from pipelines.algorithms.quality.statistics import STATISTICS
-from pipelines.reports.charts import Axis, Chart, Mark, Series, line_chart
+from pipelines.reports.charts import Axis, Chart, Series, line_chart
 from pipelines.reports.render import render
 
 
@@ -18,7 +18,7 @@ def render_filter_report(report: Mapping[str, Any]) -> str:
     for rule in report["rules"]:
         bound, bins = float(rule["max"] if rule["min"] is None else rule["min"]), rule["bins"]
         more = f"; {bins[-1]:,} documents have more" if bins[-1] else ""
-        caption, markers = f"Documents by {rule['statistic']}{more}.", [Mark(f"threshold {bound:g}", bound)]
+        caption, markers = f"Documents by {rule['statistic']}{more}.", [(f"threshold {bound:g}", bound)]
         meaning = meanings.get(rule["statistic"], "a function of the user")
         chart = _distribution(rule["rule"], caption, bins[:-1], 2 * bound or 1, markers)
         rules.append({**rule, "bound": bound, "meaning": meaning, "chart": chart})
@@ -32,7 +32,9 @@ def render_filter_report(report: Mapping[str, Any]) -> str:
     )
 
 
-def _distribution(title: str, caption: str, bins: Sequence[int], end: float, markers: Sequence[Mark] = ()) -> Chart:
+def _distribution(
+    title: str, caption: str, bins: Sequence[int], end: float, markers: Sequence[tuple[str, float]] = ()
+) -> Chart:
     """Draw counts in bins of equal width from 0 to `end`."""
     width = end / len(bins)
     points = [((number + 0.5) * width, count) for number, count in enumerate(bins)]

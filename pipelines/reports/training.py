@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.format import format_duration, format_percent
-from pipelines.reports.charts import Axis, Chart, Mark, Series, line_chart
+from pipelines.reports.charts import Axis, Chart, Series, line_chart
 from pipelines.reports.render import render
 
 Rows = Sequence[Mapping[str, Any]]
@@ -59,7 +59,7 @@ def render_training_page(rows: Rows, timing: Rows, about: Mapping[str, Any], spi
             _gradient_tile(rows, recipe["grad_clip"]),
             _time_tile(timing, recipe["steps"]),
         ],
-        charts=_charts(rows, timing, recipe, markers=[Mark(f"spike at step {step:,.0f}", step) for step in steps]),
+        charts=_charts(rows, timing, recipe, markers=[(f"spike at step {step:,.0f}", step) for step in steps]),
         spikes=spikes,
         max_spikes=_MAX_SPIKES,
     )
@@ -178,7 +178,7 @@ def _time_tile(timing: Rows, steps: int) -> Tile:
     return Tile("Time", format_duration(total), ("in steps, without evaluations", remaining))
 
 
-def _charts(rows: Rows, timing: Rows, recipe: Mapping[str, Any], markers: Sequence[Mark]) -> list[Chart]:
+def _charts(rows: Rows, timing: Rows, recipe: Mapping[str, Any], markers: Sequence[tuple[str, float]]) -> list[Chart]:
     gradients, clip, x_axis = extract_curve(rows, "gradient_norm"), recipe["grad_clip"], Axis("step")
     rates, speeds = extract_curve(rows, "learning_rate"), extract_curve(timing, "tokens_per_second")
     return [
@@ -198,7 +198,7 @@ def _charts(rows: Rows, timing: Rows, recipe: Mapping[str, Any], markers: Sequen
     ]
 
 
-def _loss_charts(rows: Rows, markers: Sequence[Mark]) -> list[Chart]:
+def _loss_charts(rows: Rows, markers: Sequence[tuple[str, float]]) -> list[Chart]:
     """Return the chart of the whole run and, of a run that is long enough, one of its second half."""
     losses, held_out = extract_curve(rows, "loss"), extract_curve(rows, "held_out_loss")
     series = [_held_out_series(held_out), *raw_and_smoothed(losses, "training, every step")]

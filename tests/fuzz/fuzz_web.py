@@ -106,7 +106,7 @@ def _search(data: bytes, folder: Path) -> None:
     server = _server()
     server.answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + data
     client = ApiClient(server.url, sleep=lambda seconds: None)
-    for record in Search(client, {"subreddit": "a"}, 1400000000, 1500000000).next_page().submissions:
+    for record in Search(client, {"subreddit": "a"}, 1400000000, 1500000000).next_page()[0]:
         json.dumps(record, ensure_ascii=False)
 
 

@@ -17,7 +17,7 @@ from pipelines.engine.run import TaskResult
 from pipelines.records import shards
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.schemas import make_schema
-from pipelines.stages.dedup.documents import Corpus, Numbers, Records, bucket_batch, part_of, read_columns, work_name
+from pipelines.stages.dedup.documents import Corpus, Numbers, Records, part_of, read_columns, work_name
 from pipelines.stages.dedup.pairs import COPY_SCHEMA, EDGE_SCHEMA
 from pipelines.stages.dedup.report import tally_clusters
 
@@ -121,9 +121,8 @@ def _shards_of_group(group: int, corpus: Corpus) -> range:
 
 def read_members(corpus: Corpus, shard: int) -> pa.Table:
     """Return the documents of a shard that are in clusters, in order: the columns of MEMBER_SCHEMA."""
-    columns = read_columns(corpus.paths("members", "buckets", corpus.groups), MEMBER_SCHEMA, shard)
-    order = np.argsort(columns[0])
-    return pa.Table.from_batches([bucket_batch(MEMBER_SCHEMA, *(column[order] for column in columns))])
+    batches = read_bucket(corpus.paths("members", "buckets", corpus.groups), MEMBER_SCHEMA, shard)
+    return pa.Table.from_batches(batches, MEMBER_SCHEMA).sort_by("document")
 
 
 def write_cluster_rows(corpus: Corpus, shard: int, members: pa.Table) -> FileEntry:

@@ -218,7 +218,7 @@ class Corpus:
         """Write rows as a work file with buckets."""
         name = work_name(noun, index, "buckets")
         with write_buckets(storage.join(self.output, name), schema) as written:
-            written.write(bucket_batch(schema, *columns), buckets)
+            written.write(pa.RecordBatch.from_arrays(list(columns), schema=schema), buckets)
         return written.entry(name)
 
 
@@ -293,12 +293,6 @@ class Records:
 def read_columns(paths: Sequence[str], schema: pa.Schema, bucket: int | range | None) -> list[npt.NDArray[Any]]:
     """Return the columns of buckets (None: all) of all files, concatenated; columns are numbers."""
     return [column.to_numpy() for column in pa.Table.from_batches(read_bucket(paths, schema, bucket), schema).columns]
-
-
-def bucket_batch(schema: pa.Schema, *columns: Any) -> pa.RecordBatch:
-    """Return a batch of columns that are arrays or lists."""
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def buckets_of(hashes: npt.NDArray[np.uint64], buckets: int) -> npt.NDArray[np.int32]:

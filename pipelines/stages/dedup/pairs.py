@@ -27,7 +27,6 @@ from pipelines.stages.dedup.documents import (
     Numbers,
     Records,
     SourceShard,
-    bucket_batch,
     buckets_of,
     part_of,
     read_columns,
@@ -158,7 +157,7 @@ def _write_pairs(
             ):
                 left, right = np.sort(chunk[pairs], axis=0)
                 buckets = buckets_of(mix(left.astype(np.uint64) + STEP), corpus.buckets)
-                written.write(bucket_batch(PAIR_SCHEMA, left, right), buckets)
+                written.write(pa.RecordBatch.from_arrays([left, right], schema=PAIR_SCHEMA), buckets)
                 partly_compared += limited
             leads[begin + order] = chunk_leads
     return written.entry(name), {"partly_compared": partly_compared} if partly_compared else {}, leads
@@ -240,7 +239,7 @@ def verify_pairs(part: int, corpus: Corpus) -> TaskResult:
             estimated += int(np.count_nonzero(~is_known[is_near]))
             ranks = records.ranks(near.reshape(-1)).reshape(near.shape)
             better, worse = (np.where(pick, near[0], near[1]) for pick in (ranks[0] < ranks[1], ranks[0] > ranks[1]))
-            batch = bucket_batch(EDGE_SCHEMA, better, worse, similarity[is_near])
+            batch = pa.RecordBatch.from_arrays([better, worse, similarity[is_near]], schema=EDGE_SCHEMA)
             written.write(batch, corpus.shards_of(worse))
     progress.advance()
     counts = {"candidate_pairs": pairs.shape[1], "near_duplicate_pairs": total}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from pipelines.extras import require_extra
 from pipelines.records import inputs, shards
 from pipelines.records.buckets import write_buckets
 from pipelines.records.document_filter import group_names
+from pipelines.records.documents import parse_instant
 from pipelines.records.drops import Drops
 from pipelines.stages.dedup.documents import (
     NO_DATE,
@@ -31,7 +31,6 @@ from pipelines.stages.dedup.documents import (
     Corpus,
     Records,
     SourceShard,
-    bucket_batch,
     buckets_of,
     record_type,
     signature_schema,
@@ -68,11 +67,13 @@ def sign_shard(shard: SourceShard, corpus: Corpus) -> TaskResult:
     with write_buckets(corpus.path("keys", shard.index, "buckets"), KEY_SCHEMA) as written:
         for signed in _read_signatures(shard) if shard.signatures else _sign_documents(shard, corpus):
             numbers = np.arange(rows, rows + signed.documents.num_rows)
-            texts = signed.text_hashes[~signed.is_emptied, 0]
-            written.write(bucket_batch(KEY_SCHEMA, texts, numbers[~signed.is_emptied]), buckets_of(texts, buckets))
+            texts, text_rows = signed.text_hashes[~signed.is_emptied, 0], numbers[~signed.is_emptied]
+            batch = pa.RecordBatch.from_arrays([texts, text_rows], schema=KEY_SCHEMA)
+            written.write(batch, buckets_of(texts, buckets))
             keys = band_keys(signed.values, *bands)[signed.has_words]
             key_rows, keys = numbers[signed.has_words].repeat(keys.shape[1]), keys.reshape(-1)
-            written.write(bucket_batch(KEY_SCHEMA, keys, key_rows), buckets + buckets_of(keys, buckets))
+            batch = pa.RecordBatch.from_arrays([keys, key_rows], schema=KEY_SCHEMA)
+            written.write(batch, buckets + buckets_of(keys, buckets))
             encoded = [id.encode() for id in signed.documents.column("id").to_pylist()]
             ids.append(np.frombuffer(b"".join(encoded), np.uint8))
             records = np.empty(len(numbers), record_type(config.num_perm))
@@ -181,7 +182,5 @@ def _number(text: str) -> float | None:
     with contextlib.suppress(ValueError):
         number = float(text)
         return number if math.isfinite(number) else None
-    with contextlib.suppress(ValueError):
-        date = dt.datetime.fromisoformat(text)
-        return (date if date.tzinfo else date.replace(tzinfo=dt.UTC)).timestamp()
-    return None
+    date = parse_instant(text)
+    return None if date is None else date.timestamp()

@@ -29,21 +29,13 @@ _MAX_BUCKETS = 1 << 14
 _TASK_DOCUMENTS, _TASK_BYTES = 1 << 16, 4 << 20
 
 
-def dedup(
-    config: DedupConfig,
-    *,
-    documents: str | Sequence[str],
-    output: str,
-    options: RunOptions,
-    buckets: int | None = None,
-) -> Summary:
+def dedup(config: DedupConfig, *, documents: str | Sequence[str], output: str, options: RunOptions) -> Summary:
     """Write the documents without duplicates, a list of the dropped ones, and `clusters.parquet`.
 
     `documents` is the folder of a stage, or files, folders or globs as `inputs` reads them. A document is dropped if
     a better one is kept whose normalized text is equal, or whose set of word shingles has a Jaccard similarity of at
     least the threshold to its own. Better is the document of higher score, then of earlier creation, then of smaller
-    id. `buckets` bounds the memory of a task and does not change the result. Raises InputError if there are no
-    documents. Paper, section 2.1.
+    id. Raises InputError if there are no documents. Paper, section 2.1.
     """
     if config.write_signatures:
         check_datasketch(config.num_perm, config.minhash_seed)
@@ -54,7 +46,8 @@ def dedup(
         [file for shard in earlier for file in shard.files]
     )
     options = options.for_input(size_bytes)
-    buckets = buckets or max(1, min(_MAX_BUCKETS, -(-size_bytes // _BUCKET_BYTES)))
+    # The number does not change the result.
+    buckets = max(1, min(_MAX_BUCKETS, -(-size_bytes // _BUCKET_BYTES)))
     prints = {"documents": source.fingerprint} | ({"against": " ".join(fingerprints)} if earlier else {})
     with stage_run(STAGE, config, inputs=prints, output=output, options=options) as run:
         if not run.finished:
@@ -73,8 +66,8 @@ def _run_phases(
     config, sources, buckets = corpus.config, own + earlier, corpus.buckets
 
     def map_parts(phase: str, function: Callable[..., TaskResult], parts: int) -> list[ShardEntry]:
-        items = range(parts)
-        return run.map(function, items, corpus, phase=phase, name=_part_name, total=parts, unit="parts", work=True)
+        name = "part-{:05d}".format
+        return run.map(function, range(parts), corpus, phase=phase, name=name, total=parts, unit="parts", work=True)
 
     if config.paragraphs is not None:
         counted = run.map(paragraphs.count_paragraphs, own, corpus, phase="paragraphs", work=True, total=records)
@@ -122,10 +115,6 @@ def _parts(entries: Sequence[ShardEntry], most: int) -> int:
     """Return the number of tasks that read the files of a phase, at most `most`."""
     size_bytes = sum(file.size_bytes for entry in entries for file in entry.files)
     return max(1, min(most, -(-size_bytes // _TASK_BYTES)))
-
-
-def _part_name(part: int) -> str:
-    return f"part-{part:05d}"
 
 
 def _filter_shard(shard: SourceShard, corpus: Corpus) -> TaskResult:

@@ -24,6 +24,7 @@ from pipelines.engine.manifest import check_file
 from pipelines.errors import InputError
 from pipelines.records import shards
 from pipelines.records.archives import RECORD_DAMAGE, BoundedArchiveIterator, damaged_archive, read_archive
+from pipelines.records.documents import parse_instant
 from pipelines.records.inputs import InputFile, open_stage
 from pipelines.stages.extract.child import MAX_PAGE_BYTES, PageText, RawPage, too_large
 from pipelines.storage.compression import open_decompressed
@@ -268,9 +269,7 @@ def _page_of_record(record: Any) -> SourcePage | None:
         content: RawPage | PageText = PageText(problem="robots_txt")
     else:
         content = _response(record, url) if status == "200" else PageText(problem="http_status", detail=status)
-    fetched_at = None
-    with contextlib.suppress(ValueError):
-        fetched_at = dt.datetime.fromisoformat(record.rec_headers.get_header("WARC-Date") or "")
+    fetched_at = parse_instant(record.rec_headers.get_header("WARC-Date") or "")
     return SourcePage(id_of_url(url), url, content, fetched_at=fetched_at, url_source="warc")
 
 

@@ -65,7 +65,7 @@ class PageTally:
 
     def write(self, output: str, index: int) -> FileEntry:
         """Write the tally of a task, which `write_report` reads."""
-        return self._tally.write(output, _name(index))
+        return self._tally.write(output, shards.shard_name("report", index, "json"))
 
 
 def write_report(output: str, extractor: str, tasks: int) -> TaskResult:
@@ -73,7 +73,7 @@ def write_report(output: str, extractor: str, tasks: int) -> TaskResult:
     from pipelines.reports.extract import render_extract_report
     from pipelines.reports.render import write_page
 
-    tally = read_tallies([storage.join(output, _name(index)) for index in range(tasks)])
+    tally = read_tallies([storage.join(output, shards.shard_name("report", index, "json")) for index in range(tasks)])
     outcomes = {}
     for key, count in tally.counter("outcomes").items():
         kind, _, reason = key.partition(" ")
@@ -82,10 +82,6 @@ def write_report(output: str, extractor: str, tasks: int) -> TaskResult:
     samples = list(tally.sample("pages", SAMPLES))
     page = render_extract_report(extractor, outcomes, confidences, samples, (SHOWN_BLOCKS, SHOWN_CHARACTERS))
     return TaskResult(files=(write_page(output, PAGE, page),))
-
-
-def _name(index: int) -> str:
-    return shards.shard_name("report", index, "json")
 
 
 def _hash(id: str) -> float:

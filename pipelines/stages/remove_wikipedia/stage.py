@@ -89,8 +89,9 @@ def remove_wikipedia(
       MediaWiki, Parquet, JSONL or .txt), or of that of an earlier result, the folder `reference_index`;
     - `wikipedia_mirror_text`: by the signs of a mirror in the text, in data/wikipedia-mirror-signs.toml.
 
-    Documents without a URL are counted (`documents_without_url`), and only dropped by their text. Raises UsageError for a domain
-    that is not registered. Paper, section 2.1.
+    Documents without a URL are counted (`documents_without_url`), and only dropped by their text.
+
+    Raises UsageError for a domain that is not registered. Paper, section 2.1.
     """
     lines = storage.read_bytes(domains_file or data_path("wikipedia-domains.txt")).decode().splitlines()
     # A domain per line, followed by its kind and source.

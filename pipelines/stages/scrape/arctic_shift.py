@@ -8,7 +8,6 @@ arrives, so that a killed run resumes after the last one.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import itertools
 import json
@@ -207,22 +206,22 @@ class _StoredPages:
 
     def fetch_missing(self, search: Search) -> None:
         """Request and store the pages after the last stored one."""
-        page = SearchPage([], last=False)
+        is_last = False
         names = self._names()
         for name in names:
-            page = self._read(name)
-            search.resume_after(page.submissions)
+            submissions, is_last = self._read(name)
+            search.resume_after(submissions)
         for number in itertools.count(len(names)):
-            if page.last:
+            if is_last:
                 break
-            page = search.next_page()
+            submissions, is_last = search.next_page()
             path = storage.join(self._folder, f"{self._prefix}{number:07d}.json")
-            storage.write_bytes(path, json.dumps(vars(page)).encode())
-            progress.advance(len(page.submissions))
+            storage.write_bytes(path, json.dumps({"submissions": submissions, "last": is_last}).encode())
+            progress.advance(len(submissions))
 
     def lines(self) -> Iterator[bytes]:
         """Yield all submissions as lines of NDJSON sorted by time and id, whatever the order of the responses."""
-        records = (record for name in self._names() for record in self._read(name).submissions)
+        records = (record for name in self._names() for record in self._read(name)[0])
         for _, same_second in itertools.groupby(records, key=lambda record: record["created_utc"]):
             for record in sorted(same_second, key=lambda record: record["id"]):
                 yield json.dumps(record, ensure_ascii=True, sort_keys=True).encode() + b"\n"
@@ -235,8 +234,9 @@ class _StoredPages:
     def _names(self) -> list[str]:
         return [name for name in storage.list_folder(self._folder) if name.startswith(self._prefix)]
 
-    def _read(self, name: str) -> SearchPage:
-        return SearchPage(**storage.read_json(storage.join(self._folder, name)))
+    def _read(self, name: str) -> tuple[list[Record], bool]:
+        page = storage.read_json(storage.join(self._folder, name))
+        return page["submissions"], page["last"]
 
 
 def _fixed_window(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter) -> tuple[int, int]:
@@ -259,14 +259,6 @@ def _fixed_window(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter)
         why = "" if config.accept_fresh_scores else "; the scores of the last 36 hours are not final yet"
         run.note(f"requesting submissions from Arctic Shift up to {date} UTC{why}")
     return start, end
-
-
-@dataclasses.dataclass(frozen=True)
-class SearchPage:
-    """The new submissions of one response, in order of time; `last` if no more can follow."""
-
-    submissions: list[Record]
-    last: bool
 
 
 def domain_queries(host: str) -> list[dict[str, str]]:
@@ -303,8 +295,8 @@ class Search:
             self._second = max(self._second, record["created_utc"])
         self._known = {id: second for id, second in self._known.items() if second >= self._second - 1}
 
-    def next_page(self) -> SearchPage:
-        """Request the next page.
+    def next_page(self) -> tuple[list[Record], bool]:
+        """Return the new submissions of the next page, in order of time, and whether no more can follow.
 
         Raises InputError if a single second has more submissions than a response, and as `ApiClient.records` does.
         """
@@ -322,7 +314,7 @@ class Search:
                 "the API returns at once, so some would be lost; use the dump of that month instead"
             )
         self.resume_after(new)
-        return SearchPage(new, last=not new or passed_end)
+        return new, not new or passed_end
 
     def _request(self) -> tuple[list[Record], bool]:
         """Return the records from the last known second on, and whether there may be more."""

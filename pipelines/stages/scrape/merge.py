@@ -36,7 +36,7 @@ SUBMISSION_SCHEMA = make_schema(
     title="string", created_utc="int64", over_18="bool",
 )  # fmt: skip
 
-# Some domains have hundreds of millions of submissions.
+# A larger bucket is sorted in ranges of its URLs: some domains have hundreds of millions of submissions.
 _MAX_SORTED_BYTES = 160 << 20
 _SAMPLES_PER_RANGE = 100
 _SAMPLED_FRAMES = 8
@@ -73,24 +73,17 @@ def submission_batch(rows: Sequence[tuple[Submission, FilterResult]]) -> pa.Reco
         "created_utc": [submission.created_utc for submission, _ in rows],
         "over_18": [submission.over_18 is True for submission, _ in rows],
     }
-    arrays = [pa.array(columns[field.name], field.type) for field in SUBMISSION_SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=SUBMISSION_SCHEMA)
+    return pa.RecordBatch.from_pydict(columns, SUBMISSION_SCHEMA)
 
 
 @dataclasses.dataclass(frozen=True)
 class MergeContext:
-    """The context of all bucket tasks; `min_score` is None if the score was checked per submission.
-
-    A bucket of more than `max_sorted_bytes` is sorted in ranges of its URLs; `links_per_batch` links are written at a
-    time.
-    """
+    """The context of all bucket tasks; `min_score` is None if the score was checked per submission."""
 
     work_files: tuple[str, ...]
     karma: str
     min_score: int | None
     output: str
-    max_sorted_bytes: int = _MAX_SORTED_BYTES
-    links_per_batch: int = _LINKS_PER_BATCH
 
 
 def merge_bucket(bucket: int, context: MergeContext) -> TaskResult:
@@ -102,7 +95,7 @@ def merge_bucket(bucket: int, context: MergeContext) -> TaskResult:
     dropped: Counter[str] = Counter()
     name = shards.shard_name("links", bucket)
     with shards.write_shard(context.output, name, LINK_SCHEMA, repetitive=_REPETITIVE) as written:
-        for batch in _in_equal_batches(_all_links(bucket, context, dropped), context.links_per_batch):
+        for batch in _in_equal_batches(_all_links(bucket, context, dropped), _LINKS_PER_BATCH):
             written.write_batch(batch)
     return TaskResult(records_out=written.records, dropped=+dropped, files=(written.entry,))
 
@@ -151,8 +144,8 @@ def _links(rows: pa.RecordBatch, context: MergeContext, dropped: Counter[str]) -
     dropped["low_score"] += int(groups.sizes[~kept].sum())
     dropped["merged_into_link"] += int((groups.sizes[kept] - 1).sum())
     groups, scores, over_18 = groups.select(kept), scores[kept], over_18[kept]
-    for start in range(0, len(scores), context.links_per_batch):
-        part = slice(start, start + context.links_per_batch)
+    for start in range(0, len(scores), _LINKS_PER_BATCH):
+        part = slice(start, start + _LINKS_PER_BATCH)
         yield _batch(rows, groups.select(part), scores[part], over_18[part])
     progress.advance(rows.num_rows)
 
@@ -271,7 +264,7 @@ def _in_ranges(bucket: int, context: MergeContext) -> Iterator[list[BucketPart]]
     """Yield the bucket in parts that fit into memory, one per range of URLs, in order of the ranges."""
     paths = [storage.join(context.output, name) for name in context.work_files]
     parts = [bucket_part(path, SUBMISSION_SCHEMA, bucket) for path in paths]
-    ranges = -(-sum(part.size_bytes for part in parts) // context.max_sorted_bytes)
+    ranges = -(-sum(part.size_bytes for part in parts) // _MAX_SORTED_BYTES)
     if ranges <= 1:
         yield parts
         return

@@ -90,7 +90,6 @@ def refresh_scores(
         for file, unscored in zip(files, months_of_files, strict=True)
     ]
     rescored = [file for file in scored if file.scored_by]
-    size = operator.attrgetter("size_bytes")
     run.map(
         partition_file,
         [file.unscored for file in rescored],
@@ -98,7 +97,7 @@ def refresh_scores(
         phase="read-again",
         work=True,
         unit="bytes",
-        cost=size,
+        cost=operator.attrgetter("size_bytes"),
     )
     requests = [request for file in rescored for request in _score_requests(file, run.output)]
     _note_estimate(run, requests, service, months)

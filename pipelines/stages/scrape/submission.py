@@ -8,8 +8,6 @@ URL is the one that counts; from 2020 on the URL of an edited post is in `url_ov
 
 from __future__ import annotations
 
-import contextlib
-import datetime as dt
 import json
 import math
 import re
@@ -21,6 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from pipelines.algorithms.web.text_repair import replace_surrogates
+from pipelines.records.documents import parse_instant
 from pipelines.records.reader import TABLES, BadRecord, file_format, read_records, table_schema
 from pipelines.records.schemas import make_schema
 from pipelines.records.shards import MissingColumnError
@@ -225,11 +224,8 @@ def _parse_row(row: Mapping[str, Any], columns: Mapping[str, str]) -> Submission
 
 def _seconds(value: Any) -> Any:
     """Return a date in ISO 8601 (UTC, unless it has a time zone) in seconds since 1970; another value as it is."""
-    with contextlib.suppress(ValueError):
-        if "-" in (text := str(value).strip()):
-            moment = dt.datetime.fromisoformat(text)
-            return int((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp())
-    return value
+    instant = parse_instant(text) if "-" in (text := str(value).strip()) else None
+    return value if instant is None else int(instant.timestamp())
 
 
 def _post_fields(record: Mapping[str, Any]) -> dict[str, Any]:

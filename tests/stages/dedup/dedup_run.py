@@ -73,15 +73,15 @@ def run(
     buckets: int | None = None,
     **settings: Any,
 ):
-    """Run dedup, with `buckets` in as many parts as there can be."""
+    """Run dedup, with that many `buckets` in as many parts as there can be."""
     options = RunOptions(executor or make_executor(workers))
     with pytest.MonkeyPatch.context() as patch:
         if buckets:
+            patch.setattr(stage, "_MAX_BUCKETS", buckets)
+            patch.setattr(stage, "_BUCKET_BYTES", 1)
             patch.setattr(stage, "_TASK_DOCUMENTS", 1)
             patch.setattr(stage, "_TASK_BYTES", 1)
-        return stage.dedup(
-            DedupConfig(**settings), documents=str(documents), output=str(output), options=options, buckets=buckets
-        )
+        return stage.dedup(DedupConfig(**settings), documents=str(documents), output=str(output), options=options)
 
 
 def rows_of(folder: Path, noun: str) -> list[Row]:

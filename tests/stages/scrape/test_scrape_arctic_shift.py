@@ -56,9 +56,9 @@ def _search_all(api: ArcticShift, query: dict[str, str] | None = None) -> list[s
     search = Search(ApiClient(api.address, sleep=lambda _: None), query or {"subreddit": "python"}, *_WINDOW)
     posts: list[Post] = []
     while True:
-        page = search.next_page()
-        posts += page.submissions
-        if page.last:
+        submissions, is_last = search.next_page()
+        posts += submissions
+        if is_last:
             assert [post["created_utc"] for post in posts] == sorted(post["created_utc"] for post in posts)
             return [post["id"] for post in posts]
 
@@ -167,7 +167,7 @@ def test_self_posts_are_recognized_by_their_thread(api: ArcticShift) -> None:
         post(6, None),  # type: ignore[arg-type]
     ]
     search = Search(ApiClient(api.address), {"subreddit": "python"}, *_WINDOW)
-    is_self = {record["id"]: record["is_self"] for record in search.next_page().submissions}
+    is_self = {record["id"]: record["is_self"] for record in search.next_page()[0]}
     assert [id for id, it_is in is_self.items() if it_is] == ["60001", "60003", "60005"]
 
 

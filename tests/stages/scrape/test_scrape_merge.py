@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pipelines.records.buckets import write_buckets
 from pipelines.records.schemas import LINK_SCHEMA
+from pipelines.stages.scrape import merge
 from pipelines.stages.scrape.merge import SUBMISSION_SCHEMA, MergeContext, merge_bucket
 
 Row = dict[str, Any]
@@ -81,7 +82,10 @@ def _merged(
             for start in range(0, len(rows), 5):
                 batch = pa.RecordBatch.from_pylist(rows[start : start + 5] * 2, schema=SUBMISSION_SCHEMA)
                 written.write(batch, _buckets_of(batch.num_rows))
-    result = merge_bucket(_BUCKET, MergeContext(tuple(names), karma, min_score, str(folder), **limits))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, limit in limits.items():
+            patch.setattr(merge, name, limit)
+        result = merge_bucket(_BUCKET, MergeContext(tuple(names), karma, min_score, str(folder)))
     return pq.read_table(folder / f"links-{_BUCKET:05d}.parquet"), result
 
 
@@ -121,7 +125,7 @@ def test_the_merge_matches_a_plain_loop(
     files: list[list[Row]],
     min_score: int | None,
 ) -> None:
-    limits = {"flush_bytes": 700, "max_sorted_bytes": 900, "links_per_batch": 2} if in_ranges else {}
+    limits = {"flush_bytes": 700, "_MAX_SORTED_BYTES": 900, "_LINKS_PER_BATCH": 2} if in_ranges else {}
     table, result = _merged(tmp_path_factory.mktemp("merge"), files, karma, min_score, **limits)
     every = list(itertools.chain.from_iterable(files))
     links, dropped = plain_merge(every, karma, min_score)
@@ -144,4 +148,4 @@ def test_the_bytes_do_not_depend_on_order_and_split_of_the_rows(
     cut = data.draw(st.integers(0, len(rows)))
     expected = checksum([rows])
     assert checksum([shuffled[:cut], shuffled[cut:]]) == expected
-    assert checksum([shuffled], flush_bytes=700, max_sorted_bytes=900) == expected
+    assert checksum([shuffled], flush_bytes=700, _MAX_SORTED_BYTES=900) == expected
