@@ -126,4 +126,4 @@ def test_the_command_takes_the_reference_of_the_corpus(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, [*arguments, *index])
     assert json.loads(result.output)["dropped"] == {"wikipedia_content": len(DROPPED)}
     result = CliRunner().invoke(command, [*arguments, *index, "--reference-share", "2"])
-    assert str(result.exception) == "--reference-share 2: must be at least 0.01 and at most 1"
+    assert "must be at least 0.01 and at most 1" in result.output
