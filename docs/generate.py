@@ -33,7 +33,8 @@ Generated from the commands' own help by `make docs`; do not edit.
 
 def reference() -> str:
     """Return the text of docs/cli.md."""
-    root = click.Context(webtext, info_name="webtext", terminal_width=WIDTH, max_content_width=WIDTH)
+    settings = webtext.context_settings | {"terminal_width": WIDTH, "max_content_width": WIDTH}
+    root = click.Context(webtext, info_name="webtext", **settings)
     return HEAD + "\n".join([_section("webtext", webtext, root), *(_command(name, root) for name in COMMANDS)])
 
 

@@ -12,25 +12,24 @@ sys.path.insert(0, str(REPOSITORY / "tests" / "reports"))
 from headless_chromium import Browser, chromium  # noqa: E402
 
 FOLDER = REPOSITORY / "docs" / "pictures"
-WIDTH, HEIGHT = 1200, 800
+WIDTH = 1000
 MAX_BYTES = 200_000
-# The page of each picture, and the CSS selector of the element at its top.
+# The page of each picture, the CSS selector of the element at its top, and its height.
 PICTURES = {
-    "index": ("index.html", "h1"),
-    "extract": ("extract/report.html", ".pages > article:nth-of-type(5)"),
-    "dedup": ("dedup/report.html", ".pair"),
-    "pretrain": ("pretrain/training.html", "h1"),
-    "overlap": ("overlap-report/report.html", "#benchmarks"),
+    "index": ("index.html", "h1", 590),
+    "dedup": ("dedup/report.html", ".pair:nth-of-type(3)", 500),
+    "pretrain": ("pretrain/training.html", "h1", 857),
+    "overlap": ("overlap-report/report.html", "#benchmarks", 760),
 }
 
 
-def take_picture(browser: Browser, page: Path, top: str) -> bytes:
+def take_picture(browser: Browser, page: Path, top: str, height: int) -> bytes:
     """Return the part of a page that begins at an element, as PNG."""
-    browser.open(page, WIDTH, HEIGHT)
+    browser.open(page, WIDTH, height)
     y = browser.run(f"document.querySelector({top!r}).getBoundingClientRect().top")
     # Without the footer, which has the path of the page.
-    height = browser.run("document.querySelector('footer').getBoundingClientRect().top") - y
-    clip = {"x": 0, "y": max(0, y - 10), "width": WIDTH, "height": min(HEIGHT, height), "scale": 1}
+    rest = browser.run("document.querySelector('footer').getBoundingClientRect().top") - y
+    clip = {"x": 0, "y": max(0, y - 10), "width": WIDTH, "height": min(height, rest), "scale": 1}
     return base64.b64decode(browser.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"])
 
 
@@ -40,10 +39,10 @@ def main(corpus: Path) -> None:
     if program is None:
         sys.exit("chromium is not installed; install it, e.g. by `apt-get install chromium`")
     with Browser(program) as browser:
-        for name, (page, top) in PICTURES.items():
+        for name, (page, top, height) in PICTURES.items():
             if not (corpus / page).is_file():
                 sys.exit(f"{corpus / page}: no such file; run `webtext demo --corpus {corpus}` first")
-            picture = take_picture(browser, (corpus / page).absolute(), top)
+            picture = take_picture(browser, (corpus / page).absolute(), top, height)
             if len(picture) > MAX_BYTES:
                 sys.exit(f"{name}.png: has {len(picture):,} bytes; at most {MAX_BYTES:,} are allowed")
             FOLDER.mkdir(exist_ok=True)

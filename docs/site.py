@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 REPOSITORY = Path(__file__).resolve().parents[1]
 SOURCES = (
     "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Dockerfile", "data/extractor.md", "examples/*.py",
-    "docs/**/*.md", "docs/pictures/*.png", "benchmarks/*.md",
+    "docs/**/*.md", "docs/pictures/*.png", "docs/iframe-worker.js", "benchmarks/*.md",
 )  # fmt: skip
 
 

@@ -7,17 +7,15 @@ from importlib.util import find_spec
 from pipelines.errors import WebtextError
 
 
-def require_extra(
-    extra: str, purpose: str, *modules: str, otherwise: str = "", error: type[WebtextError] = WebtextError
-) -> None:
+def require_extra(extra: str, purpose: str, *modules: str, otherwise: str = "") -> None:
     """Raise an error, with the command that installs the extra, if one of its modules cannot be imported.
 
     `otherwise` is another way out.
     """
-    missing = [module for module in modules if find_spec(module) is None]
+    missing = [module.replace("_", "-") for module in modules if find_spec(module) is None]
     if missing:
         remedies = ", or ".join(filter(None, (install_command(extra), otherwise)))
-        raise error(f"{purpose} needs {' and '.join(missing)}; run: {remedies}")
+        raise WebtextError(f"{purpose} needs {' and '.join(missing)}; run: {remedies}")
 
 
 def install_command(extra: str) -> str:

@@ -79,7 +79,7 @@ def set_terminal(terminal: Progress) -> None:
 
 
 def note_compilation() -> None:
-    """Tell the user, once per stage, that numba is compiling kernels, since progress stops meanwhile.
+    """Tell the user, once per command, that numba is compiling kernels, since progress stops meanwhile.
 
     The time it takes says nothing about the work that remains. Without progress or a terminal, such as of a library
     call, the next compilation is noted instead.

@@ -23,7 +23,7 @@ from pipelines.progress import Progress, Silent, set_terminal
 _PLAIN_INTERVAL_S = 10.0
 # A phase that counts nothing and ends within this time is not worth a line.
 _SHORT_S = 1.0
-_BRIEF_WIDTH = 110
+_BRIEF_WIDTH = 80
 _MAX_DROP_REASONS = 30
 # In the names of figures, which are keys without their underscores.
 _TERMS = {"ngrams": "n-grams", "held out": "held-out", "near duplicate": "near-duplicate"}
@@ -46,7 +46,7 @@ _echo = functools.partial(click.echo, err=True)
 
 
 class QuietProgress(Silent):
-    """Shows notes but no progress; `brief` shortens them to one line."""
+    """Shows notes but no progress; `brief` wraps them."""
 
     def __init__(self, brief: bool = False, write: Callable[[str], None] = _echo) -> None:
         self._brief = brief
@@ -57,7 +57,8 @@ class QuietProgress(Silent):
         self._write(self._note_line(message))
 
     def _note_line(self, message: str) -> str:
-        return "note: " + (textwrap.shorten(message, _BRIEF_WIDTH, placeholder=" ...") if self._brief else message)
+        line = f"note: {message}"
+        return textwrap.fill(line, _BRIEF_WIDTH, subsequent_indent=" " * 6) if self._brief else line
 
 
 set_terminal(QuietProgress())

@@ -49,7 +49,7 @@ class RayExecutor(Executor):
     """
 
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
-        require_extra("ray", "--executor ray", "ray", error=UsageError)
+        require_extra("ray", "--executor ray", "ray")
         self._limit = workers
         self._address = address
         self._initializer: Callable[[], None] | None = None

@@ -62,7 +62,7 @@ def test_the_executor(
     Path("webtext.toml").write_text(f"[run]\n{table}\n")
     monkeypatch.setattr("pipelines.extras.find_spec", lambda _name: None)
     code = main(["dedup", "-i", str(documents), "-o", "out", "-q", *flags])
-    assert code == (2 if runs_on_ray else 0)
+    assert code == (1 if runs_on_ray else 0)
     assert ("needs ray; run: pip install 'webtext-kit[ray]'" in capsys.readouterr().err) == runs_on_ray
 
 

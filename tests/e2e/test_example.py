@@ -43,6 +43,12 @@ def test_the_package_offers_every_stage() -> None:
         _ = webtext.scrap  # type: ignore[attr-defined]
 
 
+def test_everything_that_needs_no_torch_can_be_imported_at_once() -> None:
+    code = "import sys; sys.modules['torch'] = None; from webtext import *; print(dedup, DedupConfig, pretrain)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "<function dedup" in printed
+
+
 def test_importing_the_package_imports_no_other_library() -> None:
     code = "import sys; before = set(sys.modules); import webtext; print(*sorted(set(sys.modules) - before))"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -239,9 +239,9 @@ def test_missing_libraries_are_named_with_the_remedy(monkeypatch: pytest.MonkeyP
     metrics._rouge_scorer.cache_clear()
     for call in (require_metric_libraries, Bleu, lambda: rouge_scores("a cat", ["a cat"])):
         with pytest.raises(
-            WebtextError, match=r"needs sacrebleu and rouge_score; run: pip install 'webtext-kit\[evaluate\]'"
+            WebtextError, match=r"needs sacrebleu and rouge-score; run: pip install 'webtext-kit\[evaluate\]'"
         ):
             call()
     monkeypatch.setattr("pipelines.extras.find_spec", lambda name: None if "rouge" in name else name)
-    with pytest.raises(WebtextError, match="needs rouge_score;"):
+    with pytest.raises(WebtextError, match="needs rouge-score;"):
         require_metric_libraries()

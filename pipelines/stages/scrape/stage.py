@@ -55,15 +55,13 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
     early; it names them. Paper, section 2.1.
     """
     config = resolve_config(config)
-    if config.refresh_scores == "praw" and (options.overwrite or not has_manifest(output)):
-        reddit_api.connect()  # raises UsageError without credentials: now, not after hours of reading
+    if not config.needs_files:
+        _check_api_options(config, dumps)
+    if "praw" in (config.source, config.refresh_scores) and (options.overwrite or not has_manifest(output)):
+        reddit_api.connect()  # raises UsageError without PRAW or credentials: now, not after hours of reading
     filter = make_filter(config)
     with contextlib.ExitStack() as stack:
-        if config.needs_files:
-            files = stack.enter_context(open_sources(config, dumps, output))
-        else:
-            files = []
-            _check_api_options(config, dumps)
+        files = stack.enter_context(open_sources(config, dumps, output)) if config.needs_files else []
         rules, shard_inputs = run_inputs(config, filter, files)
         run = stack.enter_context(
             stage_run(

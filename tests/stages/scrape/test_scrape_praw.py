@@ -292,7 +292,8 @@ def test_refusals_of_reddit(reddit: Reddit, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("praw_site", "nosuch")
     connect.cache_clear()
     with pytest.raises(UsageError, match="No section: 'nosuch'"):
-        _scrape(tmp_path / "out")
+        _scrape(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(
