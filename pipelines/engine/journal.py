@@ -58,9 +58,13 @@ class OutputFolder:
             return None
         return identity if config is None else identity.with_current_options(config)
 
-    def mark_refused(self) -> None:
-        """Record that the unfinished run was refused, so that it does not block other options or inputs."""
-        storage.write_json(self._journal_path(_HEADER), self._header() | {_REFUSED: True})
+    def mark_refused(self, refused: bool = True) -> None:
+        """Record whether the unfinished run was refused, so that it does not block other inputs."""
+        storage.write_json(self._journal_path(_HEADER), self._header() | {_REFUSED: refused})
+
+    def is_refused(self) -> bool:
+        """Return whether the unfinished run was refused."""
+        return storage.exists(self._journal_path(_HEADER)) and bool(self._header().get(_REFUSED))
 
     def write_header(
         self, identity: Identity, shard_inputs: Sequence[str] = (), declared: Collection[str] = ()
@@ -142,12 +146,12 @@ class OutputFolder:
         """Return whether the run here has no manifest, no finished task and no work, so that nothing valuable is lost.
 
         There may be shards of a task that was killed, or of tasks that dropped all records; other files, such as
-        checkpoints, are worth keeping. What a run did that was refused is of no use for other options or inputs.
+        checkpoints, are worth keeping. Of a run that was refused, only finished tasks of many are.
         """
         if has_manifest(self.path):
             return False
-        if storage.exists(self._journal_path(_HEADER)) and self._header().get(_REFUSED):
-            return True
+        if self.is_refused():  # of work that is not split, as that at the start of a run, the phase is the name
+            return all(entry.phase == entry.name for entry in self.entries())
         if self._entry_names() or storage.list_folder(self.work):
             return False
         names = self._result_names()

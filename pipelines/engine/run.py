@@ -286,7 +286,7 @@ class StageRun:
         )
 
     def mark_refused(self) -> None:
-        """Let other options or inputs replace this run, which cannot finish with its own."""
+        """Let other inputs replace this run, which cannot finish with its own."""
         stage = self._stage
         is_costly = stage.is_irreplaceable or stage.is_expensive or GROWS_BY_FILES in stage.grows
         if not self.finished and not is_costly:
@@ -307,8 +307,9 @@ class StageRun:
         if self._folder.path != output:
             self._begin_replacement(OutputFolder(output, self._stage.writes))
         if decision.discards:
-            if self._folder.entries():
-                self.note(f"{self.output}: starting again; the unfinished run differs ({decision.discards})")
+            if entries := self._folder.entries():
+                lost = f"{plural(len(entries), 'finished task')} of the unfinished run"
+                self.note(f"{self.output}: starting again without {lost}, which differs ({decision.discards})")
             self._folder.empty()
         elif decision.changed_inputs:
             if self._folder.entries():
@@ -320,6 +321,8 @@ class StageRun:
         self._folder.remove_temporaries()
         if recorded is None or decision.changed_inputs:
             self._folder.write_header(self._identity, self._shard_inputs)
+        elif self._folder.is_refused():
+            self._folder.mark_refused(False)  # from now on like any run: it may be killed
         self._resume(self._intact(self._folder.entries()))
 
     def _begin_replacement(self, replaced: OutputFolder) -> None:

@@ -1,8 +1,8 @@
 """What the next try of a stage does after one that failed: every stage, from one table.
 
 A try fails since its input is bad, since it drops everything, or since it is killed when one task is complete. The next
-one has the same options and inputs, other options, or other inputs. None needs --overwrite, unless it would lose what
-a killed run did; then the message names the difference.
+one has the same options and inputs, other options, or other inputs. None needs --overwrite, unless it would lose
+finished tasks that a run with the same options can use; then the message names the difference.
 """
 
 from __future__ import annotations
@@ -147,20 +147,46 @@ def _kill_after_one_task(monkeypatch: pytest.MonkeyPatch, run: Callable[[], obje
 
 
 @pytest.mark.parametrize("name", _CAN_READ_BAD_INPUT)
-def test_after_a_bad_input_every_next_try_works(
+def test_after_a_bad_input_the_same_options_work_and_others_if_no_task_was_finished(
     corpus: Path, name: str, tmp_path: Path, attempt: Callable[..., list[str]]
 ) -> None:
     with pytest.raises(InputError) as first:
         attempt(name, tmp_path / name, "bad")
     copy = _copies(tmp_path / name)
-    for options in ({}, CASES[name].changed):
-        with pytest.raises(InputError) as second:
-            attempt(name, copy(), "bad", **options)
-        assert str(second.value) == str(first.value)
+    with pytest.raises(InputError) as second:
+        attempt(name, copy(), "bad")
+    assert str(second.value) == str(first.value)
     repaired = copy()
     attempt(name, repaired)
     assert outcome(repaired) == outcome(corpus / name)
-    attempt(name, copy(), **CASES[name].changed)
+    changed = CASES[name].changed
+    if name in ("scrape", "overlap-report"):  # nothing was finished
+        attempt(name, copy(), **changed)
+        return
+    for kind in ("bad", "good"):
+        with pytest.raises(ChangedRunError, match=rf"an unfinished run that differs: {[*changed][0]} was .*Use --over"):
+            attempt(name, copy(), kind, **changed)
+    attempt(name, copy(), overwrite=True, **changed)
+
+
+def test_a_failed_replacement_stays_and_a_failed_run_that_was_resumed_is_like_any(
+    corpus: Path, tmp_path: Path, attempt: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = Path(shutil.copytree(corpus / "filter", tmp_path / "done"))
+    with pytest.raises(InputError):
+        attempt("filter", done, "bad", overwrite=True)
+    assert [note for note in attempt("filter", done) if "unfinished replacement of the result" in note]
+    assert (done / "_next").exists()
+
+    failed = tmp_path / "failed"
+    with monkeypatch.context() as patch:
+        patch.setattr(OutputFolder, "write_entry", lambda *_: (_ for _ in ()).throw(InputError("a rule")))
+        with pytest.raises(InputError):
+            attempt("filter", failed)
+    _kill_after_one_task(monkeypatch, lambda: attempt("filter", failed))
+    for kind, options in (("good", CASES["filter"].changed), ("other", {})):
+        with pytest.raises(ChangedRunError):
+            attempt("filter", failed, kind, **options)
 
 
 @pytest.mark.parametrize("name", _CAN_DROP_ALL)
