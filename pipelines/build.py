@@ -35,12 +35,10 @@ _GENERATOR = b'<meta name="generator" content="webtext">'
 class RunSettings:
     """Where the stages of a corpus run: the table [run] of `webtext.toml`."""
 
-    workers: int | None = option(
-        None, "Worker processes. [default: number of cores; 1 for documents below 1 MiB]", minimum=1
-    )
+    workers: int | None = option(None, "Worker processes. [default: number of cores]", minimum=1)
     executor: str = option("local", "Run tasks in local processes or on a Ray cluster.", choices=ENGINES)
     ray_address: str | None = option(
-        None, "Ray cluster: auto or HOST:6379. [default: RAY_ADDRESS, else Ray is started here]"
+        None, "Ray cluster: auto or HOST:6379. [default: RAY_ADDRESS, else a local Ray instance is started]"
     )
 
 

@@ -196,7 +196,7 @@ def _describe_usage(error: click.ClickException) -> str:
 
         options = context.command.get_params(context)
         has_values = any(option.name == "set" for option in options)
-        otherwise = "for a value of a preset or rule, use --set NAME=VALUE" if has_values else ""
+        otherwise = "values of presets and rules are set with --set NAME=VALUE" if has_values else ""
         flags = [flag for option in options for flag in (*option.opts, *option.secondary_opts)]
         hint = suggest_nearest(error.option_name, flags, otherwise)
         return f"{error.option_name}: no such option; {hint}".rstrip("; ")

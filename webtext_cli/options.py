@@ -44,7 +44,9 @@ _METAVARS = {
 _ENVIRONMENT = {"executor": "WEBTEXT_EXECUTOR"}
 # A larger upper bound only prevents nonsense.
 _MAX_SHOWN = 10_000
-DOCUMENTS_HELP = "Documents: a stage's folder, or Parquet, Arrow, CSV, JSON, JSONL, text or WET; - is standard input"
+DOCUMENTS_HELP = (
+    "Documents: a stage's folder, or Parquet, Arrow, CSV, JSON, JSONL, text or WET (globs allowed); - is standard input"
+)
 Function = TypeVar("Function", bound=Callable[..., Any])
 Corpus = TypeVar("Corpus", str, str | None)
 
@@ -193,18 +195,18 @@ def corpus_option(command: Function, default: str = ".") -> Function:
     )(command)
 
 
-def input_option(reads: str, is_argument: bool = True) -> Callable[[Any], Any]:
+def input_option(reads: str, is_argument: bool = True, is_many: bool = True) -> Callable[[Any], Any]:
     """Return the decorator that adds `--input`, and unless the command has other arguments, files as arguments."""
     option = click.option(
         "--input",
         "-i",
         metavar="PATH",
-        multiple=True,
-        callback=lambda context, _, paths: (*context.params.pop("files", ()), *paths),
-        help=f"{reads} (repeatable; also a glob{', or as arguments' if is_argument else ''}).",
+        multiple=is_many,
+        callback=lambda context, _, paths: (*context.params.pop("files", ()), *_as_list(paths)),
+        help=f"{reads}{'; may also be given as arguments' if is_argument and is_many else ''}.",
     )
     # The argument is eager so that it is there when the option is processed, which has both.
-    files = click.argument("files", nargs=-1, metavar="[PATH]...", is_eager=True)
+    files = click.argument("files", nargs=-1, metavar="[PATH]..." if is_many else "[PATH]", is_eager=True)
     return lambda command: option(files(command) if is_argument else command)
 
 
@@ -222,24 +224,26 @@ def _set_scratch(_context: click.Context, _option: click.Parameter, path: str | 
 
 
 overwrite_option = click.option(
-    "--overwrite", is_flag=True, help="Replace a result of other options or inputs, once the new one is complete."
+    "--overwrite",
+    is_flag=True,
+    help="Replace an existing result built with different options or inputs, once the new one is complete.",
 )
 
 
 def output_options(
     json: str = "Print the result as one JSON object.", has_progress: bool = True
 ) -> Callable[[Any], Any]:
-    """Add `--json`, `--quiet` and `--log-file`; `quiet` is not passed to a command without progress."""
+    """Add `--json`, `--log-file` and, for a command with progress, `--quiet`."""
     return _add_options(
         [
             click.option("--json", "as_json", is_flag=True, help=json),
-            click.option("--quiet", "-q", is_flag=True, expose_value=has_progress, help="Hide progress."),
+            *([click.option("--quiet", "-q", is_flag=True, help="Hide progress.")] if has_progress else []),
             click.option(
                 "--log-file",
                 metavar="FILE",
                 expose_value=False,
                 callback=lambda _context, _option, path: open_log(path),
-                help="Append what is shown to a file, with times; progress also with --quiet.",
+                help="Append all output to a file with timestamps, including progress hidden by --quiet.",
             ),
         ]
     )
@@ -265,7 +269,7 @@ def stage_command(
     """Make a command of a function with options of its own: add those of its stage and of all stages, passed as `call`.
 
     A command that is not a stage has no `--input` and `--output`. `reads` is the help of `--input` (None: the command
-    has none); `corpus` is the default of `--corpus`. Without tasks, the command has no options of worker processes.
+    has none); `corpus` is the default of `--corpus`. Without tasks, the command reads one folder, without workers.
     """
     stage = name if name in BY_NAME else ""
     config_types = ([BY_NAME[stage].config_type()] if stage else []) + ([RunSettings] if has_tasks else [])
@@ -273,7 +277,7 @@ def stage_command(
     added: list[Callable[[Any], Any]] = [*map(config_options, config_types)]
     added.append(functools.partial(corpus_option, default=corpus))
     if reads is not None:
-        added.append(input_option(reads))
+        added.append(input_option(reads, is_many=has_tasks))
     if stage:
         text = "Output folder, instead of the stage's folder in the corpus."
         added.append(click.option("--output", "-o", metavar="DIR", help=text))
@@ -324,7 +328,8 @@ def _config_option(field: dataclasses.Field[Any], kind: Any, group: str) -> Call
     if multiple:
         shown = ", ".join(typing.cast(tuple[str, ...], default))
     else:
-        shown = "" if default is None else f"{default:g}" if isinstance(default, float) else str(default)
+        shown = "" if default is None else default if isinstance(default, str) else f"{default:,}"
+        shown = shown.removesuffix(".0").replace("e-0", "e-")
     number = next((member for member in (kind, *typing.get_args(kind)) if member in (int, float)), None)
     type_ = Choice(spec.choices) if spec.choices else Number(number, spec.minimum, spec.maximum) if number else None
     envvar = _ENVIRONMENT.get(field.name)
@@ -335,7 +340,7 @@ def _config_option(field: dataclasses.Field[Any], kind: Any, group: str) -> Call
         metavar=_METAVARS.get(field.name) or (None if type_ else field.name.upper().rpartition("_")[2]),
         multiple=multiple,
         envvar=envvar,
-        help=_help(spec, shown, envvar) + (" (repeatable)" if multiple else ""),
+        help=_help(spec, shown, envvar),
         **properties,
     )
 
@@ -346,4 +351,4 @@ def _help(spec: OptionSpec, default: str, envvar: str | None = None) -> str:
     maximum = spec.maximum if spec.maximum and spec.maximum != 1 and spec.maximum <= _MAX_SHOWN else None
     environment = envvar and f"env: {envvar}"
     parts = filter(None, [default and f"default: {default}", environment, describe_range(minimum, maximum)])
-    return f"{spec.help} [{'; '.join(parts)}]".removesuffix(" []")
+    return f"{spec.help} [{'; '.join(parts)}]".removesuffix(" []").replace("] [", "; ")

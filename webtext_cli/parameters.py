@@ -33,13 +33,16 @@ class Command(click.Command):
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each group of options."""
         groups: dict[str, list[tuple[str, str]]] = {INPUT_OUTPUT: [], "Options": []}
-        options = {max(option.opts, key=len): option for option in self.get_params(context)}
+        # The usage line shows the arguments.
+        params = [param for param in self.get_params(context) if isinstance(param, click.Option)]
+        options = {max(option.opts, key=len): option for option in params}
         middle = [flag for flag in options if flag not in _FIRST + _EXECUTION]
         for flag in filter(options.__contains__, (*_FIRST, *middle, *_EXECUTION)):
             if record := options[flag].get_help_record(context):
+                text = record[1] + " (repeatable)" * options[flag].multiple
                 is_path = flag in _FIRST or _PATH.search(options[flag].metavar or "")
                 group = getattr(options[flag], "group", "") or (INPUT_OUTPUT if is_path else "Options")
-                row = (record[0], re.sub(r"  \[default: \(?(.*?)\)?\]$", r" [default: \1]", record[1]))
+                row = (record[0], re.sub(r"  \[default: \(?(.*?)\)?\]$", r" [default: \1]", text))
                 groups.setdefault("Execution" if flag in _EXECUTION else group, []).append(row)
         for group, rows in groups.items():
             if rows:

@@ -117,7 +117,9 @@ def check_known(name: str, known: Sequence[str], what: str, where: str) -> None:
         return
     abbreviated = [key for key in known if name == "".join(word[:1] for word in key.split("_"))]
     hint = suggest_nearest((abbreviated or [name])[0], known, f"known: {', '.join(known)}")
-    raise UsageError(f"{where}: unknown {what} {name!r}; {hint}")
+    is_flag = where.startswith("--") and " " not in where
+    shown = f"{where} {name}: unknown {what}" if is_flag else f"{where}: unknown {what} {name!r}"
+    raise UsageError(f"{shown}; {hint}")
 
 
 def make_config(

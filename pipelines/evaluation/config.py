@@ -36,11 +36,10 @@ class TaskOptions:
 
     task: tuple[str, ...] = option(
         (),
-        "Task and its file, NAME[/SPLIT][=PATH], or a TOML file of your own; without a path, the task's data set "
-        "on the Hugging Face Hub.",
+        "Task and its file, or a TOML file of your own; without a path, the task's data set on the Hugging Face Hub.",
     )
     examples: tuple[str, ...] = option(
-        (), "File of few-shot examples, NAME[=PATH], such as the train set; used by --shots and to fit thresholds."
+        (), "File of few-shot examples, such as the train set; used by --shots and to fit thresholds."
     )
     shots: int = option(0, "Few-shot examples before each question.", minimum=0)
     shot_seeds: int = option(1, "Random draws of few-shot examples.", minimum=1, only_with="shots")

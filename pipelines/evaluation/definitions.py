@@ -181,7 +181,7 @@ def find_task(name: str) -> TaskDefinition:
     if loose_name(name) in by_name:
         return by_name[loose_name(name)]
     hint = suggest_nearest(name, names, "`webtext evaluate --list-tasks` lists them")
-    raise UsageError(f"no task {name!r}; {hint}")
+    raise UsageError(f"unknown task {name!r}; {hint}")
 
 
 def read_task(name: str) -> TaskDefinition:

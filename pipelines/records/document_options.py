@@ -12,14 +12,14 @@ class DocumentConfig:
     """Which fields of the input are a document's text and id, and how large it may be."""
 
     text_field: str = option(
-        "text", "Column or field with the text; `doc.content` is a field of a nested object.", group=INPUT_OUTPUT
+        "text", "Column or field with the text; use a dot for nested fields (`doc.content`).", group=INPUT_OUTPUT
     )
     id_field: str | None = option(
         None, "Column or field with the document id. By default `id`, if present.", example="docid", group=INPUT_OUTPUT
     )
     document: str = option(
         "file",
-        "Documents in a .txt file: the whole file is one, or every line is one.",
+        "Documents in a .txt file: one document per file or per line.",
         choices=("file", "line"),
         group=INPUT_OUTPUT,
     )
@@ -27,7 +27,7 @@ class DocumentConfig:
     max_document_mib: int | None = option(
         None,
         "Maximum size of a record (line of JSONL, row of CSV) or text file in MiB; larger ones are dropped as "
-        "too_large. By default 64 for a record; for a file 1024, or 16 times its size on disk if less.",
+        "too_large. [default: 64 per record; 1,024 per file, or 16 times its compressed size if smaller]",
         minimum=1,
         maximum=2000,
         example=64,

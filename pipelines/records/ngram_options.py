@@ -20,7 +20,7 @@ class NgramConfig:
     )
     letters: str = option(
         "unicode",
-        "Words consist of letters and digits of all scripts, or of ASCII, where any other character ends a word.",
+        "Characters that form words: letters and digits of any script, or ASCII only.",
         choices=("unicode", "ascii"),
     )
     lines: str = option("cross", "Whether n-grams cross line ends or stop there.", choices=("cross", "stop"))

@@ -367,7 +367,7 @@ def test_bad_options_are_named(tmp_path: Path, model: str, capsys: pytest.Captur
         run_task(task, model, tmp_path / "out")
     assert main(["evaluate", "--task", task, "--shot-seeds", "2"]) == 2
     assert "--shot-seeds has no effect without --shots" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="no task 'lambda'; did you mean lambada"):
+    with pytest.raises(UsageError, match="unknown task 'lambda'; did you mean lambada"):
         parse_tasks(["lambda=x"], "paper")
     with pytest.raises(UsageError, match="unknown variant 'lmeval'; did you mean lm-eval"):
         parse_tasks([f"lambada={tmp_path / 'own.toml'}"], "lmeval")

@@ -18,11 +18,11 @@ from webtext_cli.parameters import Number
 @click.option(
     "--self-test",
     is_flag=True,
-    help="Measure recall: plant altered copies of a sample of the documents, and print how many are found; write "
+    help="Measure recall: insert altered copies of a sample of the documents, and print how many are found; write "
     "nothing.",
 )
 @click.option(
-    "--sample", type=Number(int, 1, 100_000), help="Number of documents to copy for --self-test. [default: 1000]"
+    "--sample", type=Number(int, 1, 100_000), help="Number of documents to copy for --self-test. [default: 1,000]"
 )
 def command(call: StageCall, self_test: bool, sample: int | None) -> None:
     """Remove duplicate and near-duplicate documents.
@@ -60,7 +60,7 @@ def command(call: StageCall, self_test: bool, sample: int | None) -> None:
 def _print_self_test(result: Mapping[str, Any]) -> None:
     """Print the recall by similarity and by kind of copy."""
     say_wrapped(
-        f"Altered copies of {plural(result['documents'], 'document')} were planted and deduplicated with "
+        f"Altered copies of {plural(result['documents'], 'document')} were inserted and deduplicated with "
         f"{result['bands']} bands of {result['rows']} values. A pair is a kept document and its copy."
     )
     rows = [

@@ -44,12 +44,12 @@ def command(
     \b
     Examples:
       webtext evaluate --list-tasks
-      webtext evaluate --corpus my-corpus --task lambada=lambada.jsonl --task wikitext-2=test.tokens
-      webtext evaluate --model exported --task cbt-cn=cbtest_CN_valid_2000ex.txt --variant all
+      webtext evaluate --task lambada=lambada.jsonl --task wikitext-2=test.tokens
+      webtext evaluate --model exported --task cbt-cn=cbtest_CN.txt --variant all
       webtext evaluate --model exported --task my-task.toml
-      webtext evaluate --corpus my-corpus --task lambada=lambada.jsonl --compare other/evaluate
-      webtext evaluate --corpus my-corpus --checkpoints --task lambada=lambada_test.jsonl
-      torchrun --nproc-per-node 8 --no-python webtext evaluate --model exported --task a.toml
+      webtext evaluate --task lambada=lambada.jsonl --compare other/evaluate
+      webtext evaluate --corpus my-corpus --checkpoints --task lambada=test.jsonl
+      torchrun --nproc-per-node 8 --no-python webtext evaluate --task a.toml
     """
     from pipelines.evaluation.definitions import find_task, parse_tasks, read_task, task_names
     from webtext_cli.tables.evaluate import print_comparison, print_protocol, print_results, print_steps, print_tasks

@@ -28,8 +28,8 @@ def command(
 ) -> None:
     """Write a trained model as a Hugging Face folder.
 
-    Writes weights, config, tokenizer and a model card; transformers loads the folder and computes the same logits. Of
-    an unfinished training, the latest checkpoint is exported.
+    Writes weights, config, tokenizer and a model card; transformers loads the folder and computes the same logits. If
+    training has not finished, exports the latest checkpoint.
 
     \b
     Examples:

@@ -17,13 +17,13 @@ _LEGEND = "p: probability that the block is main content; log odds: +2.0 multipl
 _REPEATS = "repeats: dropped, because another block with the same text is kept"
 
 
-@stage_command("extract", "Pages: a folder of `webtext fetch`, WARC files, or .html files")
+@stage_command("extract", "Pages: a folder of `webtext fetch`, WARC files, .html files, or globs")
 @click.option("--links", metavar="DIR", help="Folder of `webtext scrape` with the links of the pages in --input.")
 @click.option(
     "--explain",
     metavar="FILE|URL_OR_ID",
     help="Show what this stage does with one HTML file, or one page of --input: which blocks it keeps, and why; "
-    "write nothing. Only for fast.",
+    "write nothing. Requires --extractor fast.",
 )
 def command(call: StageCall, links: str | None, explain: str | None) -> None:
     """Extract the main text of the pages.

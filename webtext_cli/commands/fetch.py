@@ -8,12 +8,14 @@ from webtext_cli.console import print_table
 from webtext_cli.options import StageCall, discard_pages_option, stage_command
 
 
-@stage_command("fetch", "Links: scrape's folder, Parquet with a column url, or .txt with one URL per line")
+@stage_command(
+    "fetch", "Links: scrape's folder, Parquet, CSV or JSONL with a column url, .txt with one URL per line, or globs"
+)
 @click.option(
     "--retry",
     metavar="REASON",
     multiple=True,
-    help="Retry links that a finished fetch dropped for this reason, such as timeout (repeatable).",
+    help="Retry links that a finished fetch dropped for this reason, such as timeout.",
 )
 @discard_pages_option
 def command(call: StageCall, retry: tuple[str, ...]) -> None:

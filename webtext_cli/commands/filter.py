@@ -27,16 +27,14 @@ _ABOUT_RULES = ("profile", "rule", "set", "language", "language_score", "quality
     help="Show what this stage does with one document: the value of every rule; write nothing.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be dropped of a sample; write nothing.")
-@click.option("--sample", type=Number(int, 1), show_default=str(_SAMPLE), help="Number of documents for --dry-run.")
+@click.option("--sample", type=Number(int, 1), show_default=f"{_SAMPLE:,}", help="Number of documents for --dry-run.")
 @click.option(
     "--train-quality",
     metavar="PATH",
     multiple=True,
-    help="Train a quality model on these good documents (repeatable) and write it to --output.",
+    help="Train a quality model on these good documents and write it to --output.",
 )
-@click.option(
-    "--unfiltered", metavar="PATH", multiple=True, help="With --train-quality: unfiltered documents (repeatable)."
-)
+@click.option("--unfiltered", metavar="PATH", multiple=True, help="With --train-quality: unfiltered documents.")
 def command(
     call: StageCall,
     rules: str | None,
@@ -55,9 +53,9 @@ def command(
     \b
     Examples:
       webtext filter --corpus my-corpus --language en
-      webtext filter --corpus my-corpus --profile gopher-repetition --profile gopher-quality --dry-run
+      webtext filter --corpus my-corpus --profile c4 --profile fineweb --dry-run
       webtext filter --corpus my-corpus --profile c4 --set too_few_sentences=3
-      webtext filter docs.parquet --rules my_rules.py --explain http://example.com/page
+      webtext filter docs.parquet --rules my_rules.py --explain doc-17
       webtext filter --train-quality good/ --unfiltered raw/ -o quality-model
     """
     config = call.config()

@@ -14,7 +14,7 @@ from pipelines.build import status as read_status
 from pipelines.engine.config import CONFIG_FILE
 from pipelines.errors import UsageError
 from pipelines.format import format_bytes, format_count, to_json
-from webtext_cli.console import format_done, format_rate, print_result, print_table, say
+from webtext_cli.console import complain, format_done, format_rate, print_result, print_table, say
 from webtext_cli.options import corpus_option, input_option, inputs_or_corpus, output_options
 from webtext_cli.parameters import Command
 
@@ -45,15 +45,15 @@ def init(folder: str, as_json: bool) -> None:
 
 @click.command("status", cls=Command)
 @corpus_option
-@input_option("Output folder of a stage")
+@input_option("Output folder of a stage, not a glob")
 @click.option("--verify", is_flag=True, help="Verify the checksum of every file; exit code 1 if one differs.")
 @click.option("--watch", is_flag=True, help="Show the progress of running stages every two seconds until they end.")
 @output_options(has_progress=False)
 def status(corpus: str, input: tuple[str, ...], verify: bool, watch: bool, as_json: bool) -> int:
     """Show the state of each stage of a corpus.
 
-    A stage is done if its manifest exists, which has its counts. A stage that is running in another terminal or on
-    another machine is shown with its progress.
+    A stage is done once its manifest, which holds its counts, exists. A stage that is running in another terminal or
+    on another machine is shown with its progress.
 
     \b
     Examples:
@@ -74,9 +74,9 @@ def status(corpus: str, input: tuple[str, ...], verify: bool, watch: bool, as_js
     print_result({"corpus": None if input else corpus, "stages": stages}, as_json, _print_stages)
     problems = [problem for stage in stages for problem in stage.problems]
     for problem in problems:
-        click.echo(f"error: {problem}", err=True)
+        complain(f"error: {problem}")
     if problems:
-        click.echo("re-run the stage to rebuild files that are missing or damaged", err=True)
+        complain("re-run the stage to rebuild files that are missing or damaged")
     elif verify and not as_json:
         say("all files match their checksums")
     return 1 if problems else 0
@@ -87,7 +87,7 @@ def _print_stages(result: Mapping[str, Any]) -> None:
     print_table(["stage", "state", "in", "dropped", "out", "shards", "size"], [_row(stage) for stage in stages])
     _describe_runs(stages)
     for replacement in filter(None, (stage.replacement for stage in stages)):
-        click.echo(f"note: {replacement}", err=True)
+        complain(f"note: {replacement}")
 
 
 def _describe_runs(stages: Sequence[StageStatus]) -> None:

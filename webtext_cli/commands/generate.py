@@ -11,7 +11,7 @@ from pipelines.build import check_corpus
 from pipelines.engine.run import RunOptions
 from pipelines.format import to_json
 from pipelines.model.inference.options import SamplesConfig, read_prompts
-from webtext_cli.console import make_progress, print_summary
+from webtext_cli.console import make_progress, print_summary, say
 from webtext_cli.options import config_of_flags, config_options, corpus_option, output_options, overwrite_option
 from webtext_cli.parameters import Command
 
@@ -30,7 +30,7 @@ from webtext_cli.parameters import Command
     "prompts",
     metavar="PROMPT",
     multiple=True,
-    help="Text to continue (repeatable); by default, a new document.",
+    help="Text to continue. [default: a new document]",
 )
 @click.option("--prompt-file", metavar="PATH", help="File of prompts: one per line, or JSONL with `prompt` or `text`.")
 @config_options(SamplesConfig)
@@ -58,9 +58,9 @@ def command(
     \b
     Examples:
       webtext generate --corpus my-corpus
-      webtext generate --corpus my-corpus --prompt "The history of" --samples 3 --temperature 0.8
-      webtext generate --corpus my-corpus --samples 1000 --max-tokens 256 --output samples.jsonl
-      webtext generate --model exported --prompt-file prompts.jsonl --output continued.jsonl
+      webtext generate --prompt "The history of" --samples 3 --temperature 0.8
+      webtext generate --samples 1000 --max-tokens 256 --output samples.jsonl
+      webtext generate --model exported --prompt-file prompts.jsonl -o out.jsonl
     """
     from pipelines.model import require_torch
 
@@ -81,4 +81,4 @@ def command(
     for batch in sampler.batches(config.samples):
         for sample in sampler.draw(batch):
             heading = f"--- sample {sample.number + 1}" + (f" of {sample.prompt!r}" if sample.prompt else "")
-            click.echo(to_json(sample) if as_json else f"{heading}\n{sample.prompt}{sample.text}\n")
+            say(to_json(sample) if as_json else f"{heading}\n{sample.prompt}{sample.text}\n")

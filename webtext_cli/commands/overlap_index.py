@@ -17,12 +17,12 @@ _WITH_MERGE = ("memory_limit_mib", "workers", "executor", "ray_address")
     "--merge",
     metavar="DIR",
     multiple=True,
-    help="Merge indexes built with the same options and the same --items, instead of reading documents (repeatable).",
+    help="Merge indexes built with the same options and the same --items, instead of reading documents.",
 )
 def command(call: StageCall, merge: tuple[str, ...]) -> None:
     """Index the corpus's 8-grams in a Bloom filter.
 
-    Use it to check benchmarks that you do not have yet, or to share an index without the text: overlap-report --index
+    Lets you check future benchmarks without the corpus, or share an index without the text: overlap-report --index
     queries it. If you have the corpus, overlap-report alone is exact and needs no index.
 
     \b

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @click.option(
     "--corpus",
     metavar="DIR",
-    help="A corpus that is a sample: extrapolate from its finished stages, extract at least. By default, WebText's own "
-    "numbers.",
+    help="Extrapolate from this sample corpus; it must be finished at least through extract. [default: WebText's own "
+    "numbers]",
 )
 @input_option(DOCUMENTS_HELP)
 @click.option(
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     show_default="available here",
     help="Memory per machine, in GB.",
 )
-@click.option("--price-core-hour", type=Number(float, 0), metavar="MONEY", help="Price of a core for an hour.")
-@click.option("--price-gb-month", type=Number(float, 0), metavar="MONEY", help="Price of a GB stored for a month.")
+@click.option("--price-core-hour", type=Number(float, 0), metavar="AMOUNT", help="Price of a core for an hour.")
+@click.option("--price-gb-month", type=Number(float, 0), metavar="AMOUNT", help="Price of a GB stored for a month.")
 @click.option(
-    "--price-1000-requests", type=Number(float, 0), metavar="MONEY", help="Price of 1,000 object store requests."
+    "--price-1000-requests", type=Number(float, 0), metavar="AMOUNT", help="Price of 1,000 object store requests."
 )
 @output_options(has_progress=False)
 def command(
@@ -48,12 +48,12 @@ def command(
 ) -> None:  # fmt: skip
     """Estimate time, disk space, memory and cost of a corpus.
 
-    The rates of the stages are those of their last runs in the corpus, else those measured for webtext.
+    Uses the throughput of each stage's last run in the corpus, or webtext's measured rates.
 
     \b
     Examples:
       webtext plan
-      webtext plan --target-links 1e9 --nodes 16 --cores 32 --memory-gb 128 --price-core-hour 0.05
+      webtext plan --target-links 1e9 --nodes 16 --cores 32 --price-core-hour 0.05
       webtext plan --corpus my-sample --target-links 45e6
       webtext plan my-documents.jsonl.zst
     """
@@ -100,9 +100,9 @@ def _print_costs(costs: list[StageCost], work: Workload, resources: Resources, a
         ]
         for cost in costs
     ]
-    headings = ["stage", "input", "time", "disk", "memory", "bottleneck", *(["money"] if prices else [])]
+    headings = ["stage", "input", "time", "disk", "memory", "bottleneck", *(["cost"] if prices else [])]
     print_table(headings, rows, narrow=True)
-    price = f"; money: {money:,.2f}" if money is not None else ""
+    price = f"; cost: {money:,.2f}" if money is not None else ""
     say(f"total: {format_duration(seconds)}, most of it {slowest}; disk: {format_bytes(disk)} at the peak{price}")
     machines, cores = plural(resources.nodes, "machine"), plural(resources.cores, "core")
     say(f"with {machines} of {cores} and {format_bytes(resources.memory_bytes)} of memory; the memory is per machine")

@@ -53,10 +53,10 @@ def command(
     \b
     Examples:
       webtext pretrain --corpus my-corpus --preset tiny
-      webtext pretrain --corpus my-corpus --preset gpt2 --set steps=20000 --set batch_size=64
+      webtext pretrain --corpus my-corpus --preset gpt2 --set steps=20000
       webtext pretrain --preset gpt2-xl --show-preset
       webtext pretrain --corpus my-corpus --preset tiny --show-batch 120
-      torchrun --nproc-per-node 8 --no-python webtext pretrain --corpus my-corpus --preset gpt2-xl
+      torchrun --nproc-per-node 8 --no-python webtext pretrain --preset gpt2-xl
     """
     config = call.config()
     if show_batch is not None and replay is not None:
@@ -87,7 +87,7 @@ def command(
     inputs = {"tokens": tokens, "init_from": init_from}
     if replay is not None:
         report = training.replay(config, **inputs, output=call.output_folder(), step=replay, note=note)
-        click.echo(report.decode(), nl=False)
+        say(report.decode().rstrip("\n"))
         return
     output = call.output_folder(*([init_from] if init_from else []))
     if call.quiet:

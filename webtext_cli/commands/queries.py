@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import datetime as dt
 import functools
+import io
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -48,11 +49,11 @@ def _table_options(is_argument: bool = False) -> Callable[[Any], Any]:
 
     def decorate(command: Any) -> Any:
         @functools.wraps(command)
-        def wrapper(corpus: str, input: tuple[str, ...], **values: Any) -> Any:
+        def wrapper(corpus: str, input: tuple[str, ...], quiet: bool, **values: Any) -> Any:
             from pipelines.corpus.tables import CorpusTables
 
             flags = {field.name: values.pop(field.name) for field in dataclasses.fields(DocumentConfig)}
-            source, options = inputs_or_corpus(input, corpus), RunOptions(progress=make_progress())
+            source, options = inputs_or_corpus(input, corpus), RunOptions(progress=make_progress(quiet))
             return command(tables=CorpusTables(source, config_of_flags(DocumentConfig, flags), options), **values)
 
         return corpus_option(input_option(DOCUMENTS_HELP, is_argument)(config_options(DocumentConfig)(wrapper)))
@@ -63,12 +64,12 @@ def _table_options(is_argument: bool = False) -> Callable[[Any], Any]:
 @click.command("explain", cls=Command)
 @click.argument("target", metavar="URL_OR_ID")
 @_table_options()
-@output_options(has_progress=False)
+@output_options()
 def explain(target: str, tables: CorpusTables, as_json: bool) -> int:
     """Trace a document through every stage, or see why it is missing.
 
-    From the link and its submissions to the position in the token shards: whatever the finished stages recorded. The
-    exit code is 1 if the corpus does not have the document.
+    From the link and its submissions to the position in the token shards. Shows what each finished stage recorded.
+    Exits with 1 if the document is not in the corpus.
 
     \b
     Examples:
@@ -86,10 +87,10 @@ def explain(target: str, tables: CorpusTables, as_json: bool) -> int:
 @click.command("show", cls=Command)
 @click.argument("documents", nargs=-1, metavar="[URL_OR_ID]...")
 @_table_options()
-@click.option("--random", type=Number(int, 1), metavar="N", help="Show N documents, chosen at random.")
-@click.option("--seed", type=Number(int), default=0, show_default=True, help="Random seed for --random.")
+@click.option("--random", type=Number(int, 1), metavar="N", help="Show N random documents.")
+@click.option("--seed", type=Number(int), show_default="0", help="Random seed for --random.")
 @click.option("--domain", metavar="NAME", help="Only documents of this registered domain.")
-@click.option("--where", metavar="SQL", help='Only documents that meet a condition on their columns: "words > 5000".')
+@click.option("--where", metavar="SQL", help='Only documents matching an SQL condition: "words > 5000".')
 @click.option("--dropped", metavar="REASON", help="Documents that a stage dropped for this reason, with their text.")
 @click.option(
     "--limit",
@@ -98,12 +99,12 @@ def explain(target: str, tables: CorpusTables, as_json: bool) -> int:
     show_default="10, or that of --random",
     help="Maximum number of documents.",
 )
-@output_options("Print one JSON object per document.", has_progress=False)
+@output_options("Print one JSON object per document.")
 def show(
     documents: tuple[str, ...],
     tables: CorpusTables,
     random: int | None,
-    seed: int,
+    seed: int | None,
     domain: str | None,
     where: str | None,
     dropped: str | None,
@@ -112,8 +113,8 @@ def show(
 ) -> None:
     """Print documents of a corpus as readable text.
 
-    The documents are those of the last stage that wrote documents. A document that a stage dropped is shown as that
-    stage read it; the stages before extract have no text.
+    Reads the output of the latest document stage. Dropped documents are shown as they were before the stage that
+    dropped them. Pages dropped before extraction have no text.
 
     \b
     Examples:
@@ -125,6 +126,8 @@ def show(
     """
     from pipelines.corpus.documents import choose_documents
 
+    if seed is not None and not random:
+        raise UsageError("--seed has no effect without --random; omit it")
     conditions = {"--random": random, "--domain": domain, "--where": where, "--dropped": dropped}
     if documents and (used := ", ".join(name for name, value in conditions.items() if value)):
         raise UsageError(f"{documents[0]}: a document by name excludes {used}; omit one of them")
@@ -134,7 +137,7 @@ def show(
         domain=domain,
         where=where,
         reason=dropped,
-        seed=seed if random else None,
+        seed=(seed or 0) if random else None,
         limit=min(random or limit or 10, limit or random or 10),
     )
     for number, document in enumerate(chosen):
@@ -149,21 +152,19 @@ def show(
     "--by",
     multiple=True,
     metavar="NAME",
-    help="domain, language, year (of submission), subreddit, length, or any column of the documents (repeatable; by "
-    "default those of the first five that have values).",
+    help="domain, language, year (of submission), subreddit, length, or any column of the documents. "
+    "[default: whichever of the first five are available]",
 )
-@click.option(
-    "--limit", "-n", type=Number(int, 1), default=20, show_default=True, help="Maximum number of groups to show."
-)
+@click.option("--limit", "-n", type=Number(int, 1), default=20, show_default=True, help="Number of groups to show.")
 @click.option("--html", metavar="FILE", help="Also write the tables to an HTML page.")
 @_overwrite_option
-@output_options(has_progress=False)
+@output_options()
 def stats(
     tables: CorpusTables, by: tuple[str, ...], limit: int, html: str | None, overwrite: bool, as_json: bool
 ) -> None:
     """Count the documents, words and bytes of a corpus.
 
-    The documents are those of the last stage that wrote documents. A document counts once for each of its subreddits.
+    Reads the output of the latest document stage. A document counts once for each of its subreddits.
 
     \b
     Examples:
@@ -174,6 +175,8 @@ def stats(
     """
     from pipelines.corpus.statistics import count_documents, group_name
 
+    if overwrite and not html:
+        raise UsageError("--overwrite has no effect without --html; omit it")
     if html:
         storage.check_replaceable(html, overwrite, "--html")
     statistics = count_documents(tables, by, limit)
@@ -201,7 +204,7 @@ def stats(
     show_default=True,
     help="Output format; a table shows at most 200 rows, and 80 characters per cell.",
 )
-@output_options("Print one JSON object per row, as --format jsonl does.", has_progress=False)
+@output_options("Print one JSON object per row, as --format jsonl does.")
 def sql(query: str, tables: CorpusTables, kind: str, as_json: bool) -> None:
     """Query the files of a corpus with SQL (DuckDB).
 
@@ -211,8 +214,8 @@ def sql(query: str, tables: CorpusTables, kind: str, as_json: bool) -> None:
 
     \b
     Examples:
-      webtext sql "SELECT domain, count(*) FROM documents GROUP BY ALL" --corpus my-corpus
-      webtext sql "SELECT url FROM dropped WHERE reason = 'http_not_found'" --format csv
+      webtext sql "SELECT domain, count(*) FROM documents GROUP BY ALL"
+      webtext sql "SELECT url, reason FROM dropped" --corpus my-corpus --format csv
       webtext sql "DESCRIBE documents"
     """
     batches = tables.select(query)
@@ -235,19 +238,21 @@ def sql(query: str, tables: CorpusTables, kind: str, as_json: bool) -> None:
     "-o",
     metavar="FILE",
     default="-",
-    help="The file to write, .jsonl or .txt, also .gz or .zst; by default standard output.",
+    help="Output file, .jsonl or .txt, also .gz or .zst. [default: standard output]",
 )
-@click.option("--format", "kind", type=Choice(["jsonl", "txt"]), help="Default: by the name of the file, or jsonl.")
+@click.option(
+    "--format", "kind", type=Choice(["jsonl", "txt"]), help="Output format. [default: by file extension, else jsonl]"
+)
 @click.option("--limit", "-n", type=Number(int, 1), metavar="N", help="Maximum number of documents.")
 @click.option(
     "--share",
     type=Number(float, 1e-9, 1),
     default=1.0,
     metavar="SHARE",
-    help="Write this share of the documents, chosen by a hash of the id: a larger share has all of a smaller.",
+    help="Write this share of the documents, chosen by a hash of the id; larger shares are supersets of smaller ones.",
 )
 @_overwrite_option
-@output_options("Print the number of documents as one JSON object, on standard error.")
+@output_options("Print the number of documents as one JSON object; without --output, on standard error.")
 def export_text(
     corpus: str,
     input: tuple[str, ...],
@@ -262,8 +267,8 @@ def export_text(
 ) -> None:
     """Write documents as JSONL or plain text.
 
-    For tools that do not read Parquet. The documents are those of the last stage of the corpus that wrote documents. In
-    a .txt file, a line <|endoftext|> separates the texts.
+    For tools that do not read Parquet. Reads the output of the latest document stage. In a .txt file, a line
+    <|endoftext|> separates the texts.
 
     \b
     Examples:
@@ -278,7 +283,8 @@ def export_text(
     documents = [last_documents(source)] if isinstance(source, str) else source
     options = RunOptions(overwrite=overwrite, progress=make_progress(quiet))
     written = write_text(documents, output, kind, share, limit, config_of_flags(DocumentConfig, flags), options)
-    complain(to_json({"documents": written}) if as_json else f"{plural(written, 'document')} written")
+    report = complain if output == "-" else say
+    report(to_json({"documents": written}) if as_json else f"{plural(written, 'document')} written")
     sys.stdout.flush()
 
 
@@ -336,14 +342,16 @@ def _counts(row: Mapping[str, Any]) -> list[str]:
 
 
 def _write_csv(batches: Iterable[pa.RecordBatch]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
     for number, batch in enumerate(batches):
+        writer = csv.writer(lines := io.StringIO(), lineterminator="\n")
         if not number:
             writer.writerow(batch.schema.names)
         writer.writerows(
             [value if isinstance(value, str | int | float) or value is None else _cell(value) for value in row.values()]
             for row in batch.to_pylist()
         )
+        if lines.tell():
+            say(lines.getvalue()[:-1])
 
 
 def _print_rows(batches: Iterable[pa.RecordBatch]) -> None:

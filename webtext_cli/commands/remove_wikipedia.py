@@ -13,7 +13,7 @@ from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_command
     metavar="PATH",
     multiple=True,
     help="Wikipedia's articles: a dump (enwiki-*-pages-articles.xml.bz2, multistream or not), Parquet, JSONL or .txt. "
-    "Documents that copy them are dropped (repeatable; may be a glob).",
+    "Documents that copy them are dropped; globs allowed.",
 )
 @click.option(
     "--reference-index",
@@ -31,9 +31,9 @@ def command(call: StageCall, reference: tuple[str, ...], reference_index: str | 
     \b
     Examples:
       webtext remove-wikipedia --corpus my-corpus
-      webtext remove-wikipedia docs.parquet -o clean --extra-domain my-mirror.example
-      webtext remove-wikipedia january.parquet -o january --reference enwiki-pages-articles.xml.bz2
-      webtext remove-wikipedia february.parquet -o february --reference-index january
+      webtext remove-wikipedia docs.parquet -o clean --extra-domain mirror.example
+      webtext remove-wikipedia jan.parquet -o jan --reference enwiki-articles.xml.bz2
+      webtext remove-wikipedia feb.parquet -o feb --reference-index jan
     """
     files = {"reference": reference, "reference_index": reference_index}
     call.run(**(files if reference or reference_index or call.input else call.configured(**files)))

@@ -11,7 +11,7 @@ from webtext_cli.console import print_result, print_summary
 from webtext_cli.options import StageCall, stage_command
 
 
-@stage_command("scrape", "Dumps: files, or folders of them; - is standard input")
+@stage_command("scrape", "Dumps or lists of URLs: files, folders or globs; - is standard input")
 @click.option(
     "--explain",
     metavar="URL",
@@ -26,8 +26,8 @@ def command(call: StageCall, explain: str | None, lint: bool) -> int:
     """Collect the links that Reddit users gave at least 3 karma.
 
     PATH is a monthly dump of Reddit's submissions (.zst .xz .bz2 .gz or plain NDJSON), a table of them (.csv .tsv
-    .parquet), a folder or glob, or - for NDJSON on standard input. Without one, the `dumps` under [scrape] in
-    webtext.toml are read.
+    .parquet), a folder or glob, or - for NDJSON on standard input; with --source urls, a list of URLs. Without one, the
+    `dumps` under [scrape] in webtext.toml are read.
 
     \b
     Examples:
@@ -35,7 +35,7 @@ def command(call: StageCall, explain: str | None, lint: bool) -> int:
       webtext scrape dumps/ --karma sum --after 2016-01-01
       webtext scrape urls.txt --source urls --profile none
       webtext scrape --source praw --subreddit python --listing top --profile none
-      webtext scrape --source arctic-shift --subreddit programming --before 2017-01-01
+      webtext scrape --source arctic-shift --subreddit python --before 2017-01-01
       webtext scrape --lint dumps/
       webtext scrape --explain http://example.com/page dumps/
     """

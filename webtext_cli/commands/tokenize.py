@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     "--trace",
     "location",
     metavar="FILE:POSITION",
-    help="Print the document of the token at a position of a finished shard; write nothing. FILE is not relative "
-    "to --corpus.",
+    help="Print the document of the token at a position of a finished shard; write nothing. FILE is relative "
+    "to the current folder.",
 )
 def command(call: StageCall, tokenizer: str | None, location: str | None) -> None:
     """Encode documents into token shards.

@@ -21,7 +21,7 @@ _NAME_CHARACTERS = 30
     metavar="PATH",
     multiple=True,
     help="Train from word counts instead of documents: folders of this command, or Parquet files with the columns word "
-    "and count; several are added up (repeatable; may be a glob).",
+    "and count; several are added up; globs allowed.",
 )
 @click.option(
     "--compare",

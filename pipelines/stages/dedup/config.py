@@ -21,7 +21,7 @@ class DedupConfig(DocumentConfig):
     ngram: int = option(5, "Words per shingle; shorter shingles find more duplicates.", minimum=1, maximum=100)
     num_perm: int = option(
         128,
-        "MinHash values per document; more values find more near-duplicates but take longer.",
+        "MinHash values per document; higher values improve recall but are slower.",
         minimum=16,
         maximum=1024,
     )

@@ -26,7 +26,8 @@ class ExtractConfig:
     extractor: str = option("fast", "Extractor of the main text.", choices=("fast", "trafilatura", "newspaper"))
     content: str = option(
         "auto",
-        "What fast keeps: the main content, or the article body only; auto selects article for articles, else main.",
+        "Scope of the fast extractor: main content or article body; auto uses article for article pages and main "
+        "otherwise.",
         choices=CONTENTS,
     )
     declared_language: str | None = option(

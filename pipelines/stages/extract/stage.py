@@ -65,7 +65,7 @@ def extract(
     """
     language = (config.declared_language or "").lower()
     if language not in ("", *LANGUAGES) and not re.fullmatch("[a-z]{3}", language):
-        raise UsageError(f"--declared-language: unknown language {language!r}; use a code of ISO 639, such as en")
+        raise UsageError(f"--declared-language {language}: unknown language; use a code of ISO 639, such as en")
     if config.extractor != "fast":
         require_extra(config.extractor, f"--extractor {config.extractor}", config.extractor)
     sources, fingerprints, records, notes = open_input([pages] if isinstance(pages, str) else list(pages), links)

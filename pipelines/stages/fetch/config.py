@@ -43,7 +43,7 @@ class FetchConfig:
     per_domain_hosts: int = option(8, "Concurrent hosts per registered domain.", identity=False, minimum=1)
     max_wait: float = option(
         300.0,
-        "Maximum pause in seconds that Crawl-delay, Retry-After or overload can impose.",
+        "Maximum backoff in seconds for Crawl-delay, Retry-After or an overloaded host.",
         identity=False,
         minimum=0,
         maximum=86_400,
@@ -62,7 +62,7 @@ class FetchConfig:
     )
     timeout: float = option(
         30.0,
-        "Per-page timeout in seconds: all requests and redirects, without time in queues.",
+        "Per-page timeout in seconds: all requests and redirects, excluding time in queues.",
         minimum=0.1,
         maximum=86_400,
         group="Limits",

@@ -17,7 +17,7 @@ class FilterConfig(DocumentConfig):
         "Rules to apply, in this order: webtext, gopher-quality, gopher-repetition, c4, fineweb, none, or a TOML file.",
     )
     rule: tuple[str, ...] = option((), "Additional rule by name: of any profile, or a function in the --rules file.")
-    set: tuple[str, ...] = option((), "Override a threshold: RULE=VALUE; RULE=off disables the rule.")
+    set: tuple[str, ...] = option((), "Override the threshold of a rule; NAME=off disables the rule.")
     language: tuple[str, ...] = option((), "Keep only documents in this language (ISO 639-1, such as en).")
     language_score: float = option(
         0.0, "Minimum language-detection confidence.", minimum=0, maximum=1, only_with="language"

@@ -16,8 +16,8 @@ class OverlapIndexConfig(NgramConfig, DocumentConfig):
     error_rate: float = option(1e-8, "Target false-positive rate of the filter.", minimum=1e-15, maximum=0.5)
     items: int | None = option(
         None,
-        "Number of distinct n-grams to size the filter for; by default estimated from the documents. To merge indexes "
-        "later, use their total for each of them.",
+        "Number of distinct n-grams to size the filter for; by default estimated from the documents. If indexes will "
+        "be merged, set this to their combined total.",
         minimum=1,
         example=7_000_000_000,
     )

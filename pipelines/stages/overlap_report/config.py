@@ -15,8 +15,8 @@ class OverlapReportConfig(NgramConfig, DocumentConfig):
 
     example: str = option(
         "auto",
-        "Unit of a benchmark: a line, a paragraph (separated by blank lines), or a document (whole file); auto: a line "
-        "of .txt files, a record of others.",
+        "Unit of a benchmark: a line, a paragraph (separated by blank lines), or a document (whole file); auto: lines "
+        "of .txt files, records of other formats.",
         choices=("auto", "line", "paragraph", "document"),
     )
     ignore_common: int | None = option(

@@ -18,7 +18,7 @@ class RecipeOptions:
         "on a CUDA GPU and tiny elsewhere.",
         choices=PRESETS,
     )
-    set: tuple[str, ...] = option((), "Override a value of the preset: KEY=VALUE, such as steps=2000.")
+    set: tuple[str, ...] = option((), "Override a value of the preset, such as steps=2000.")
     seed: int = option(0, "Random seed for initial weights, data order and dropout.", minimum=0, maximum=2**32 - 1)
 
 

@@ -16,7 +16,7 @@ class RemoveWikipediaConfig(DocumentConfig):
     needs_files = False
 
     extra_domain: tuple[str, ...] = option(
-        (), "Additional registered domain to remove, next to those in data/wikipedia-domains.txt."
+        (), "Registered domain to remove, in addition to those in data/wikipedia-domains.txt."
     )
     sister_projects: bool = option(False, "Also remove Wikipedia's sister projects, such as Wiktionary and Wikibooks.")
     reference_share: float = option(

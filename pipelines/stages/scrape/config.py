@@ -73,22 +73,22 @@ class ScrapeConfig:
     )
     karma: str | None = option(
         None,
-        "Score of a link with several submissions: the maximum, the sum, or that of the first; by default that of the "
-        "profile (sum in openwebtext2, max in the others).",
+        "How to combine the scores of several submissions of a link; the default depends on the profile (sum in "
+        "openwebtext2, max in the others).",
         choices=("max", "sum", "first"),
         only_with=_SUBMISSIONS,
     )
     accept_fresh_scores: bool = option(
         False,
-        "Use the scores of months that were archived seconds after posting, before users had voted; by default, such "
-        "months are refused.",
+        "Use scores recorded seconds after posting, before anyone voted; by default, months with such scores are "
+        "refused.",
         identity=False,
         only_with=_SUBMISSIONS,
     )
     refresh_scores: str | None = option(
         None,
-        "Fetch the current scores of months that were archived seconds after posting: from Arctic Shift (500 "
-        "per request) or Reddit's API (100).",
+        "Replace scores recorded seconds after posting by current ones, from Arctic Shift (500 per request) or "
+        "Reddit's API (100).",
         choices=("arctic-shift", "praw"),
         identity=False,  # so that a run refused for its scores can be resumed; it is recorded as an input instead
         only_with=_SUBMISSIONS,

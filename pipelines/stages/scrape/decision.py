@@ -166,7 +166,7 @@ def _parse_day(text: str | None, flag: str) -> int | None:
     with contextlib.suppress(ValueError):
         if (day := dt.date.fromisoformat(text)).isoformat() == text:
             return midnight_utc(day)
-    raise UsageError(f"{flag} {text} is not a day written YYYY-MM-DD")
+    raise UsageError(f"{flag} {text}: is not a day written YYYY-MM-DD")
 
 
 Names = Annotated[frozenset[Annotated[str, Meta(pattern=r"^[^A-Z\s]+$")]], Meta(min_length=1)]

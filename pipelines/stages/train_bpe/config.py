@@ -27,7 +27,7 @@ class TrainBpeConfig(DocumentConfig):
     )
     held_out: float = option(
         0.05,
-        "Fraction of documents counted as held out: those that `webtext tokenize` holds out.",
+        "Held-out fraction; use the same value for `webtext tokenize`.",
         minimum=0.0,
         maximum=0.5,
     )
@@ -36,7 +36,7 @@ class TrainBpeConfig(DocumentConfig):
     )
     engine: str = option(
         "webtext",
-        "webtext: our trainer, from word counts; tokenizers: Hugging Face's trainer, with the same merges.",
+        "webtext: built-in trainer using word counts; tokenizers: Hugging Face's trainer, with the same merges.",
         choices=("webtext", "tokenizers"),
     )
     count_only: bool = option(False, "Stop after counting words; train later with --counts.")

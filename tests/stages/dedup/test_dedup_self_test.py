@@ -129,7 +129,7 @@ def test_the_command_prints_tables_and_leaves_nothing_behind(documents, tmp_path
     arguments = ["-i", str(documents), "-o", str(tmp_path / "out"), "-q", "--workers", "1", "--self-test"]
     result = CliRunner().invoke(command, [*arguments, "--threshold", "0.7", "--sample", "5"])
     assert result.exit_code == 0, result.output
-    assert "Altered copies of 5 documents were planted and deduplicated with 32 bands of 4 values" in result.output
+    assert "Altered copies of 5 documents were inserted and deduplicated with 32 bands of 4 values" in result.output
     assert "0.70 to 0.75" in result.output
     assert "boilerplate around" in result.output
     assert "precision 100.00%: 0 of" in result.output

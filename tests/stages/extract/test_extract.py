@@ -187,7 +187,7 @@ def test_text_that_was_decoded_by_a_wrong_encoding_is_repaired(tmp_path):
 
 @pytest.mark.parametrize("language", ["english", "xx", "e"])
 def test_an_unknown_language_is_refused_at_once(tmp_path, language):
-    with pytest.raises(UsageError, match=f"--declared-language: unknown language '{language}'; use a code"):
+    with pytest.raises(UsageError, match=f"--declared-language {language}: unknown language; use a code"):
         run(tmp_path / "fetch", tmp_path / "out", declared_language=language)
 
 

@@ -99,7 +99,7 @@ def test_dropped_links_are_retried_by_reason(tmp_path: Path) -> None:
         before = read_manifest(str(fetched.folder))
         assert run_fetch(tmp_path, retry=["dns"]).rows == fetched.rows, "nothing to retry"
         assert read_manifest(str(fetched.folder)).records_out == before.records_out == 3
-        with pytest.raises(UsageError, match=r"--retry: unknown reason 'timout'; did you mean timeout\?"):
+        with pytest.raises(UsageError, match=r"--retry timout: unknown reason; did you mean timeout\?"):
             run_fetch(tmp_path, retry=["timout"])
         (tmp_path / "new").mkdir()
         with pytest.raises(UsageError, match="--retry needs a finished fetch; run the command without it first"):

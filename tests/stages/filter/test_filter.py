@@ -133,13 +133,13 @@ def test_the_report_has_the_documents_near_each_threshold(documents: str, tmp_pa
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        ({"profile": ("gopher",)}, "--profile: unknown profile 'gopher'; did you mean gopher-quality"),
-        ({"set": ("too_shrt=3",)}, "--set: unknown rule 'too_shrt'; did you mean too_short"),
+        ({"profile": ("gopher",)}, "--profile gopher: unknown profile; did you mean gopher-quality"),
+        ({"set": ("too_shrt=3",)}, "--set too_shrt: unknown rule; did you mean too_short"),
         ({"set": ("too_short=abc",)}, "--set too_short=abc: is neither RULE=NUMBER nor RULE=off"),
-        ({"rule": ("nothing",)}, "--rule: unknown rule 'nothing'"),
+        ({"rule": ("nothing",)}, "--rule nothing: unknown rule"),
         ({"rule": ("curly_bracket",)}, "--rule curly_bracket: is computed while lines are removed"),
-        ({"language": ("EN",)}, "--language: unknown language 'EN'; did you mean en"),
-        ({"language": ("english",)}, "--language: unknown language 'english'"),
+        ({"language": ("EN",)}, "--language EN: unknown language; did you mean en"),
+        ({"language": ("english",)}, "--language english: unknown language"),
         ({"set": ("too_short=nan",)}, "rule too_short: its threshold is nan, which is not a finite number"),
         ({"set": ("damaged=inf",)}, "rule damaged: its threshold is inf, which is not a finite number"),
         ({"quality_alpha": 5.0}, "--quality-alpha needs --quality-model"),

@@ -72,7 +72,7 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["--profile", "mine"], "--profile mine: is not one of none, openwebtext, openwebtext2, webtext-2019"),
         (["--source", "praw", "--limit", "2000"], "--limit 2000: must be at least 1 and at most 1,000"),
         (["--source", "praw"], "--source praw needs at least one --subreddit"),
-        (["x.zst", "--after", "yesterday"], "--after yesterday is not a day written YYYY-MM-DD"),
+        (["x.zst", "--after", "yesterday"], "--after yesterday: is not a day written YYYY-MM-DD"),
     ):
         assert main(["scrape", *arguments, "-o", str(tmp_path / "out")]) == 2
         assert message in capsys.readouterr().err

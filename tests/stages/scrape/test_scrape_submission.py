@@ -205,9 +205,9 @@ def test_subreddits_are_matched_regardless_of_case_and_prefix() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (ScrapeConfig(after="2017-13-01"), "--after 2017-13-01 is not a day written YYYY-MM-DD"),
-        (ScrapeConfig(before="20170101"), "--before 20170101 is not a day"),
-        (ScrapeConfig(before="2017-1-5"), "--before 2017-1-5 is not a day"),
+        (ScrapeConfig(after="2017-13-01"), "--after 2017-13-01: is not a day written YYYY-MM-DD"),
+        (ScrapeConfig(before="20170101"), "--before 20170101: is not a day"),
+        (ScrapeConfig(before="2017-1-5"), "--before 2017-1-5: is not a day"),
         (ScrapeConfig(after="2017-01-02", before="2017-01-02"), "is not earlier than --before"),
     ],
 )
