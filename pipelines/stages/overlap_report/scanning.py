@@ -153,11 +153,6 @@ class ScanContext:
     trains: tuple[Benchmark, ...] = ()
 
 
-def matches_name(shard: int) -> str:
-    """Return the name of the file with the matches of a shard."""
-    return shards.shard_name("matches", shard)
-
-
 def flags_name(variant: Variant, shard: int) -> str:
     """Return the name of the work file with the n-grams of a variant that are in a shard."""
     return storage.join(WORK, f"found-{variant.number:02d}-{shard:05d}.npy")
@@ -195,7 +190,7 @@ def scan_shard(shard: inputs.DocumentShard, context: ScanContext) -> TaskResult:
                 pa.default_memory_pool().release_unused()
                 released_at = text_bytes
     files = (
-        matches.write(output, matches_name(shard.index), index),
+        matches.write(output, shards.shard_name("matches", shard.index), index),
         overlapping.entry,
         dropped.entry,
         *(

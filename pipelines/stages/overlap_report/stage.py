@@ -51,7 +51,6 @@ from pipelines.stages.overlap_report.scanning import (
     clean_shard,
     flags_name,
     join_held_out,
-    matches_name,
     read_flags,
     sample_held_out,
     scan_own_train,
@@ -143,7 +142,10 @@ def _report_from_documents(
         audit = dataclasses.replace(audit, samples=(*audit.samples, *held_out))
     variants = _index_benchmarks(audit, run)
     ngrams = len(load_index(variants[0]).arrays.hashes)
-    _check_memory(ngrams, run)
+    # Before the corpus is read.
+    task = f"overlap-report: counting the {ngrams:,} distinct n-grams of the benchmarks with {run.workers} workers"
+    needed_bytes = ngrams * (_SCAN_BYTES * run.workers + _MERGE_BYTES)
+    check_memory(task, needed_bytes, run.memory_bytes, "use fewer --workers, or check the benchmarks one by one")
     scores = _read_scores(audit, output)
     context = ScanContext(config, output, variants)
     entries = run.map(scan_shard, source.shards, context, phase="scan", work=True, total=total)
@@ -151,7 +153,7 @@ def _report_from_documents(
     own_train = _scan_own_train(audit, variants, run)
     matches = CorpusMatches(ngrams)
     for shard in source.shards:
-        matches.add_shard(storage.join(output, matches_name(shard.index)))
+        matches.add_shard(storage.join(output, shards.shard_name("matches", shard.index)))
     limit = config.ignore_common
     ignored = np.zeros(ngrams, np.bool_) if limit is None else matches.documents > limit
     if config.write_clean == "corpus":
@@ -229,13 +231,6 @@ def _index_benchmarks(audit: Audit, run: StageRun) -> tuple[Variant, ...]:
         unit="examples",
     )
     return tuple(variant.stored(entry.files) for variant in variants)
-
-
-def _check_memory(ngrams: int, run: StageRun) -> None:
-    """Raise InputError, before the corpus is read, if the counts of this many n-grams do not fit in memory."""
-    needed_bytes = ngrams * (_SCAN_BYTES * run.workers + _MERGE_BYTES)
-    task = f"overlap-report: counting the {ngrams:,} distinct n-grams of the benchmarks with {run.workers} workers"
-    check_memory(task, needed_bytes, run.memory_bytes, "use fewer --workers, or check the benchmarks one by one")
 
 
 def _read_scores(audit: Audit, output: str) -> dict[str, Metrics]:
