@@ -105,10 +105,8 @@ class _SourceIndex:
         """Write the rows (`ROW_SCHEMA`) of one of the files."""
         with write_buckets(storage.join(self.fetch.output, self.name(number)), ROW_SCHEMA) as index:
             while part := list(itertools.islice(rows, _BATCH_ROWS)):
-                columns = zip(*part, strict=True)
-                arrays = [pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)]
                 buckets = [int(row[0][: self.digits] or "0", 16) for row in part]
-                index.write(pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA), buckets)
+                index.write(pa.RecordBatch.from_arrays([*zip(*part, strict=True)], schema=ROW_SCHEMA), buckets)
         return index.entry(self.name(number))
 
 
