@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import json
 import math
+import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -92,11 +93,9 @@ def suggest_nearest(name: str, known: Iterable[str], otherwise: str) -> str:
     typed = loose_name(name)
     most = max(2, len(typed) // 4)
     names = {loose_name(word): word for word in known}
-    part = f"-{name.strip('-').replace('_', '-')}-".lower()
-    containing = [key for key, word in names.items() if part in f"-{word.strip('-').replace('_', '-')}-"]
-    near = containing or difflib.get_close_matches(
-        typed, [name for name in names if abs(len(name) - len(typed)) <= most], 1, 0.72
-    )
+    near = difflib.get_close_matches(typed, [name for name in names if abs(len(name) - len(typed)) <= most], 1, 0.72)
+    part = re.compile(rf"\b{re.escape(name.strip('-'))}\b")
+    near = [key for key, word in names.items() if len(typed) > 2 and part.search(word)] or near
     near = near or [name for name in names if len(typed) > 2 and name.startswith(typed)]
     return f"did you mean {names[near[0]]}?" if near else otherwise
 

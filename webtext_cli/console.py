@@ -10,7 +10,7 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import click
@@ -288,8 +288,11 @@ def print_table(
     title: str | None = None,
     narrow: bool = False,
     text_columns: bool = False,
+    is_number: Sequence[bool] = (),
 ) -> None:
     """Print a table on standard output; the first column is text, the others are right-aligned unless they are text.
+
+    `is_number` says it of each column instead.
 
     A narrow table has one space between its columns; on a terminal that is still too small, the texts of its first
     column are shortened in the middle.
@@ -301,7 +304,8 @@ def print_table(
     padding = (0, 0) if narrow or text_columns else (0, 1)
     table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", padding=padding)
     for position, heading in enumerate(headings):
-        justify: Literal["left", "right"] = "left" if position == 0 or text_columns else "right"
+        is_text = not is_number[position] if is_number else position == 0 or text_columns
+        justify: Literal["left", "right"] = "left" if is_text else "right"
         table.add_column(heading, justify=justify, overflow="fold", no_wrap=position == 0 and text_columns)
     for row in _fit_to_terminal(headings, rows) if narrow and sys.stdout.isatty() else rows:
         table.add_row(*row)

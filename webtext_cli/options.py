@@ -45,7 +45,7 @@ _ENVIRONMENT = {"executor": "WEBTEXT_EXECUTOR"}
 # A larger upper bound only prevents nonsense.
 _MAX_SHOWN = 10_000
 DOCUMENTS_HELP = (
-    "Documents: a stage's folder, or Parquet, Arrow, CSV, JSON, JSONL, text or WET (globs allowed); - is standard input"
+    "Documents: a stage's folder, Parquet, Arrow, CSV, JSON, JSONL, text, WET, or globs; - is standard input"
 )
 Function = TypeVar("Function", bound=Callable[..., Any])
 Corpus = TypeVar("Corpus", str, str | None)
@@ -328,8 +328,8 @@ def _config_option(field: dataclasses.Field[Any], kind: Any, group: str) -> Call
     if multiple:
         shown = ", ".join(typing.cast(tuple[str, ...], default))
     else:
-        shown = "" if default is None else default if isinstance(default, str) else f"{default:,}"
-        shown = shown.removesuffix(".0").replace("e-0", "e-")
+        form = {int: ",", float: "g"}.get(type(default), "")
+        shown = "" if default is None else format(default, form).replace("e-0", "e-")
     number = next((member for member in (kind, *typing.get_args(kind)) if member in (int, float)), None)
     type_ = Choice(spec.choices) if spec.choices else Number(number, spec.minimum, spec.maximum) if number else None
     envvar = _ENVIRONMENT.get(field.name)

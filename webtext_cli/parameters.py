@@ -33,9 +33,7 @@ class Command(click.Command):
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each group of options."""
         groups: dict[str, list[tuple[str, str]]] = {INPUT_OUTPUT: [], "Options": []}
-        # The usage line shows the arguments.
-        params = [param for param in self.get_params(context) if isinstance(param, click.Option)]
-        options = {max(option.opts, key=len): option for option in params}
+        options = {max(one.opts, key=len): one for one in self.get_params(context) if isinstance(one, click.Option)}
         middle = [flag for flag in options if flag not in _FIRST + _EXECUTION]
         for flag in filter(options.__contains__, (*_FIRST, *middle, *_EXECUTION)):
             if record := options[flag].get_help_record(context):

@@ -8,9 +8,7 @@ from webtext_cli.console import print_table
 from webtext_cli.options import StageCall, discard_pages_option, stage_command
 
 
-@stage_command(
-    "fetch", "Links: scrape's folder, Parquet, CSV or JSONL with a column url, .txt with one URL per line, or globs"
-)
+@stage_command("fetch", "Links: scrape's folder, Parquet, CSV or JSONL with a column url, .txt of URLs, or globs")
 @click.option(
     "--retry",
     metavar="REASON",

@@ -25,12 +25,7 @@ from webtext_cli.parameters import Command
     help="Use the checkpoint with the lowest held-out loss (pretrain --keep-best) instead of the last weights.",
 )
 @click.option(
-    "--prompt",
-    "-p",
-    "prompts",
-    metavar="PROMPT",
-    multiple=True,
-    help="Text to continue. [default: a new document]",
+    "--prompt", "-p", "prompts", metavar="PROMPT", multiple=True, help="Text to continue. [default: a new document]"
 )
 @click.option("--prompt-file", metavar="PATH", help="File of prompts: one per line, or JSONL with `prompt` or `text`.")
 @config_options(SamplesConfig)

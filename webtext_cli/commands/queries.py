@@ -93,11 +93,7 @@ def explain(target: str, tables: CorpusTables, as_json: bool) -> int:
 @click.option("--where", metavar="SQL", help='Only documents matching an SQL condition: "words > 5000".')
 @click.option("--dropped", metavar="REASON", help="Documents that a stage dropped for this reason, with their text.")
 @click.option(
-    "--limit",
-    "-n",
-    type=Number(int, 1),
-    show_default="10, or that of --random",
-    help="Maximum number of documents.",
+    "--limit", "-n", type=Number(int, 1), show_default="10, or that of --random", help="Maximum number of documents."
 )
 @output_options("Print one JSON object per document.")
 def show(
@@ -215,7 +211,7 @@ def sql(query: str, tables: CorpusTables, kind: str, as_json: bool) -> None:
     \b
     Examples:
       webtext sql "SELECT domain, count(*) FROM documents GROUP BY ALL"
-      webtext sql "SELECT url, reason FROM dropped" --corpus my-corpus --format csv
+      webtext sql "SELECT url FROM dropped" --corpus my-corpus --format csv
       webtext sql "DESCRIBE documents"
     """
     batches = tables.select(query)
@@ -365,7 +361,8 @@ def _print_rows(batches: Iterable[pa.RecordBatch]) -> None:
             break
     shown = [[shorten(cell, _MAX_CELL) for cell in row] for row in rows[:_MAX_TABLE_ROWS]]
     if names:
-        print_table(names, shown)
+        kinds = [str(kind).startswith(("int", "uint", "float", "double", "decimal")) for kind in batch.schema.types]
+        print_table(names, shown, is_number=kinds)
     if shown != rows:
         say(f"at most {_MAX_TABLE_ROWS} rows, and {_MAX_CELL} characters of a cell; --format csv and jsonl print all")
 

@@ -32,7 +32,7 @@ def command(call: StageCall, reference: tuple[str, ...], reference_index: str | 
     Examples:
       webtext remove-wikipedia --corpus my-corpus
       webtext remove-wikipedia docs.parquet -o clean --extra-domain mirror.example
-      webtext remove-wikipedia jan.parquet -o jan --reference enwiki-articles.xml.bz2
+      webtext remove-wikipedia jan.parquet -o jan --reference enwiki.xml.bz2
       webtext remove-wikipedia feb.parquet -o feb --reference-index jan
     """
     files = {"reference": reference, "reference_index": reference_index}
