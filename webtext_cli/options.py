@@ -201,9 +201,10 @@ def input_option(reads: str, is_argument: bool = True, is_many: bool = True) -> 
         "--input",
         "-i",
         metavar="PATH",
-        multiple=is_many,
-        callback=lambda context, _, paths: (*context.params.pop("files", ()), *_as_list(paths)),
-        help=f"{reads}{'; may also be given as arguments' if is_argument and is_many else ''}.",
+        multiple=True,
+        callback=lambda context, _, paths: (*context.params.pop("files", ()), *paths),
+        help=f"{reads}{'; may also be given as arguments' if is_argument and is_many else ''}."
+        + " (repeatable)" * is_many,
     )
     # The argument is eager so that it is there when the option is processed, which has both.
     files = click.argument("files", nargs=-1, metavar="[PATH]..." if is_many else "[PATH]", is_eager=True)

@@ -37,7 +37,7 @@ class Command(click.Command):
         middle = [flag for flag in options if flag not in _FIRST + _EXECUTION]
         for flag in filter(options.__contains__, (*_FIRST, *middle, *_EXECUTION)):
             if record := options[flag].get_help_record(context):
-                text = record[1] + " (repeatable)" * options[flag].multiple
+                text = record[1] + " (repeatable)" * (options[flag].multiple and flag != "--input")
                 is_path = flag in _FIRST or _PATH.search(options[flag].metavar or "")
                 group = getattr(options[flag], "group", "") or (INPUT_OUTPUT if is_path else "Options")
                 row = (record[0], re.sub(r"  \[default: \(?(.*?)\)?\]$", r" [default: \1]", text))

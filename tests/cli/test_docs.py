@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+import webtext as api
 from webtext_cli.main import COMMANDS, webtext
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
@@ -49,6 +51,17 @@ def test_commands_and_options_in_examples_exist(page: Path) -> None:
         known = _flags(command[1])
         used = re.findall(r"(?<!\S)--?[a-zA-Z][a-z0-9-]*", command[2])
         assert [flag for flag in used if flag not in known] == [], f"{_name(page)}: {line}"
+
+
+def test_the_table_of_functions_has_their_parameters() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.*) \| `\w+Config` \|$", (_REPOSITORY / "docs/python.md").read_text(), re.MULTILINE
+    )
+    assert len(rows) == 11
+    for name, inputs in rows:
+        parameters = set(inspect.signature(getattr(api, name)).parameters) - {"config", "output", "options"}
+        named = set(re.findall(r"`(\w+)`", inputs))
+        assert named <= parameters, name
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=_name)

@@ -130,6 +130,22 @@ def test_the_generated_docs_are_current() -> None:
             2,
             "error: --lr: no such option; values of presets and rules are set with --set NAM",
         ),
+        (
+            ["pretrain", "--workers", "2"],
+            2,
+            "error: --workers: no such option; values of presets and rules are set with",
+        ),
+        (["overlap-report", "--samples", "x"], 2, "error: --samples: no such option\n"),
+        (["extract", "--language", "en"], 2, "error: --language: no such option; did you mean --declared-language?"),
+        (["plan", "--links", "9"], 2, "error: --links: no such option; did you mean --target-links?"),
+        (["dedup", "--seed", "1"], 2, "error: --seed: no such option; did you mean --minhash-seed?"),
+        (["init", "c", "-q"], 2, "error: -q: no such option"),
+        (
+            ["filter", "--profile", "gopher"],
+            2,
+            "error: --profile gopher: unknown profile; did you mean gopher-quality?",
+        ),
+        (["scrape", "x.zst", "--after", "2017"], 2, "error: --after 2017: is not a day written YYYY-MM-DD"),
         (["dedup", "--self-test=1"], 2, "error: --self-test: takes no value\n"),
         (["dedup", "--nope=1"], 2, "error: --nope: no such option\n"),
         (["build", "a", "b"], 2, "error: unexpected arguments (a b)\n"),
@@ -156,9 +172,9 @@ def test_the_generated_docs_are_current() -> None:
         (["completion", "fisch"], 2, "error: SHELL fisch: is not one of bash, zsh, fish; did you mean fish?\n"),
         (["fetch", "--archive-window", "9"], 2, "error: --archive-window has no effect without --archive; set"),
         (
-            ["evaluate", "--show-task", "nope"],
+            ["evaluate", "--show-task", "zzz"],
             2,
-            "error: unknown task 'nope'; `webtext evaluate --list-tasks` lists them\n",
+            "error: unknown task 'zzz'; `webtext evaluate --list-tasks` lists them\n",
         ),
         (["evaluate", "--show-task", "lamdada"], 2, "error: unknown task 'lamdada'; did you mean lambada?\n"),
         (["build", "--from", "extrct"], 2, "error: --from extrct: unknown stage; did you mean extract?"),
@@ -274,6 +290,24 @@ def test_an_unknown_table_or_key_of_the_toml_is_named(
     assert "[scrape]: unknown option 'dump'; did you mean dumps?" in capsys.readouterr().err
     assert main(["overlap-report"]) == 2
     assert "[overlap-report]: unknown option 'benchmarks'; did you mean benchmark?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_no_empty_rows_and_repeatable_comes_last(name: str) -> None:
+    context = click.Context(webtext, info_name="webtext")
+    text = _command(name).get_help(click.Context(_command(name), info_name=name, parent=context))
+    assert re.findall(r"^  \[?[A-Z_]+\]?(?:\.\.\.)?$", text, flags=re.MULTILINE) == []
+    assert re.findall(r"repeatable\)[^\n]", text) == []
+    assert re.findall(r"default: (?:\d{4,}\b|\d+e-0)", text) == []
+    globs = "glob" in text.partition("--input PATH")[2].partition(" -o, ")[0]
+    assert globs == ("--input" in text and name not in ("pretrain", "status"))
+
+
+@pytest.mark.parametrize("stage", PIPELINE, ids=lambda stage: stage.name)
+def test_comments_of_a_new_toml_name_its_keys(stage: StageSpec) -> None:
+    table = config_template().partition(f"[{stage.name}]\n")[2].partition("\n[")[0]
+    keys = {*stage.path_keys, *(field.name for field in option_fields(stage.config_type()))}
+    assert {flag for flag in re.findall(r"(?<![\w-] )--([a-z-]+)", table) if flag.replace("-", "_") in keys} == set()
 
 
 @pytest.mark.parametrize("stage", PIPELINE, ids=lambda stage: stage.name)

@@ -54,6 +54,35 @@ def _run(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
     return captured.out if code == 0 else captured.out + captured.err
 
 
+def test_export_text_counts_on_standard_output_if_it_writes_a_file(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert json.loads(_run(capsys, "export-text", "docs.jsonl", "-o", "out.txt", "--json")) == {"documents": 3}
+    assert main(["export-text", "docs.jsonl", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert (len(captured.out.splitlines()), json.loads(captured.err)) == (3, {"documents": 3})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("show", "--seed", "7"), "error: --seed has no effect without --random; omit it\n"),
+        (("stats", "--overwrite"), "error: --overwrite has no effect without --html; omit it\n"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    arguments: tuple[str, ...], message: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(capsys, *arguments, "-i", "docs.jsonl", code=2) == message
+
+
+def test_sql_aligns_numbers_right_and_text_left(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    query = "SELECT length(text)::BIGINT AS characters, url FROM documents WHERE url IS NOT NULL ORDER BY id"
+    rows = [line for line in _run(capsys, "sql", query, "-i", "docs.jsonl").splitlines() if "//" in line]
+    starts = [(row.index(row.split()[0]) + len(row.split()[0]), row.index("http")) for row in rows]
+    assert starts[0] == starts[1]
+
+
 @pytest.mark.parametrize("name", ["docs.jsonl", "docs.jsonl.gz", "docs.parquet", "docs.csv"])
 def test_files_are_queried_without_a_corpus(name: str, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = _run(capsys, "show", "--json", "-i", name).splitlines()

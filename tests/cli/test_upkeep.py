@@ -29,6 +29,7 @@ from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
 from pipelines.stages.scrape.sources import find_files
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.stage import train_bpe
+from webtext_cli import console
 from webtext_cli.main import main
 
 _IDENTITY = Identity("dedup", 1, {"threshold": 0.8}, {})
@@ -171,6 +172,18 @@ def test_the_log_file_has_all_that_is_shown_and_more(tmp_path: Path, capsys: pyt
     for text in ("dedup: signatures", "exact_duplicate", "threshold"):
         assert any(text in line for line in lines)
     assert "dedup: signatures" not in shown.err  # it is quiet
+
+
+def test_the_log_file_has_rows_of_csv_and_damaged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(console._log, "info", lambda line, **_: lines.append(line))
+    _dedup(tmp_path)
+    folder = str(tmp_path / "dedup")
+    assert main(["sql", "SELECT id FROM documents", "-i", folder, "--format", "csv"]) == 0
+    next((tmp_path / "dedup").glob("documents-*")).write_bytes(b"")
+    assert main(["status", "--verify", "-i", folder]) == 1
+    assert "\n".join(lines).startswith("id\n0\n1")
+    assert any(line.startswith("error: ") for line in lines)
 
 
 def test_the_log_of_runs_is_no_input(tmp_path: Path) -> None:

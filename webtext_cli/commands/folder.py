@@ -45,7 +45,7 @@ def init(folder: str, as_json: bool) -> None:
 
 @click.command("status", cls=Command)
 @corpus_option
-@input_option("Output folder of a stage, not a glob")
+@input_option("Output folder of a stage")
 @click.option("--verify", is_flag=True, help="Verify the checksum of every file; exit code 1 if one differs.")
 @click.option("--watch", is_flag=True, help="Show the progress of running stages every two seconds until they end.")
 @output_options(has_progress=False)

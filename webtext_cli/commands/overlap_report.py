@@ -62,7 +62,7 @@ def command(
     \b
     Examples:
       webtext overlap-report --benchmark wikitext-2=wiki.test.txt --sensitivity
-      webtext overlap-report docs.parquet --benchmark gsm8k/test:question=test.jsonl
+      webtext overlap-report docs.parquet --benchmark gsm8k/test:question=q.jsonl
     """
     if list_benchmarks:
         from pipelines.benchmark_sets.registry import known_benchmarks

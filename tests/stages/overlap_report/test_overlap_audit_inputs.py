@@ -154,3 +154,6 @@ def test_known_benchmarks_are_listed(capsys: pytest.CaptureFixture[str]) -> None
     assert lines[entry + 2] == "  splits: test, train; field: question+answer"
     assert "the paper: 1.63% in WebText, 0.66% in its own train split" in out
     assert max(map(len, lines[:-1])) <= 120
+    assert main(["overlap-report", "--list-benchmarks", "--json"]) == 0
+    entries = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert entries["gsm8k"]["license"] == "MIT"
