@@ -140,11 +140,6 @@ def test_the_generated_docs_are_current() -> None:
         (["plan", "--links", "9"], 2, "error: --links: no such option; did you mean --target-links?"),
         (["dedup", "--seed", "1"], 2, "error: --seed: no such option; did you mean --minhash-seed?"),
         (["init", "c", "-q"], 2, "error: -q: no such option"),
-        (
-            ["filter", "--profile", "gopher"],
-            2,
-            "error: --profile gopher: unknown profile; did you mean gopher-quality?",
-        ),
         (["scrape", "x.zst", "--after", "2017"], 2, "error: --after 2017: is not a day written YYYY-MM-DD"),
         (["dedup", "--self-test=1"], 2, "error: --self-test: takes no value\n"),
         (["dedup", "--nope=1"], 2, "error: --nope: no such option\n"),
