@@ -88,7 +88,7 @@ bench: $(DEV)
 docs: $(DEV)
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "open site/index.html, or serve it for its search: $(BIN)/python -m http.server --directory site"
+	@echo "open site/index.html"
 
 clean:
 	rm -rf $(VENV) demo-corpus dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -69,7 +69,7 @@ def note(message: str) -> None:
 
 
 _terminal: Progress | None = None
-_compilation_noted_to: Progress | None = None
+_is_compilation_noted = False
 
 
 def set_terminal(terminal: Progress) -> None:
@@ -79,17 +79,17 @@ def set_terminal(terminal: Progress) -> None:
 
 
 def note_compilation() -> None:
-    """Tell the user, once per command, that numba is compiling kernels, since progress stops meanwhile.
+    """Tell the user, once, that numba is compiling kernels, since progress stops meanwhile.
 
     The time it takes says nothing about the work that remains. Without progress or a terminal, such as of a library
     call, the next compilation is noted instead.
     """
-    global _compilation_noted_to
+    global _is_compilation_noted
     if (shown := _shown or _terminal) is None:
         return
     shown.pause()
-    if shown is not _compilation_noted_to:
-        _compilation_noted_to = shown
+    if not _is_compilation_noted:
+        _is_compilation_noted = True
         shown.note("compiling (first run only)")
 
 

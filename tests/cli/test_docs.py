@@ -6,10 +6,12 @@ import inspect
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import click
 import pytest
+from headless_chromium import Browser
 
 import webtext as api
 from webtext_cli.main import COMMANDS, webtext
@@ -73,21 +75,39 @@ def test_options_in_the_text_exist(page: Path) -> None:
     assert [flag for flag in named if flag not in known] == []
 
 
-def test_the_site_has_all_links_and_makes_no_external_requests(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("material")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    pages = sorted(tmp_path.rglob("*.html"))
+    return folder
+
+
+def test_the_site_has_all_links_and_makes_no_external_requests(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
     assert len(pages) > len(_PAGES)
     for page in pages:
         # Scripts, styles, fonts and pictures; what a reader may click on is no request of the page.
         loaded = r"<(?:script|link|img|iframe|source|object)\b[^>]*(?:src|srcset|href|data)=[\"']?(?:https?:)?//[^>]*"
         assert re.findall(loaded, page.read_text()) == [], page
         assert 'class="mermaid"' not in page.read_text(), f"{page}: the theme loads mermaid from another server"
-    styles = [path.read_text() for path in tmp_path.rglob("*.css")]
+    styles = [path.read_text() for path in site.rglob("*.css")]
     assert styles
     assert not any(re.search(r"(?:url\(|@import)\s*[\"']?https?:", style) for style in styles)
+
+
+def test_a_site_that_is_opened_as_files_can_be_searched(site: Path, browser: Browser) -> None:
+    browser.open(site / "docs" / "start.html")
+    browser.run("""(() => { const field = document.querySelector("[data-md-component=search-query]");
+        field.focus(); field.value = "duplicates"; field.dispatchEvent(new Event("input"));
+        field.dispatchEvent(new KeyboardEvent("keyup", { key: "s", bubbles: true })); })()""")
+    deadline = time.monotonic() + 30
+    while not browser.run("document.querySelectorAll('.md-search-result__item').length"):
+        assert time.monotonic() < deadline, browser.problems
+        time.sleep(0.1)
+    assert browser.problems == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

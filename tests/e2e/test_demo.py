@@ -66,5 +66,7 @@ def test_without_torch_the_demo_runs_all_but_the_model(
     results, following = printed.split("Results:")[1].split("Next:")
     assert all(Path(line.split()[0]).is_file() for line in results.splitlines() if line.strip())
     assert "the training curves" not in results
-    assert following.endswith("To add them, re-run the demo after\n  pip install 'webtext-kit[train]'\n")
+    assert "need torch: to add them, re-run the demo after\n  pip install 'webtext-kit[train]'\n" in following
+    assert following.endswith("\n  pip install torch --index-url https://download.pytorch.org/whl/cpu\n")
+    assert max(map(len, printed.replace(str(tmp_path), "").splitlines())) <= 80
     assert "webtext generate" not in following

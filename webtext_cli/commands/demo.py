@@ -7,6 +7,7 @@ import dataclasses
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,14 +18,15 @@ from pipelines.format import format_duration, to_json
 from webtext_cli.console import make_progress, say
 from webtext_cli.options import StageCall, stage_command
 
+_CPU_TORCH = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 _PROMPT = "Return a"
 _SAMPLE_TOKENS = 80
 _SHOWN_DROPS = 3
 _RESULTS = {
-    "index.html": "all stages and their reports (open in a browser)",
-    "scrape/links-00000.parquet": "links with their scores and submissions",
+    "index.html": "stages and reports (for a browser)",
+    "scrape/links-00000.parquet": "links with their submissions",
     "fetch/pages-00000.warc.gz": "the pages as received",
-    "dedup/clusters.parquet": "which documents were duplicates of which",
+    "dedup/clusters.parquet": "groups of duplicates",
 }
 
 
@@ -86,18 +88,20 @@ def command(call: StageCall) -> None:
         say(f'  {program} generate --corpus {call.corpus} --prompt "The module"')
     say(f"  {program} init my-corpus")
     if not has_torch:
-        say("\npretrain, generate and evaluate did not run: they need torch. To add them, re-run the demo after")
+        say("\npretrain, generate and evaluate need torch: to add them, re-run the demo after")
         say(f"  {install_command('train')}")
+        say("which, on Linux, has gigabytes for GPUs. For CPUs only, run before it\n  " + _CPU_TORCH)
 
 
 def _stage_line(summary: Summary) -> str:
-    """Return one line about a stage: records in, records out, time, and the most frequent reasons for drops."""
+    """Return a line about a stage, wrapped: records in, records out, time, and the most frequent reasons for drops."""
     drops = sorted(summary.dropped.items(), key=lambda drop: -drop[1])
-    reasons = [f"{count:,} {reason}" for reason, count in drops[:_SHOWN_DROPS]]
+    reasons = [f"{count:,}\xa0{reason}" for reason, count in drops[:_SHOWN_DROPS]]
     if other := sum(count for _, count in drops[_SHOWN_DROPS:]):
-        reasons.append(f"{other:,} other")
+        reasons.append(f"{other:,}\xa0other")
     counts = f"{summary.records_in:>5,} in {summary.records_out:>5,} out  {format_duration(summary.seconds):>8}"
-    return f"{summary.stage:<17}{counts}" + (f"  dropped: {', '.join(reasons)}" if reasons else "")
+    line = f"{summary.stage:<17}{counts}" + (f"  dropped: {', '.join(reasons)}" if reasons else "")
+    return textwrap.fill(line, 80, subsequent_indent=" " * 19).replace("\xa0", " ")
 
 
 def _print_model(sample: str, results: Sequence[Mapping[str, Any]]) -> None:
@@ -117,7 +121,7 @@ A sample of the model's text, from the prompt {_PROMPT!r}:
 
 {text}
 
-Evaluation, with standard errors (a guess among the four choices of the cloze has accuracy 0.25):
+Evaluation, with standard errors (guessing among four choices: accuracy 0.25):
 
 {figures}"""
     )
