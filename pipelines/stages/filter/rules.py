@@ -108,8 +108,8 @@ class RuleResults(NamedTuple):
 class RuleSet:
     """The profiles of a run in order, each with its rules of lines; `own_file` has functions of the user.
 
-    Its content is part of the rules, so that all processes run the functions whose hash identifies the result. So are
-    all `profiles` that the options could choose from.
+    Its content is part of the rules, so that all processes run the functions whose hash, with that of all `profiles`,
+    identifies the result.
     """
 
     steps: tuple[tuple[LineRules | None, tuple[Rule, ...]], ...]

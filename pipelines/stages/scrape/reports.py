@@ -148,14 +148,10 @@ class FileStats:
         self.lines += len(submissions)
         self.has_url = self.has_url or any(submission.url is not None for submission in submissions)
         self.has_score = self.has_score or any(submission.score is not None for submission in submissions)
-        # The rows of a table may have no times.
-        self.days.add([submission for submission in submissions if submission.created_utc])
+        self.days.add([submission for submission in submissions if submission.created_utc])  # a table may have no times
 
     def implausibility(self, source: str, hint: str) -> str:
-        """Return why a file that could be read to its end is not what it seems; empty if nothing is wrong with it.
-
-        The `hint` is for one without a good line.
-        """
+        """Return why a file that could be read is not what it seems, with a `hint` if all is bad; else an empty text."""
         bad = f"{self.bad_lines:,} of its {self.lines:,} lines"
         too_many = self.bad_lines > _BAD_LINES_ALLOWED and self.bad_lines > self.lines * _BAD_SHARE_ALLOWED
         if source == "urls":

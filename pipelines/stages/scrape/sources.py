@@ -194,13 +194,11 @@ def _is_input(path: str, source: str) -> bool:
 def _is_other_table(path: str, note: Callable[[str], None]) -> bool:
     """Return whether a file is a table without the columns of submissions; one that cannot be read is read later."""
     try:
-        if _is_table(path):
-            next(read_table(path, Rejects("")), None)
-    except MissingColumnError as error:
-        note(f"{error}; ignored")
-        return True
-    except InputError:
-        pass
+        next(read_table(path, Rejects("")) if _is_table(path) else iter(()), None)
+    except InputError as error:
+        if isinstance(error, MissingColumnError):
+            note(f"{error}; ignored")
+            return True
     return False
 
 
