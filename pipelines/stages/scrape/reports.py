@@ -151,7 +151,7 @@ class FileStats:
         self.days.add([submission for submission in submissions if submission.created_utc])  # a table may have no times
 
     def implausibility(self, source: str, hint: str) -> str:
-        """Return why a file that could be read is not what it seems, with a `hint` if all is bad; else an empty text."""
+        """Return what is wrong with a file that could be read, with a `hint` if no line is good; empty if nothing."""
         bad = f"{self.bad_lines:,} of its {self.lines:,} lines"
         too_many = self.bad_lines > _BAD_LINES_ALLOWED and self.bad_lines > self.lines * _BAD_SHARE_ALLOWED
         if source == "urls":
