@@ -5,7 +5,6 @@ The state is also a page of the corpus, `index.html`, which links to the reports
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,7 +18,7 @@ from pipelines.engine.manifest import NEXT, check_file, has_manifest, read_manif
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.engine.run_decision import DryRun, RunDecision
 from pipelines.engine.run_record import LiveProgress, read_progress, read_runs
-from pipelines.errors import InputError, StorageError, UsageError, WebtextError
+from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, StageSpec
 
 # Run when [build] lists no stages: from dumps to token shards. Training and overlap audits are run on request.
@@ -215,9 +214,9 @@ def build(
     summaries = []
     for stage, stage_config in runs:
         summary = run_stage(config, stage, stage_config, options)
-        write_index(corpus)
         if on_summary is not None:
             on_summary(summary)
+        write_index(corpus, options.progress.note)
         summaries.append(summary)
     return summaries
 
@@ -272,27 +271,33 @@ def status(source: str | Sequence[str], verify: bool) -> list[StageStatus]:
     return [stage for stage in stages if stage.state != "-" or stage.stage not in skipped]
 
 
-def write_index(corpus: str) -> None:
-    """Write `index.html` of a corpus with a `webtext.toml`: the stages, their last runs, and links to all reports.
+def write_index(corpus: str, note: Callable[[str], None]) -> None:
+    """Write `index.html` of a corpus: the stages, their last runs, and links to all reports.
 
-    A page of this name that webtext did not write stays, and a folder that cannot be written is no error.
+    A page of this name that webtext did not write stays; `note` gets a line if the page cannot be written.
     """
     from pipelines.reports.render import render
 
     path = storage.join(corpus, INDEX)
-    with contextlib.suppress(StorageError):
-        is_foreign = storage.exists(path) and _GENERATOR not in storage.read_bytes(path)
-        if is_foreign or not storage.exists(storage.join(corpus, CONFIG_FILE)):
+    try:
+        if storage.exists(path) and _GENERATOR not in storage.read_bytes(path):
             return
         folders = {name: storage.list_folder(storage.join(corpus, name)) for name in (*BY_NAME, "evaluate")}
+        pages = {name: [page for page in names if page.endswith(".html")] for name, names in folders.items()}
+        evaluated = [
+            f"{storage.modified_at(storage.join(corpus, 'evaluate', page)):%F %R}" for page in pages["evaluate"]
+        ]
         page = render(
             "index.html",
             corpus=storage.basename(storage.absolute_path(corpus)),
             stages=status(corpus, verify=False),
             runs={run["stage"]: run for run in read_runs(corpus) if run.get("outcome") == "done"},
-            pages={name: [page for page in names if page.endswith(".html")] for name, names in folders.items()},
+            pages=pages,
+            evaluated=evaluated,
         )
         storage.write_bytes(path, page.encode())
+    except WebtextError as error:
+        note(f"{path}: was not written ({error})")
 
 
 def finished_stages(corpus: str) -> list[str]:

@@ -113,9 +113,9 @@ class StageCall:
             inputs[stage.main_input] = self.input_files()
         output = self.output_folder(*(path for key in stage.path_keys for path in _as_list(inputs.get(key))))
         summary = stage.load()(config, **inputs, output=output, options=self.run_options())
-        if not self.output:
-            write_index(self.corpus)
         print_summary(summary, self.as_json)
+        if not self.output:
+            write_index(self.corpus, make_progress(self.quiet).note)
         return summary
 
     def run_options(self) -> RunOptions:

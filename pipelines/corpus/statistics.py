@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines.corpus.tables import CorpusTables
-from pipelines.errors import UsageError
+from pipelines.errors import InputError, UsageError
 
 # Name -> the column of documents, and the value by which they are grouped. A document counts once for each of its
 # subreddits; lengths are in powers of two.
@@ -27,7 +27,7 @@ def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) 
     These are `total`, and `groups` with the largest first (years and lengths in their order), whose `value` is None if
     it is unknown; `sizes` are the numbers of all groups. A kind is one of `GROUPS` or a column; without any, those of
     `GROUPS` of which something is known. Without a `limit`, all groups are returned. Raises UsageError if the documents
-    have no such column.
+    have no such column, InputError if there are none.
     """
     columns = tables.schema("documents").names
     kinds = {name: GROUPS.get(name, (name, _quoted(name))) for name in by or GROUPS}
@@ -41,7 +41,8 @@ def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) 
         "CREATE OR REPLACE TEMP TABLE measured AS "
         f"SELECT {', '.join([*map(_quoted, needed), f'{words} AS words', 'strlen(text) AS bytes'])} FROM documents"
     )
-    [total] = _counts(tables, "NULL", 1)
+    if not (totals := _counts(tables, "NULL", 1)):
+        raise InputError("the input has no documents")
     groups = {name: _counts(tables, value, limit) for name, (_, value) in kinds.items() if name not in absent}
     if not by:  # kinds without any known value are omitted
         groups = {name: counts for name, counts in groups.items() if any(row["value"] is not None for row in counts)}
@@ -51,7 +52,7 @@ def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) 
         name: tables.rows(f"SELECT count(*) AS size FROM (SELECT DISTINCT {kinds[name][1]} FROM measured)")[0]["size"]
         for name in groups
     }
-    return {"total": total, "groups": groups, "sizes": sizes}
+    return {"total": totals[0], "groups": groups, "sizes": sizes}
 
 
 def group_name(kind: str, value: Any) -> str:

@@ -92,7 +92,7 @@ def _decide_unfinished(
     if recorded.without_inputs(names) == requested.without_inputs(names):
         reason = "; ".join(filter(None, (differences or "unfinished", _tasks(folder))))
         return RunDecision("resume", reason, folder, changed_inputs=differences)
-    # With its own inputs, a refused run cannot finish; with other options, its tasks may be what the user wants to keep.
+    # With its own inputs, a refused run cannot finish; tasks that were finished with other options may be of use.
     if folder.has_no_results() or (folder.is_refused() and recorded.differs_in_inputs_only(requested)):
         return RunDecision("run", differences, folder, discards=differences)
     if stage.is_irreplaceable and storage.basename(folder.path) == NEXT:

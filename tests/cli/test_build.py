@@ -96,10 +96,27 @@ def test_a_corpus_has_a_page_with_its_stages_and_links_to_their_reports(corpus: 
     index.write_text("<p>mine</p>")
     assert main(["build", "--corpus", "corpus", "--workers", "1", "-q"]) == 0
     assert index.read_text() == "<p>mine</p>"
-    # Without webtext.toml, the folder may be that of anything.
     elsewhere = corpus.parent / "elsewhere"
     assert main(["dedup", "--corpus", str(elsewhere), "--input", str(documents), "--workers", "1", "-q"]) == 0
-    assert not (elsewhere / "index.html").exists()
+    (elsewhere / "evaluate").mkdir()
+    (elsewhere / "evaluate" / "report.html").write_text("")
+    assert main(["dedup", "--corpus", str(elsewhere), "--input", str(documents), "--workers", "1", "-q"]) == 0
+    assert re.search(r"evaluate</a>.*done.*\d{4}-\d\d-\d\d \d\d:\d\d", (elsewhere / "index.html").read_text())
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_page_of_the_corpus_that_cannot_be_written_is_a_note(
+    corpus: Path, capsys: pytest.CaptureFixture[str], is_folder: bool
+) -> None:
+    (corpus / "docs.jsonl").write_text('{"text": "one"}\n')
+    if is_folder:
+        (corpus / "index.html").mkdir()
+    else:
+        (corpus / "webtext.toml").write_text('[build]\nskip = ["extract"]\n')
+    assert main(["dedup", "--corpus", str(corpus), f"{corpus}/docs.jsonl", "--workers", "1", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["records_out"] == 1
+    assert "index.html: was not written (" in printed.err
 
 
 def test_status_shows_done_unfinished_and_damaged_stages(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:

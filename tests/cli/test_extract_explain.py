@@ -187,7 +187,7 @@ def test_an_html_file_is_found_by_its_id(tmp_path: Path, capsys: pytest.CaptureF
         (["http://example.org/other"], "http://example.org/other: no page with this name, URL or id in "),
         (["http://gone.example/0"], "http://gone.example/0: no page with this name, URL or id in "),
         (["0" * 32], f"{'0' * 32}: no page with this name, URL or id in "),
-        (["folder"], "folder: no such file; --explain takes an HTML file, or the URL or id of a page in --input"),
+        (["folder"], "folder: is a folder; --explain takes an HTML file, or the URL or id of a page in --input"),
         (["crawl.warc"], "crawl.warc: is an archive; give the URL of a page, and the archive with --input"),
         (["notes.txt"], "notes.txt: unknown file type; supported are .html"),
         (["a.html", "--extractor", "trafilatura"], "of fast; --extractor trafilatura has none"),

@@ -160,6 +160,9 @@ def test_records_that_are_not_documents_are_noted_and_listed(files: Path, capsys
         json.loads, _run(capsys, "show", "--dropped", "missing_text", "--json", "-i", "mixed.jsonl").splitlines()
     )
     assert (row["stage"], row["id"], row["text"]) == ("input", "x", None)
+    (files / "empty.jsonl").write_text('{"text": ""}\n')
+    message = _run(capsys, "stats", "-i", "empty.jsonl", code=1)
+    assert "(empty_text 1)\nerror: the input has no documents\n" in message
     (files / "none.jsonl").write_text('{"body": "a text"}\n')
     message = _run(capsys, "stats", "-i", "none.jsonl", code=1)
     assert "none.jsonl: no record has a text in the field 'text'" in message

@@ -72,7 +72,7 @@ def command(call: StageCall) -> None:
         model = storage.join(call.corpus, "pretrain")
         (sample,) = generate(model, [_PROMPT], 1, SamplingOptions(max_tokens=_SAMPLE_TOKENS))
         results = evaluate_demo(call.corpus, options)
-    write_index(call.corpus)
+    write_index(call.corpus, options.progress.note)
     if call.as_json:
         say(to_json({"stages": [summary.to_json() for summary in summaries], "sample": sample, "evaluation": results}))
         return

@@ -97,9 +97,9 @@ def command(
     if not is_shown:
         return
     comparisons = write_page(folder, chosen.compare)
-    if not output:
-        write_index(corpus)
     print_result(results, as_json, print_steps if chosen.checkpoints else print_results)
+    if not output:
+        write_index(corpus, progress.note)
     if as_json:
         return
     for comparison in comparisons:

@@ -105,7 +105,8 @@ def group_of(feature: str) -> str:
 
 def _find_page(target: str, pages: Sequence[str]) -> SourcePage:
     if is_file(target) and (storage.is_folder(target) or not (storage.exists(target) or pages)):
-        raise InputError(f"{target}: no such file; --explain takes an HTML file, or the URL or id of a page in --input")
+        problem = "is a folder" if storage.is_folder(target) else "no such file"
+        raise InputError(f"{target}: {problem}; --explain takes an HTML file, or the URL or id of a page in --input")
     if is_file(target) and storage.exists(target):
         [source, *_], *_ = open_input([target], None)
         if not isinstance(source, tuple):
@@ -114,7 +115,8 @@ def _find_page(target: str, pages: Sequence[str]) -> SourcePage:
     sources, *_ = open_input(list(pages), None)
     page = next((page for source in sources for page in _pages_like(source, target)), None)
     if page is None:
-        raise InputError(f"{target}: no page with this name, URL or id in {', '.join(pages)}")
+        own = "an HTML file is found by its path, not by a URL that it declares"
+        raise InputError(f"{target}: no page with this name, URL or id in {', '.join(pages)} ({own})")
     return page
 
 

@@ -108,17 +108,19 @@ class RuleResults(NamedTuple):
 class RuleSet:
     """The profiles of a run in order, each with its rules of lines; `own_file` has functions of the user.
 
-    Its content is part of the rules, so that all processes run the functions whose hash identifies the result.
+    Its content is part of the rules, so that all processes run the functions whose hash, with that of all `profiles`,
+    identifies the result.
     """
 
     steps: tuple[tuple[LineRules | None, tuple[Rule, ...]], ...]
     own_file: str | None = None
     own_source: bytes = b""
+    profiles: bytes = b""
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the rules and of the user's file."""
-        return hashlib.sha256(msgspec.json.encode(self.steps) + self.own_source).hexdigest()
+        """Hash of the files of rules, which the options only name."""
+        return hashlib.sha256(self.profiles + self.own_source).hexdigest()
 
     @property
     def rules(self) -> list[Rule]:
@@ -188,7 +190,8 @@ def load_rules(
     steps = [(profile.lines, profile.rule) for profile in chosen.values()]
     own_source = storage.read_bytes(own_file) if own_file else b""
     own = own_functions(own_file, own_source) if own_file else {}
-    published = {rule.name: rule for name in data_names("filters") for rule in read_profile(name).rule}
+    available = {name: read_profile(name) for name in data_names("filters")}
+    published = {rule.name: rule for profile in available.values() for rule in profile.rule}
     for name in own:
         if name in (*published, *OTHER_REASONS):
             raise UsageError(f"{own_file}: {name} is already the name of a rule or reason; rename the function")
@@ -222,7 +225,7 @@ def load_rules(
         except ValueError as error:
             raise UsageError(f"--set {threshold}: is neither RULE=NUMBER nor RULE=off") from error
     steps = [(lines, tuple(_changed(rules, changed))) for lines, rules in steps]
-    return RuleSet(tuple(steps), own_file, own_source)
+    return RuleSet(tuple(steps), own_file, own_source, msgspec.json.encode(available | chosen, order="deterministic"))
 
 
 def read_profile(name: str) -> Profile:

@@ -90,7 +90,7 @@ def _survey_files(
             f"--{label} reads files, and --source {config.source} queries an API; scrape first, then name the "
             "listing-NNNNN.ndjson.zst that it keeps as a dump"
         )
-    with open_sources(config, dumps, output) as files:
+    with open_sources(config, dumps, output, options.progress.note) as files:
         context = SurveyContext(config, url, () if url is None else near_urls(url))
         progress, total = options.progress, sum(file.size_bytes for file in files)
         surveys = options.executor.map(survey_file, files, context, progress.advance, lambda file: file.label)

@@ -229,16 +229,18 @@ def _batch(rows: pa.RecordBatch, groups: Groups, scores: Ints, over_18: Bools) -
 
 
 def _lists(rows: pa.RecordBatch, groups: Groups) -> tuple[pa.ListArray, pa.ListArray]:
-    """Return the ids and the subreddits of each URL's submissions that have an id."""
+    """Return the ids of each URL's submissions that have one, and the subreddits of those that have either."""
     lengths = groups.sizes
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     members = np.repeat(groups.starts - offsets[:-1], lengths) + np.arange(offsets[-1])
     listed = rows.select(["id", "subreddit"]).take(groups.rows[members])
-    has_id = pc.not_equal(listed.column("id"), "")
-    before = np.concatenate([[0], np.cumsum(_numpy(has_id))])
-    listed = listed.filter(has_id)
-    bounds = pa.array(before[offsets], pa.int32())
-    return tuple(pa.ListArray.from_arrays(bounds, values) for values in listed.columns)
+    has_id, has_subreddit = (pc.not_equal(values, "") for values in listed.columns)
+
+    def lists(values: pa.Array, is_listed: pa.Array) -> pa.ListArray:
+        before = np.concatenate([[0], np.cumsum(_numpy(is_listed))])
+        return pa.ListArray.from_arrays(pa.array(before[offsets], pa.int32()), values.filter(is_listed))
+
+    return lists(listed.column("id"), has_id), lists(listed.column("subreddit"), pc.or_(has_id, has_subreddit))
 
 
 def _numpy(values: pa.Array) -> npt.NDArray[Any]:

@@ -148,11 +148,10 @@ class FileStats:
         self.lines += len(submissions)
         self.has_url = self.has_url or any(submission.url is not None for submission in submissions)
         self.has_score = self.has_score or any(submission.score is not None for submission in submissions)
-        if any(submission.created_utc for submission in submissions):  # not of a table without times
-            self.days.add(submissions)
+        self.days.add([submission for submission in submissions if submission.created_utc])  # a table may have no times
 
-    def implausibility(self, source: str) -> str:
-        """Return why a file that could be read to its end is not what it seems; empty if nothing is wrong with it."""
+    def implausibility(self, source: str, hint: str) -> str:
+        """Return what is wrong with a file that could be read, with a `hint` if no line is good; empty if nothing."""
         bad = f"{self.bad_lines:,} of its {self.lines:,} lines"
         too_many = self.bad_lines > _BAD_LINES_ALLOWED and self.bad_lines > self.lines * _BAD_SHARE_ALLOWED
         if source == "urls":
@@ -160,8 +159,7 @@ class FileStats:
         if not self.lines:
             return "contains no lines; the download may be incomplete"
         if too_many or self.bad_lines == self.lines:
-            hint = " (a list of URLs needs --source urls)" if self.bad_lines == self.lines else ""
-            return f"{bad} are not submissions (more than 1%){hint}"
+            return f"{bad} are not submissions ({(self.bad_lines == self.lines and hint) or 'more than 1%'})"
         missing = "url" if not self.has_url else "score" if not self.has_score else None
         lines = plural(self.lines, "line")
         return f"no line has a usable `{missing}` (of {lines}), so it is not a dump" if missing else ""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pyarrow as pa
 import zstandard
 
-from pipelines import storage
+from pipelines import progress, storage
 from pipelines.engine.folder_lock import folder_lock
 from pipelines.engine.journal import JOURNAL, WORK
 from pipelines.engine.manifest import MANIFEST_FILE, FileEntry
@@ -27,7 +27,7 @@ from pipelines.engine.run_record import without_logs
 from pipelines.errors import DamagedFileError, InputError, UsageError
 from pipelines.records import shards
 from pipelines.records.buckets import write_buckets
-from pipelines.records.shards import ColumnError
+from pipelines.records.shards import ColumnError, MissingColumnError
 from pipelines.records.standard_input import STANDARD_INPUT, spool_standard_input
 from pipelines.records.url_lists import (
     DEFAULT_COLUMN,
@@ -103,8 +103,10 @@ class SourceFile:
 
 
 @contextlib.contextmanager
-def open_sources(config: ScrapeConfig, dumps: Sequence[str], output: str) -> Iterator[list[SourceFile]]:
-    """Yield the files that `dumps` name.
+def open_sources(
+    config: ScrapeConfig, dumps: Sequence[str], output: str, note: Callable[[str], None]
+) -> Iterator[list[SourceFile]]:
+    """Yield the files that `dumps` name; tables of other things in folders are noted.
 
     Inside the block, `-` is a temporary file that contains standard input, next to the output folder. It then has a
     fingerprint like any file: a killed run resumes if the same bytes come in again, and is refused otherwise. Raises
@@ -124,7 +126,7 @@ def open_sources(config: ScrapeConfig, dumps: Sequence[str], output: str) -> Ite
             stack.callback(storage.remove, folder)
             spool = spool_standard_input(folder, _SPOOL_FILE)
             paths = [spool if path == STANDARD_INPUT else path for path in paths]
-        files = find_files(paths, config.source)
+        files = find_files(paths, config.source, note)
         column = config.url_column
         if column != DEFAULT_COLUMN and all(strip_compression(file.path).endswith(PLAIN_SUFFIX) for file in files):
             raise UsageError(
@@ -134,13 +136,13 @@ def open_sources(config: ScrapeConfig, dumps: Sequence[str], output: str) -> Ite
         yield files
 
 
-def find_files(paths: Sequence[str], source: str) -> list[SourceFile]:
+def find_files(paths: Sequence[str], source: str, note: Callable[[str], None] = progress.note) -> list[SourceFile]:
     """Return the files that names, folders and globs stand for, in an order that does not depend on theirs.
 
     A file that is named is used whatever its name; of a folder or glob only files that look like a dump (or like a list
-    of URLs). Raises InputError for a path without files.
+    of URLs); `note` gets a line for a table of something else. Raises InputError for a path without files.
     """
-    unique = dict.fromkeys(file for path in paths for file in _expand(path, source))
+    unique = dict.fromkeys(file for path in paths for file in _expand(path, source, note))
     named = sorted((storage.basename(path), storage.content_fingerprint(path), path) for path in unique)
     seen = Counter[str]()
     files = []
@@ -150,7 +152,7 @@ def find_files(paths: Sequence[str], source: str) -> list[SourceFile]:
     return files
 
 
-def _expand(path: str, source: str) -> list[str]:
+def _expand(path: str, source: str, note: Callable[[str], None]) -> list[str]:
     noun = "list of URLs" if source == "urls" else "file of submissions"
     if storage.exists(path) and not storage.is_folder(path):
         return [path]
@@ -161,6 +163,7 @@ def _expand(path: str, source: str) -> list[str]:
     else:
         raise InputError(f"{path}: no such file or folder")
     files = [file for file in without_logs(candidates) if _is_input(file, source) and storage.is_file(file)]
+    files = [file for file in files if source == "urls" or not _is_other_table(file, note)]
     if not files:
         raise InputError(f"{path}: {problem}")
     return files
@@ -186,6 +189,21 @@ def _is_input(path: str, source: str) -> bool:
     if name.startswith("RC_") or content_name.endswith("_comments"):
         return False
     return name.endswith((*SUFFIXES, *JSON_SUFFIXES, *TABLE_SUFFIXES)) or (name.startswith("RS_") and "." not in name)
+
+
+def _is_other_table(path: str, note: Callable[[str], None]) -> bool:
+    """Return whether a file is a table without the columns of submissions; one that cannot be read is read later."""
+    try:
+        next(read_table(path, Rejects("")) if _is_table(path) else iter(()), None)
+    except InputError as error:
+        if isinstance(error, MissingColumnError):
+            note(f"{error}; ignored")
+            return True
+    return False
+
+
+def _is_table(path: str) -> bool:
+    return strip_compression(path).endswith(TABLE_SUFFIXES)
 
 
 def write_listing(folder: str, index: int, lines: Iterable[bytes]) -> TaskResult:
@@ -287,13 +305,14 @@ def read_file(
     stats.bad_lines = rejects.reasons.total()
     stats.lines += stats.bad_lines
     if stats.damaged_at is None and not stats.damage:
-        stats.damage = stats.implausibility(config.source)
+        url_hint = "" if _is_table(file.path) else "a list of URLs needs --source urls"
+        stats.damage = stats.implausibility(config.source, rejects.bad_time or url_hint)
 
 
 def _read_blocks(
     file: SourceFile, config: ScrapeConfig, stats: FileStats, rejects: Rejects
 ) -> Iterator[tuple[Sequence[int], list[Submission]]]:
-    if config.source == "urls" or strip_compression(file.path).endswith(TABLE_SUFFIXES):
+    if config.source == "urls" or _is_table(file.path):
         rows = _read_rows(file, config, stats, rejects)
         while block := list(itertools.islice(rows, _BATCH_ROWS)):
             yield [number for number, _ in block], [submission for _, submission in block]

@@ -38,7 +38,7 @@ SCORE_INPUT = "refreshed scores"
 # The submissions of every file, kept next to the links, so that a further file is added without reading the others.
 # The manifest does not list them: they are not part of the result, and the folder can be deleted.
 _PARTITIONS = "partitions"
-STAGE = Stage("scrape", 3, (f"{_PARTITIONS}/",), grows=(GROWS_BY_FILES,))
+STAGE = Stage("scrape", 4, (f"{_PARTITIONS}/",), grows=(GROWS_BY_FILES,))
 
 _MAX_SHOWN = 5
 # The phases whose tasks read the results of all files.
@@ -61,7 +61,8 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
         reddit_api.connect()  # raises UsageError without PRAW or credentials: now, not after hours of reading
     filter = make_filter(config)
     with contextlib.ExitStack() as stack:
-        files = stack.enter_context(open_sources(config, dumps, output)) if config.needs_files else []
+        note = options.progress.note
+        files = stack.enter_context(open_sources(config, dumps, output, note)) if config.needs_files else []
         rules, shard_inputs = run_inputs(config, filter, files)
         run = stack.enter_context(
             stage_run(

@@ -192,6 +192,9 @@ def read_table(path: str, rejects: Rejects) -> Iterator[tuple[int, Submission]]:
                 yield number, _parse_row(row, columns)
             except BadLineError as error:
                 rejects.add(number, str(error), content or repr(row).encode(errors="replace"))
+                if str(error) == "no_created_utc" and not rejects.bad_time:
+                    column = columns["created_utc"]
+                    rejects.bad_time = f"{column} {row[column]!r} in line {number} is no time"
 
 
 def _find_columns(path: str, present: Sequence[str]) -> dict[str, str]:
@@ -201,6 +204,8 @@ def _find_columns(path: str, present: Sequence[str]) -> dict[str, str]:
     for field in ("url", "score"):
         if field not in columns:
             remedy = "; --source urls takes all its URLs, whatever their score" if field == "score" else ""
+            if len(present) == 1 and {*present[0]} & {*";\t|"}:
+                remedy = "; separate its columns by commas"
             raise MissingColumnError(
                 f"{path}: has no column of {field}s ({', '.join(_COLUMNS[field])}), so it is not a table of "
                 f"submissions (it has {', '.join(present)}){remedy}",
@@ -210,8 +215,10 @@ def _find_columns(path: str, present: Sequence[str]) -> dict[str, str]:
 
 
 def _parse_row(row: Mapping[str, Any], columns: Mapping[str, str]) -> Submission:
-    """Return the submission in a row; without a column of ids or times, its id is empty or its time 0."""
+    """Return the submission in a row; without a column of ids or a time, its id is empty or its time 0."""
     record = {field: row[column] for field, column in columns.items()}
+    if columns.get("id", "").lower() == "name" and not str(record["id"]).startswith(_PREFIX):
+        del record["id"]  # of something else
     if match := _PERMALINK.search(str(record.get("permalink"))):
         record = {**record, "subreddit": record.get("subreddit") or match[1], "id": record.get("id") or match[2]}
     for field in {"is_self", "over_18", "promoted"} & record.keys():
@@ -223,9 +230,16 @@ def _parse_row(row: Mapping[str, Any], columns: Mapping[str, str]) -> Submission
 
 
 def _seconds(value: Any) -> Any:
-    """Return a date in ISO 8601 (UTC, unless it has a time zone) in seconds since 1970; another value as it is."""
-    instant = parse_instant(text) if "-" in (text := str(value).strip()) else None
-    return value if instant is None else int(instant.timestamp())
+    """Return a date in ISO 8601 (UTC, unless it has a time zone), or milliseconds, as seconds; 0 for an empty cell.
+
+    Another value stays as it is.
+    """
+    text = "" if value is None else str(value).strip()
+    if "-" in text:
+        instant = parse_instant(text.removesuffix(" UTC"))
+        return value if instant is None else int(instant.timestamp())
+    number = _whole_number(text or 0)
+    return value if number is None else number // 1000 if number >= _END_OF_TIME_S else number
 
 
 def _post_fields(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,7 +271,7 @@ def _whole_number(value: Any) -> int | None:
 class Rejects:
     """Counts the lines of one file that are not a submission by reason, and passes them to `write`, if it is given.
 
-    `first` is the first of them as a row of REJECT_SCHEMA.
+    `first` is the first of them as a row of REJECT_SCHEMA, `bad_time` what is wrong with the first time of a table.
     """
 
     def __init__(self, file: str, write: Callable[[dict[str, Any]], None] | None = None) -> None:
@@ -265,6 +279,7 @@ class Rejects:
         self._write = write
         self.reasons: Counter[str] = Counter()
         self.first: dict[str, Any] | None = None
+        self.bad_time = ""
 
     def add(self, line: int, reason: str, content: bytes) -> None:
         """Add one line with its first 200 characters."""

@@ -59,7 +59,7 @@ def link_of(rows: list[Row], karma: str) -> Row:
         "domain": first["domain"],
         "score": {"max": max(scores), "sum": total, "first": scores[0]}[karma],
         "submission_ids": [row["id"] for row in with_id],
-        "subreddits": [row["subreddit"] for row in with_id],
+        "subreddits": [row["subreddit"] for row in rows if row["id"] or row["subreddit"]],
         "title": first["title"],
         "created_utc": first["created_utc"],
         "over_18": any(row["over_18"] for row in rows),

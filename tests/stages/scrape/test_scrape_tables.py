@@ -121,17 +121,66 @@ def test_rows_that_are_no_submission_are_listed(tmp_path: Path) -> None:
     good = "http://a.com/,5,1462270260,a1\n"
     bad = [
         "http://a.com/,5,yesterday,a2\n",
-        "http://a.com/,5,,a3\n",
         "http://a.com/,5\n",
         "http://a.com/,5,1462270260,\n",
     ]
     (tmp_path / "posts.csv").write_text("url,score,created_utc,id\n" + good + "".join(bad))
     run_scrape([tmp_path / "posts.csv"], tmp_path / "out")
     rejects = [(row["line"], row["reason"], row["text"]) for row in read_table(tmp_path / "out", "rejects")]
-    reasons = ["no_created_utc", "no_created_utc", "bad_csv", "no_id"]
+    reasons = ["no_created_utc", "bad_csv", "no_id"]
     assert rejects == [
-        (number, reason, row.strip()) for number, reason, row in zip(range(3, 7), reasons, bad, strict=True)
+        (number, reason, row.strip()) for number, reason, row in zip(range(3, 6), reasons, bad, strict=True)
     ]
+
+
+_TIMES = ["1331042771000", "2012-03-06 14:06:11 UTC", "2012-03-06T14:06:11Z", "1331042771.0", ""]
+
+
+def test_times_are_read_in_the_forms_of_public_tables_and_may_lack(tmp_path: Path) -> None:
+    rows = "".join(f"http://{number}.com/,5,news,{time}\n" for number, time in enumerate(_TIMES))
+    (tmp_path / "posts.csv").write_text("url,score,subreddit,date\n" + rows)
+    run_scrape([tmp_path / "posts.csv"], tmp_path / "out")
+    links = read_links(tmp_path / "out")
+    assert [links[f"http://{number}.com/"]["created_utc"] for number in range(5)] == [1331042771] * 4 + [0]
+    assert {(*link["subreddits"], *link["submission_ids"]) for link in links.values()} == {("news",)}
+    assert [month["month"] for month in read_table(tmp_path / "out", "months")] == ["2012-03"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("url,score,date\nhttp://a.com/,5,03/06/2012 14:06\n", r"\(date '03/06/2012 14:06' in line 2 is no time\); re"),
+        ("url,score,id\nhttp://a.com/,5,\n", r"1 of its 1 lines are not submissions \(more than 1%\); replace"),
+        ("id;url;score\na1;http://a.com/;5\n", r"\(it has id;url;score\); separate its columns by commas"),
+    ],
+)
+def test_a_table_that_cannot_be_read_says_why(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "posts.csv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        run_scrape([tmp_path / "posts.csv"], tmp_path / "out")
+
+
+def test_a_name_is_an_id_only_if_it_looks_like_one(tmp_path: Path) -> None:
+    rows = "http://a.com/,5,t3_a1\nhttp://b.com/,5,Jane\n"
+    (tmp_path / "posts.csv").write_text("url,score,name\n" + rows)
+    run_scrape([tmp_path / "posts.csv"], tmp_path / "out")
+    links = read_links(tmp_path / "out")
+    assert [links[f"http://{name}.com/"]["submission_ids"] for name in "ab"] == [["a1"], []]
+
+
+def test_tables_of_something_else_in_a_folder_are_ignored(tmp_path: Path) -> None:
+    (folder := tmp_path / "dd").mkdir()
+    write_dump(folder, "posts.ndjson", _DUMP)
+    (folder / "checksums.csv").write_text("file,sha256\nposts.ndjson,0\n")
+    pq.write_table(pa.table({"n": [1]}), folder / "n.parquet")
+    notes = Notes()
+    run_scrape([folder], tmp_path / "out", RunOptions(progress=notes))
+    assert [line.split(": has no column of urls")[0] for line in notes.lines if "ignored" in line] == [
+        str(folder / "checksums.csv"),
+        str(folder / "n.parquet"),
+    ]
+    with pytest.raises(InputError, match="has no column of urls"):
+        run_scrape([folder / "checksums.csv"], tmp_path / "named")
 
 
 def test_a_table_without_scores_names_the_source_for_lists_of_urls(tmp_path: Path) -> None:
