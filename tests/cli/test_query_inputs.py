@@ -259,6 +259,7 @@ def test_an_id_may_begin_like_a_host(files: Path, capsys: pytest.CaptureFixture[
         ("stats begun", "begun: dedup has not finished; re-run the command that wrote begun to resume it"),
         ("extract texts -o t", "texts need no extraction: `webtext dedup texts` reads them"),
         ("dedup corpus -o t", "corpus/train-bpe: is the output of webtext train-bpe; name it or --corpus corpus"),
+        ("overlap-report docs.jsonl -o t --benchmark /x/w.txt", "(write NAME=/x/w.txt for a file)"),
         ("dedup docs.jsonl -o t --id-field nam", "(of 3 records; the first has the fields 'id', 'url', 'text')"),
     ],
 )  # fmt: skip
