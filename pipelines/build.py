@@ -6,6 +6,7 @@ The state is also a page of the corpus, `index.html`, which links to the reports
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -264,8 +265,9 @@ def status(source: str | Sequence[str], verify: bool) -> list[StageStatus]:
     Stages that are not part of the corpus, and have no folder, are left out.
     """
     if not isinstance(source, str):
-        return [_stage_status(folder, _stage_of(folder), verify) for folder in source]
-    check_corpus(source, takes_input=True)
+        folders = dict.fromkeys(folder for path in source for folder in storage.glob(path) or [path])
+        return [_stage_status(folder, _stage_of(folder), verify) for folder in folders]
+    check_corpus(source, "-i")
     skipped = CorpusConfig(source).skipped()
     stages = [_stage_status(storage.join(source, stage.name), stage.name, verify) for stage in PIPELINE]
     return [stage for stage in stages if stage.state != "-" or stage.stage not in skipped]
@@ -303,13 +305,12 @@ def write_index(corpus: str, note: Callable[[str], None]) -> None:
 def finished_stages(corpus: str) -> list[str]:
     """Return the finished stages of a corpus in order; without those of `[build] skip`, whose results nothing reads."""
     skipped = CorpusConfig(corpus).skipped()
-    names = [stage.name for stage in PIPELINE if stage.name not in skipped]
-    return [name for name in names if has_manifest(storage.join(corpus, name))]
+    return [name for name in BY_NAME if name not in skipped and has_manifest(storage.join(corpus, name))]
 
 
 def require_finished_stages(corpus: str) -> list[str]:
     """Return the finished stages of a corpus that is only read; raise InputError if there are none."""
-    check_corpus(corpus, takes_input=True)
+    check_corpus(corpus, "-i")
     if not (finished := finished_stages(corpus)):
         unfinished = next((name for name in BY_NAME if is_unfinished(storage.join(corpus, name))), None)
         remedy = f"re-run `webtext {unfinished}`, which was interrupted" if unfinished else "run `webtext build`"
@@ -317,19 +318,19 @@ def require_finished_stages(corpus: str) -> list[str]:
     return finished
 
 
-def check_corpus(corpus: str, *, takes_input: bool = False) -> None:
-    """Raise InputError if a folder is not a corpus; the message names --input for a command that `takes_input`."""
+def check_corpus(corpus: str, option: str = "") -> None:
+    """Raise InputError if a folder is not a corpus; the message names the `option` that takes the folder of a stage."""
     if not storage.is_folder(corpus):
         problem = "it is a file" if storage.exists(corpus) else "no such folder"
     elif has_manifest(corpus) or is_unfinished(corpus):
-        problem = "it is the folder of a stage"
+        problem = f"it is the folder of a stage{'' if has_manifest(corpus) else ' that has not finished'}"
     elif {*storage.list_folder(corpus)}.isdisjoint((CONFIG_FILE, *BY_NAME)):
         problem = "no webtext.toml and no folder of a stage"
     else:
         return
-    other = ", or an input with --input" if takes_input else ""
+    use = f", or use {option} {shlex.quote(corpus) if has_manifest(corpus) else 'PATH'}" if option else ""
     raise InputError(
-        f"{corpus}: is not a corpus ({problem}); name another folder with --corpus{other}; `webtext init` creates one"
+        f"{corpus}: is not a corpus ({problem}); name another folder with --corpus{use}; `webtext init DIR` creates one"
     )
 
 
@@ -343,9 +344,8 @@ def string_list(value: Any, name: str) -> list[str]:
 def _stage_of(folder: str) -> str:
     if identity := OutputFolder(folder).recorded_identity():
         return identity.stage
-    raise InputError(
-        f"{folder}: is not the folder of a stage; `webtext stats -i {folder}` counts documents of any file"
-    )
+    problem = f"is not the folder of a stage; `webtext stats -i {shlex.quote(folder)}` counts documents of any file"
+    raise InputError(f"{folder}: {problem if storage.exists(folder) else 'no such file or folder'}")
 
 
 def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:

@@ -152,7 +152,7 @@ def read_corpus_workload(corpus: str) -> Workload:
 
     What later stages keep is taken from those that are finished; the others are assumed to keep everything.
     """
-    check_corpus(corpus, takes_input=True)
+    check_corpus(corpus, "-i")
     config = CorpusConfig(corpus)
     skipped = config.skipped()
     folders = {stage: storage.join(corpus, stage) for stage in _STAGES}

@@ -219,7 +219,7 @@ def _explain_failure(error: BaseException, argv: Sequence[str]) -> int:
         traceback.print_exc()
     if isinstance(error, WebtextError):
         # Messages of stages name the option for the output; build and demo only have --corpus.
-        option = "--corpus" if argv[0] in ("build", "demo") else "--output"
+        option = {"build": "--corpus", "demo": "--corpus", "stats": "--html"}.get(argv[0], "--output")
         complain(f"error: {_name_corpus(str(error), argv).replace('another --output', f'another {option}')}")
         return error.exit_code
     if isinstance(error, MemoryError):
@@ -243,7 +243,7 @@ def _name_corpus(message: str, argv: Sequence[str]) -> str:
         return message
     commands = "|".join(COMMANDS.keys() - {"init", "help", "completion", "demo"})
     corpus = shlex.quote(named[1]).replace("\\", r"\\")
-    return re.sub(rf"`(webtext (?:{commands})\b(?! --corpus| -i)[^`]*)`", rf"`\1 --corpus {corpus}`", message)
+    return re.sub(rf"`(webtext (?:{commands})\b(?![^`]* (?:--corpus|-i) )[^`]*)`", rf"`\1 --corpus {corpus}`", message)
 
 
 def run() -> None:

@@ -94,7 +94,7 @@ class StageCall:
     def input_files(self) -> list[str]:
         """Return the files that were named, or what the stage reads in the corpus; raise InputError without either."""
         if not self.input:
-            check_corpus(self.corpus, takes_input=True)
+            check_corpus(self.corpus, "-i")
         source = None if self.input else self.settings.sources(self.stage)[BY_NAME[self.stage].main_input or ""]
         if isinstance(source, str):
             otherwise, stage = ", or name your files as arguments", basename(source)
@@ -162,11 +162,11 @@ def _as_list(source: str | Sequence[str] | None) -> list[str]:
 
 def check_disjoint(output: str, inputs: Sequence[str]) -> None:
     """Raise UsageError if an input is inside the output folder, or the output folder inside an input."""
-    for path in inputs:
-        if path != "-" and _parts(path) == _parts(output):
-            raise UsageError(f"{path}: is both the input and the output; choose another --output")
+    for path in inputs if output != "-" else ():
         if path != "-" and all(part == other for part, other in zip(_parts(output), _parts(path), strict=False)):
-            raise UsageError(f"{path}: input and output ({output}) overlap; choose another --output")
+            is_same = _parts(path) == _parts(output)
+            problem = "is both the input and the output" if is_same else f"input and output ({output}) overlap"
+            raise UsageError(f"{path}: {problem}; choose another --output")
 
 
 def _parts(path: str) -> list[str]:

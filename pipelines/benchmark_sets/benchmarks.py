@@ -171,7 +171,7 @@ def _parse(value: str, known: Mapping[str, Entry]) -> Benchmark:
     left, equals, path = value.partition("=")
     named = parse_name(left, "--benchmark")
     if named is None or (equals and not path):
-        raise _form_error(value)
+        raise _form_error(value, "" if equals else f"write NAME={value} for a file")
     name, split, field = named
     entry = find_entry(name, known)
     if not equals:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,10 +45,9 @@ def choose_documents(
     rows = tables.rows(f"FROM {view} WHERE {' AND '.join(conditions)} {order} LIMIT {limit}", values)
     if rows:
         return [row | _text_before(tables, row) for row in rows] if reason else rows
-    if not reason:
-        raise InputError(f"{tables.name}: no document meets these conditions")
-    if where or domain:
-        raise InputError(f"{tables.name}: no document that was dropped for {reason} meets these conditions")
+    if not reason or where or domain:
+        which = f" that was dropped for {reason}" if reason else ""
+        raise InputError(f"{tables.name}: no document{which} meets these conditions")
     counts = tables.rows("SELECT reason, count(*) AS count FROM dropped GROUP BY reason ORDER BY count DESC")
     reasons = ", ".join(f"{row['reason']} ({row['count']:,})" for row in counts) or "none: nothing was dropped"
     raise InputError(f"{tables.name}: no document was dropped for {reason}; the reasons are {reasons}")
@@ -58,7 +58,8 @@ def _document(tables: CorpusTables, target: str) -> dict[str, Any]:
     for value in values:
         if row := tables.first("documents", f"{column} = ?", [value]):
             return row
-    raise InputError(f"{tables.name}: no document has the {column} {target}; `webtext explain {target}` says why")
+    command = f"`webtext explain{tables.flags} {shlex.quote(target)}`"
+    raise InputError(f"{tables.name}: no document has the {column} {target}; {command} says why")
 
 
 def _text_before(tables: CorpusTables, row: dict[str, Any]) -> dict[str, Any]:

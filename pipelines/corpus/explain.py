@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipelines.algorithms.web.urls import id_of_url, is_url_id, near_urls
+from pipelines.algorithms.web.urls import canonical_url, id_of_url, is_url_id, near_urls
 from pipelines.corpus.tables import CorpusTables, documents_of, place_of, resolve
 from pipelines.errors import InputError
 
@@ -61,7 +61,8 @@ def explain(tables: CorpusTables, target: str) -> History:
         raise InputError(f"{tables.name}: no finished stage has links, pages, documents or tokens")
     if all(step.outcome == ABSENT for step in steps):
         steps = steps[:1]
-    near = near_urls(url) if url and steps[0].outcome == ABSENT else ()
+    is_url = steps[0].outcome == ABSENT and (url or canonical_url(f"http://{target}"))
+    near = near_urls(url or f"//{target}") if is_url else ()
     first, marks = next(view for view in tables.views if view != "clusters"), ", ".join("?" * len(near))
     similar = tables.rows(f"SELECT DISTINCT url FROM {first} WHERE url IN ({marks}) ORDER BY url", near) if near else []
     return History(id, url, tuple(steps), tuple(row["url"] for row in similar))

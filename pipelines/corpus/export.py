@@ -6,7 +6,7 @@ import contextlib
 import gzip
 import sys
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import zstandard
@@ -56,11 +56,10 @@ def export_text(
             batch = batch.slice(0, batch.num_rows if limit is None else limit - written)
             for row in batch.to_pylist():
                 if kind == "txt":
-                    stream.write((SEPARATOR * (written > 0) + str(row["text"])).encode())
+                    record = SEPARATOR * (written > 0) + str(row["text"])
                 else:
-                    stream.write(
-                        to_json({key: value for key, value in row.items() if value is not None}).encode() + b"\n"
-                    )
+                    record = to_json({key: value for key, value in row.items() if value is not None}) + "\n"
+                stream.write(record.encode())
                 written += 1
             if written == limit:
                 break
@@ -87,13 +86,12 @@ def _open(output: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     with storage.atomic_write(output) as raw, contextlib.ExitStack() as stack:
+        stream: Any = raw
         if output.endswith(".zst"):
-            compressor = zstandard.ZstdCompressor()
-            yield cast(BinaryIO, stack.enter_context(compressor.stream_writer(cast(BinaryIO, raw), closefd=False)))
+            stream = stack.enter_context(zstandard.ZstdCompressor().stream_writer(stream, closefd=False))
         elif output.endswith(".gz"):
-            yield cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=raw, mode="wb", mtime=0)))
-        else:
-            yield cast(BinaryIO, raw)
+            stream = stack.enter_context(gzip.GzipFile(fileobj=stream, mode="wb", mtime=0))
+        yield stream
 
 
 def _sample(source: inputs.DocumentInput, share: float, drops: Drops) -> Iterator[pa.RecordBatch]:

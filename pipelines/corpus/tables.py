@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,10 +20,9 @@ import pyarrow as pa
 from pipelines import storage
 from pipelines.algorithms.web.urls import canonical_url, is_url_id, registered_domain
 from pipelines.build import require_finished_stages
-from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError, WebtextError
-from pipelines.pipeline import DOCUMENT_STAGES
+from pipelines.pipeline import BY_NAME, DOCUMENT_STAGES
 from pipelines.records import inputs
 from pipelines.records.document_filter import count_words
 from pipelines.records.document_options import DocumentConfig
@@ -59,7 +59,8 @@ class CorpusTables:
                 "late_materialization_max_rows": 100_000,
             }
         )
-        self.stages = _open_stages(source)
+        self.flags = "" if isinstance(source, str) else "".join(f" -i {shlex.quote(path)}" for path in source)
+        self.stages, own = _open_stages(source)
         remote = {stage.path.partition("://")[0]: stage.path for stage in self.stages.values() if "://" in stage.path}
         for path in remote.values():
             file_system = storage.file_system(path)
@@ -73,12 +74,14 @@ class CorpusTables:
         self._errors: list[str] = []
         documents = {name: _scan(self.stages[name], "documents-") for name in DOCUMENT_STAGES if name in self.stages}
         dropped = {name: scan for name, folder in self.stages.items() if (scan := _scan(folder, "dropped-"))}
-        if not self.stages:
+        if own:
             note = functools.cache(options.progress.note)  # not for each query
-            opened = inputs.open_configured(source, config, options)
+            if self.stages:
+                note(f"{', '.join(own)}: taken as the input of {', '.join(self.stages)}, whose documents are read")
+            opened = inputs.open_configured(own, config, options)
             for name, stream in _open_streams(opened, note, self._errors).items():
                 self._connection.register(name, stream)
-            documents, dropped = {_INPUT: "FROM input_kept"}, {_INPUT: "FROM input_dropped"}
+            documents, dropped = {_INPUT: "FROM input_kept", **documents}, {_INPUT: "FROM input_dropped", **dropped}
         # The stages that wrote documents, in order.
         self.document_stages = [*documents]
         self._create_views(documents, dropped)
@@ -131,8 +134,6 @@ class CorpusTables:
             self._create(documents_of(stage), f"SELECT *{url} FROM ({scan})")
         if self.document_stages:
             self._create("documents", self._fill(self.document_stages[-1]))
-        drops = [f"SELECT '{name}' AS stage, id, url, reason, detail FROM ({scan})" for name, scan in dropped.items()]
-        self._create("dropped", " UNION ALL ".join(drops))
         if "tokenize" in self.stages:
             tokens = [
                 f"SELECT '{split}' AS split, replace(parse_filename(filename), '-documents.parquet', '') AS shard, "
@@ -141,6 +142,8 @@ class CorpusTables:
                 if (scan := _scan(self.stages["tokenize"], f"{name}-", "-documents.parquet", ", filename = true"))
             ]
             self._create("tokens", " UNION ALL ".join(tokens))
+        drops = [f"SELECT '{name}' AS stage, id, url, reason, detail FROM ({scan})" for name, scan in dropped.items()]
+        self._create("dropped", " UNION ALL ".join(drops))
 
     def _fill(self, stage: str) -> str:
         """Return a query of the documents of a stage, with the words and domains that own documents lack."""
@@ -170,7 +173,12 @@ class CorpusTables:
         candidates = next((line for line in rest.split("\n") if line.startswith("Candidate bindings")), None)
         if candidates:
             return f"{line} {candidates}"
-        return f"{self.name}: {line} The tables are {', '.join(self.views)}" if "Table with name" in line else line
+        absent = line.partition("Table with name ")[2].partition(" ")[0]
+        if not absent or not self.views:
+            return line
+        why = f", which {_FILES[absent][0]} writes" if absent in _FILES else ""
+        tables = f"the tables of {', '.join(self.stages) or 'the input'} are {', '.join(self.views)}"
+        return f"{self.name}: no table {absent}{why}; {tables}: `webtext sql{self.flags} 'FROM {self.views[0]}'`"
 
 
 class _Stream:
@@ -209,19 +217,18 @@ def _open_streams(source: inputs.DocumentInput, note: Callable[[str], None], err
     return {"input_kept": kept, "input_dropped": _Stream(DROPPED_SCHEMA, read_dropped)}
 
 
-def _open_stages(source: str | Sequence[str]) -> dict[str, StageFolder]:
-    """Return the stages of a corpus, or those whose folders are the inputs; none if the inputs are documents."""
+def _open_stages(source: str | Sequence[str]) -> tuple[dict[str, StageFolder], list[str]]:
+    """Return the stages of a corpus, or those whose folders are inputs, and the other inputs, which are documents."""
     if isinstance(source, str):
-        folders = [storage.join(source, name) for name in require_finished_stages(source)]
-    else:
-        folders = inputs.expand_globs(source)
+        source = [storage.join(source, name) for name in require_finished_stages(source)]
+    folders, own = inputs.separate_stages(source)
     stages: dict[str, StageFolder] = {}
-    for folder in folders if all(map(has_manifest, folders)) else ():
-        stage = StageFolder(folder, read_manifest(folder))
+    for folder in folders:
+        stage = inputs.open_stage(folder, [*BY_NAME])
         other = stages.setdefault(stage.manifest.identity.stage, stage)
         if other is not stage:
             raise UsageError(f"{folder}: is of the same stage as {other.path}; name one of them")
-    return stages
+    return stages, own
 
 
 def documents_of(stage: str) -> str:
@@ -236,8 +243,6 @@ def resolve(target: str) -> tuple[str, tuple[str, ...]]:
     form. Raises UsageError for a URL that is not http(s).
     """
     if "://" not in target:
-        if canonical_url(f"http://{target}") and "." in target.partition("/")[0] and "/" in target:
-            raise UsageError(f"{target}: is neither an id nor a complete URL; begin it with http:// or https://")
         if not target:
             raise UsageError("the id or URL is empty")
         return "id", (target.lower() if is_url_id(target.lower()) else target,)

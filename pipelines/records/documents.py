@@ -107,6 +107,7 @@ def _rows(path: str, name: str, drops: Drops, options: DocumentConfig) -> Iterat
             f"{_describe_record(parse_json(first), options.text_field)} (--text-field chooses another field)"
         )
     if options.id_field and kept and not ids:
+        read += f"; the first {_describe_record(parse_json(first), options.id_field)}"
         raise InputError(f"{path}: no record has the field {options.id_field!r} of --id-field (of {read})")
 
 

@@ -172,7 +172,8 @@ def check_finished(folder: str, stage: str, otherwise: str = "") -> None:
     if is_unfinished(folder) and not has_manifest(folder):
         identity = OutputFolder(folder).recorded_identity()
         stage = identity.stage if identity else stage
-        raise InputError(f"{folder}: {stage} has not finished; re-run `webtext {stage}` to resume it{otherwise}")
+        command = f"`webtext {stage}`" if storage.basename(folder) == stage else f"the command that wrote {folder}"
+        raise InputError(f"{folder}: {stage} has not finished; re-run {command} to resume it{otherwise}")
 
 
 def expand_paths(
@@ -228,6 +229,8 @@ def _unsupported(path: str, problem: str, files: Iterable[str], suffixes: Sequen
     """Return the error for an input without files of the right types, which may be pages."""
     if not {*PAGE_SUFFIXES} & {*suffixes} and any(strip_compression(file).endswith(PAGE_SUFFIXES) for file in files):
         problem = f"contains web pages; extract their text first: `webtext extract {shlex.quote(path)}`"
+    elif ".html" in suffixes and any(strip_compression(file).endswith(TEXT_SUFFIXES) for file in files):
+        problem += f"; texts need no extraction: `webtext dedup {shlex.quote(path)}` reads them"
     return InputError(f"{path}: {problem}")
 
 
@@ -247,7 +250,7 @@ def _check_no_stage_inside(folder: str, files: Sequence[str]) -> None:
             path = storage.parent(file)
             with contextlib.suppress(InputError):  # a manifest of another program
                 stage = read_manifest(path).identity.stage
-                raise UsageError(f"{path}: is the output of webtext {stage}; name it, not {folder}, or omit it")
+                raise UsageError(f"{path}: is the output of webtext {stage}; name it or --corpus {folder}")
 
 
 def _files_of_data_sets(files: Sequence[str]) -> dict[str, set[str]]:

@@ -114,7 +114,8 @@ def test_what_is_nowhere_is_said_with_similar_links(corpus: Path, capsys: pytest
         if page["outcome"] != "ok":
             by_id = _json(capsys, "explain", id_of_url(page["url"]).upper(), "--corpus", str(corpus), code=1)
             assert by_id["url"] == page["url"]
-    assert "begin it with http://" in _run(capsys, "explain", "alpha.com/page-3.html", "--corpus", str(corpus), code=2)
+    history = _json(capsys, "explain", "alpha.com/page-3.html", "--corpus", str(corpus), code=1)
+    assert history["similar_urls"] == [url]
     assert "must not be empty" in _run(capsys, "explain", "", "--corpus", str(corpus), code=2)
     text = _run(capsys, "explain", "0" * 32, "--corpus", str(corpus), code=1)
     assert "no document with a URL has this id" in text
@@ -251,11 +252,11 @@ def test_a_wrong_query_names_the_tables_and_a_missing_stage(
     corpus: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     message = _run(capsys, "sql", "SELECT * FROM nothing", "--corpus", str(corpus), code=2)
-    assert "The tables are links, pages, clusters" in message
+    assert "fetch, extract, dedup, remove-wikipedia, train-bpe, tokenize are links, pages, clusters" in message
     (tmp_path / "part").mkdir()
     shutil.copytree(corpus / "scrape", tmp_path / "part" / "scrape")
     message = _run(capsys, "sql", "SELECT * FROM pages", "--corpus", str(tmp_path / "part"), code=2)
-    assert "Table with name pages does not exist! The tables are links" in message
+    assert "no table pages, which fetch writes; the tables of scrape are links" in message
 
 
 @pytest.mark.parametrize(

@@ -141,4 +141,4 @@ def test_a_stage_that_the_build_skips_is_out_of_use(tmp_path: Path, capsys: pyte
     assert "nothing to remove" in _run(tmp_path, capsys, "clean", "--stages", "--yes")
     assert (tmp_path / "dedup").exists()
     message = _run(tmp_path, capsys, "sql", "FROM remove_wikipedia_documents", code=2)
-    assert "Table with name remove_wikipedia_documents does not exist! The tables are" in message
+    assert "no table remove_wikipedia_documents; the tables of dedup are" in message

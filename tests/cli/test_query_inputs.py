@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import shlex
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from pipelines.engine.run import RunOptions
 from pipelines.records.document_options import DocumentConfig
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
+from pipelines.stages.train_bpe.config import TrainBpeConfig
+from pipelines.stages.train_bpe.stage import train_bpe
 from webtext_cli.main import main
 
 _ROWS: list[dict[str, Any]] = [
@@ -122,7 +126,7 @@ def test_the_folder_of_a_stage_is_queried_alone(files: Path, capsys: pytest.Capt
         assert len(_run(capsys, "export-text", *place).splitlines()) == 2
         assert "dedup" in _run(capsys, "plan", *place)
     message = _run(capsys, "sql", "FROM pages", "-i", "unique", code=2)
-    assert "unique: Catalog Error: Table with name pages does not exist! The tables are clusters" in message
+    assert "unique: no table pages, which fetch writes; the tables of dedup are clusters" in message
 
 
 def test_outputs_of_several_stages_are_one_corpus(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,8 +136,11 @@ def test_outputs_of_several_stages_are_one_corpus(files: Path, capsys: pytest.Ca
     assert [step["stage"] for step in history["steps"]] == ["dedup", "remove-wikipedia"]
     stages = json.loads(_run(capsys, "status", "--json", "-i", "unique", "-i", "clean"))["stages"]
     assert [stage["records_out"] for stage in stages] == [2, 1]
-    assert "unique: is of the same stage as unique" in _run(capsys, "show", "-i", "unique", "-i", "unique", code=2)
-    assert "cannot be combined with other inputs" in _run(capsys, "show", "-i", "unique", "-i", "docs.csv", code=1)
+    shutil.copytree("unique", "copy")
+    assert "copy: is of the same stage as unique" in _run(capsys, "show", "-i", "unique", "-i", "copy", code=2)
+    assert _run(capsys, "stats", "unique", "./unique", "--json") == _run(capsys, "stats", "unique", "--json")
+    for twice in (["-i", "unique", "-i", "unique"], ["-i", "un*e"]):
+        assert len(json.loads(_run(capsys, "status", "--json", *twice))["stages"]) == 1
     assert "name one of them" in _run(capsys, "stats", "-i", "docs.csv", "--corpus", "unique", code=2)
 
 
@@ -208,13 +215,16 @@ def test_every_command_says_in_the_same_words_what_is_not_a_corpus(
         assert main([*command, "--corpus", folder]) == 1, command
         return capsys.readouterr().err
 
+    path = "unique" if folder == "unique" else "PATH"
     takes_input = {refusal(command) for command in (*(_READING if folder != "unique" else ()), *_STAGES)}
     assert takes_input == {
-        f"error: {folder}: is not a corpus ({problem}); name another folder with --corpus, or an input with --input; "
-        "`webtext init` creates one\n"
+        f"error: {folder}: is not a corpus ({problem}); name another folder with --corpus, or use -i {path}; "
+        "`webtext init DIR` creates one\n"
     }
-    assert {refusal(command) for command in _OTHERS} == {
-        f"error: {folder}: is not a corpus ({problem}); name another folder with --corpus; `webtext init` creates one\n"
+    others = {refusal(command).replace(f", or use --model {path}", "") for command in _OTHERS}
+    assert others == {
+        f"error: {folder}: is not a corpus ({problem}); name another folder with --corpus; `webtext init DIR` creates "
+        "one\n"
     }
     assert not (files / "none").exists()
 
@@ -239,3 +249,60 @@ def test_a_stage_creates_the_corpus_that_it_writes(files: Path, capsys: pytest.C
     # A remedy can be pasted.
     message = _run(capsys, "tokenize", "--corpus=my new", code=1)
     assert "run `webtext remove-wikipedia --corpus 'my new'` first" in message
+
+
+def test_an_input_before_a_stage_has_the_texts_that_it_dropped(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = ("-i", "docs.jsonl", "-i", "unique")
+    [row] = map(json.loads, _run(capsys, "show", "--dropped", "exact_duplicate", "--json", *place).splitlines())
+    assert (row["id"], row["text"]) == ("d2", "one two three")
+    history = _run(capsys, "explain", "d2", *place, code=1)
+    assert "input: kept" in history
+    assert "dedup: DROPPED, exact_duplicate" in history
+    assert main(["stats", "--json", *place]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["total"]["documents"] == 2
+    assert "docs.jsonl: taken as the input of dedup, whose documents are read" in captured.err
+
+
+def test_an_id_may_begin_like_a_host(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"id": "5.1/About/x.txt", "text": "a"}, {"id": "u", "url": "http://a.com/index.html", "text": "b"}]
+    (files / "dots.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert json.loads(_run(capsys, "show", "5.1/About/x.txt", "--json", "-i", "dots.jsonl"))["text"] == "a"
+    assert json.loads(_run(capsys, "explain", "5.1/About/x.txt", "--json", "-i", "dots.jsonl"))["is_present"]
+    history = json.loads(_run(capsys, "explain", "a.com/index.html", "--json", "-i", "dots.jsonl", code=1))
+    assert history["similar_urls"] == ["http://a.com/index.html"]
+    assert "does not have it" in _run(capsys, "explain", "x.[1", "-i", "dots.jsonl", code=1)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("show nope -i docs.jsonl", "no document has the id nope; `webtext explain -i docs.jsonl nope` says why"),
+        ("show 'page 1.html' --corpus unique", "`webtext explain -i unique 'page 1.html'` says why"),
+        ("stats vocabulary", "vocabulary: no table documents; the tables of train-bpe are dropped: "
+         "`webtext sql -i vocabulary 'FROM dropped'`"),
+        ("sql 'FROM clusters' --corpus corpus", "corpus: no table clusters, which dedup writes; the tables of "
+         "train-bpe are dropped: `webtext sql 'FROM dropped' --corpus corpus`"),
+        ("status -i nope", "nope: no such file or folder"),
+        ("stats docs.csv --html docs.csv --overwrite", "is both the input and the output; choose another --html"),
+        ("export-text -i docs.csv -o docs.csv --overwrite --format txt", "choose another --output"),
+        ("tokenize --corpus begun", "begun: is not a corpus (it is the folder of a stage that has not finished)"),
+        ("tokenize begun -o t", "begun: dedup has not finished; re-run the command that wrote begun to resume it"),
+        ("stats begun", "begun: dedup has not finished; re-run the command that wrote begun to resume it"),
+        ("extract texts -o t", "texts need no extraction: `webtext dedup texts` reads them"),
+        ("dedup corpus -o t", "corpus/train-bpe: is the output of webtext train-bpe; name it or --corpus corpus"),
+        ("overlap-report docs.jsonl -o t --benchmark /x/w.txt", "(write NAME=/x/w.txt for a file)"),
+        ("dedup docs.jsonl -o t --id-field nam", "(of 3 records; the first has the fields 'id', 'url', 'text')"),
+    ],
+)  # fmt: skip
+def test_messages_name_a_way_that_works(
+    command: str, message: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_bpe(TrainBpeConfig(vocab_size=260), documents="docs.jsonl", output="vocabulary", options=RunOptions())
+    shutil.copytree("vocabulary", "corpus/train-bpe")
+    OutputFolder("begun").write_header(Identity("dedup", 1, {}, {}))
+    (files / "texts").mkdir()
+    (files / "texts" / "a.txt").write_text("a text")
+    assert main(shlex.split(command)) in (1, 2)
+    assert message in capsys.readouterr().err
+    assert (files / "docs.csv").read_text().startswith("id,url,text")

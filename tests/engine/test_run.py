@@ -72,7 +72,7 @@ def test_a_finished_run_needs_no_executor(tmp_path: Path) -> None:
 def test_an_interrupted_run_resumes_and_ends_with_the_same_bytes(tmp_path: Path, stop_after: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_numbers(tmp_path / "cut", stop_after=stop_after)
-    with pytest.raises(InputError, match="numbers has not finished; re-run `webtext numbers` to resume it"):
+    with pytest.raises(InputError, match=r"numbers has not finished; re-run the command that wrote .*cut to resume it"):
         open_stage(str(tmp_path / "cut"), ["dedup"])
     _, done = run_numbers(tmp_path / "cut")
     assert len(done) == 4 - stop_after

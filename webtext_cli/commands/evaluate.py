@@ -73,7 +73,7 @@ def command(
     from pipelines.model.training.parallel import torchrun_world
 
     if model is None and not (chosen.rescore and output):
-        check_corpus(corpus)
+        check_corpus(corpus, "--model")
     tasks = parse_tasks(chosen.task, chosen.variant, chosen.examples, chosen.shots, chosen.shot_seeds)
     is_shown = torchrun_world().is_rank_zero
     progress = make_progress() if is_shown and not quiet else Silent()

@@ -43,7 +43,7 @@ def command(
     from pipelines.model.io.export import ExportConfig, export
 
     if model is None:
-        check_corpus(corpus)
+        check_corpus(corpus, "--model")
     summary = export(
         ExportConfig(best=best),
         model=model or join(corpus, "pretrain"),

@@ -64,7 +64,7 @@ def command(
 
     config = config_of_flags(SamplesConfig, sampling)
     if model is None:
-        check_corpus(corpus)
+        check_corpus(corpus, "--model")
     if output is not None:
         storage.check_replaceable(output, overwrite)  # before the model is loaded
     all_prompts = [*prompts, *(read_prompts(prompt_file) if prompt_file is not None else [])] or [""]

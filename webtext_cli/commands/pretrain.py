@@ -71,7 +71,7 @@ def command(
         _show_preset(choose_recipe(config, output, note), config.set, call.as_json)
         return
     if not call.input:
-        check_corpus(call.corpus, takes_input=True)
+        check_corpus(call.corpus, "-i")
     tokens, *others = call.input or [join(call.corpus, "tokenize")]
     if others:
         raise UsageError("--input: pretrain reads one tokenize folder")

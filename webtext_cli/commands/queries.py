@@ -21,6 +21,7 @@ from pipelines.records.document_options import DocumentConfig
 from webtext_cli.console import complain, make_progress, print_result, print_table, say, shorten
 from webtext_cli.options import (
     DOCUMENTS_HELP,
+    check_disjoint,
     config_of_flags,
     config_options,
     corpus_option,
@@ -54,6 +55,7 @@ def _table_options(is_argument: bool = False) -> Callable[[Any], Any]:
 
             flags = {field.name: values.pop(field.name) for field in dataclasses.fields(DocumentConfig)}
             source, options = inputs_or_corpus(input, corpus), RunOptions(progress=make_progress(quiet))
+            check_disjoint(values.get("html") or "-", [] if isinstance(source, str) else source)
             return command(tables=CorpusTables(source, config_of_flags(DocumentConfig, flags), options), **values)
 
         return corpus_option(input_option(DOCUMENTS_HELP, is_argument)(config_options(DocumentConfig)(wrapper)))
@@ -277,6 +279,7 @@ def export_text(
 
     source = inputs_or_corpus(input, corpus)
     documents = [last_documents(source)] if isinstance(source, str) else source
+    check_disjoint(output, documents)
     options = RunOptions(overwrite=overwrite, progress=make_progress(quiet))
     written = write_text(documents, output, kind, share, limit, config_of_flags(DocumentConfig, flags), options)
     report = complain if output == "-" else say
