@@ -8,11 +8,13 @@ import json
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import RunOptions, Stage, TaskResult, stage_run
 from pipelines.records import shards
+from pipelines.stages.tokenize.token_shards import TOKEN_DOCUMENTS_SCHEMA, documents_file
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -42,9 +44,9 @@ def _write(folder: str, splits: dict[str, int], vocab_size: int) -> TaskResult:
     files = [shards.write_file(folder, "tokenizer.json", tokenizer)]
     listed = {}
     for seed, (split, count) in enumerate(splits.items()):
-        file = _write_shard(folder, split, random_tokens(count, vocab_size, seed))
-        files.append(file)
-        listed[split] = [{"name": file.name, "tokens": count, "documents": 1}]
+        file, table = _write_shard(folder, split, random_tokens(count, vocab_size, seed))
+        files += [file, table]
+        listed[split] = [{"name": file.name, "tokens": count, "documents": 1, "documents_file": table.name}]
     description = {
         "format": "raw",
         "dtype": "uint16",
@@ -58,8 +60,13 @@ def _write(folder: str, splits: dict[str, int], vocab_size: int) -> TaskResult:
     return TaskResult(1, 1, files=tuple(files))
 
 
-def _write_shard(folder: str, split: str, tokens: npt.NDArray[np.uint16]) -> FileEntry:
-    return shards.write_file(folder, shards.shard_name(split, 0, "bin"), tokens.astype("<u2").tobytes())
+def _write_shard(folder: str, split: str, tokens: npt.NDArray[np.uint16]) -> tuple[FileEntry, FileEntry]:
+    """Write a shard of one document, and the table of its documents."""
+    file = shards.write_file(folder, shards.shard_name(split, 0, "bin"), tokens.astype("<u2").tobytes())
+    row = {"id": split, "url": None, "offset": 0, "tokens": len(tokens), "document_offset": 0}
+    with shards.write_shard(folder, documents_file(file.name), TOKEN_DOCUMENTS_SCHEMA) as table:
+        table.write(pa.RecordBatch.from_pylist([row], schema=TOKEN_DOCUMENTS_SCHEMA))
+    return file, table.entry
 
 
 def _tokenizer(vocab_size: int) -> bytes:
