@@ -8,7 +8,6 @@ import json
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from pipelines.engine.manifest import FileEntry
@@ -65,7 +64,7 @@ def _write_shard(folder: str, split: str, tokens: npt.NDArray[np.uint16]) -> tup
     file = shards.write_file(folder, shards.shard_name(split, 0, "bin"), tokens.astype("<u2").tobytes())
     row = {"id": split, "url": None, "offset": 0, "tokens": len(tokens), "document_offset": 0}
     with shards.write_shard(folder, documents_file(file.name), TOKEN_DOCUMENTS_SCHEMA) as table:
-        table.write(pa.RecordBatch.from_pylist([row], schema=TOKEN_DOCUMENTS_SCHEMA))
+        table.write(row)
     return file, table.entry
 
 
