@@ -116,10 +116,10 @@ class PlainProgress(QuietProgress):
 
     def _print(self, rate: float) -> None:
         seconds = time.monotonic() - self._started_at
-        share = f" ({min(1.0, self._done / self._total):.0%})" if self._total else ""
-        line = f"{self._label}: {format_done(self._done, self._total, self._unit)}{share} in {format_duration(seconds)}"
-        is_early = self._done * 100 < (self._total or 0)
-        left = (self._total - self._done) / rate if self._total and rate > 0 and not is_early else None
+        share = min(1.0, self._done / self._total) if self._total else 0.0
+        done = format_done(self._done, self._total, self._unit) + (f" ({share:.0%})" if self._total else "")
+        line = f"{self._label}: {done} in {format_duration(seconds)}"
+        left = (self._total - self._done) / rate if self._total and rate > 0 and share >= 0.01 else None
         self._write(line + format_rate(rate, left, self._unit))
 
 

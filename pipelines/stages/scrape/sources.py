@@ -115,10 +115,9 @@ def open_sources(
     UsageError if there are no files, or none that can have `--url-column`.
     """
     if not dumps:
-        noun = "lists of URLs" if config.source == "urls" else "dumps"
         raise UsageError(
-            f"no {noun} were named; give files, folders or globs as arguments, or list them in webtext.toml: "
-            '[scrape] dumps = ["PATH"]'
+            f"no {'lists of URLs' if config.source == 'urls' else 'dumps'} were named; give files, folders or globs as "
+            'arguments, or list them in webtext.toml: [scrape] dumps = ["PATH"]'
         )
     with contextlib.ExitStack() as stack:
         paths = list(dumps)
