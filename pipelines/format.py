@@ -64,6 +64,7 @@ def format_quantity(number: float, unit: str) -> str:
     """Format a number with its unit: `12,345 records`, `2.3 records`, `3.2 GB` for the unit `bytes`."""
     if unit == "bytes":
         return format_bytes(number)
+    unit = unit.removesuffix("s") if number == 1 else unit
     return f"{number:,.0f} {unit}" if number >= 10 or number == int(number) else f"{number:.1f} {unit}"
 
 

@@ -53,6 +53,7 @@ def test_numbers_and_quantities() -> None:
         "1,234,567 records",
     ]
     assert format_quantity(1_500_000, "bytes") == "1.5 MB"
+    assert format_quantity(1, "records") == "1 record"
 
 
 def test_characters_without_a_glyph_are_escaped() -> None:

@@ -186,7 +186,7 @@ def test_the_table_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["-i", "{0}/none"], "none: no such file"),
         (["--corpus", "{0}"], "extract has not finished; run `webtext build --to extract --corpus {0}` first"),
-        (["--corpus", "a", "-i", "b"], "--corpus and --input exclude each other; name one"),
+        (["--corpus", "a", "-i", "b"], "--corpus cannot be combined with input files; use one"),
         (["-i", "{0}/docs.txt", "--target-links", "5"], "contain no links"),
         (["--target-links", "nan"], "nan: is not a number"),
         (["--target-links", "1e30"], "--target-links 1e30: must be at least 1 and at most"),

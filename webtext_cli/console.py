@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import logging
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -26,7 +28,7 @@ _SHORT_S = 1.0
 _BRIEF_WIDTH = 80
 _MAX_DROP_REASONS = 30
 # In the names of figures, which are keys without their underscores.
-_TERMS = {"ngrams": "n-grams", "held out": "held-out", "near duplicate": "near-duplicate"}
+_TERMS = {"url": "URL", "utc": "UTC", "ngrams": "n-grams", "held out": "held-out", "near duplicate": "near-duplicate"}
 _MIN_FIRST_COLUMN = 8
 
 
@@ -114,9 +116,10 @@ class PlainProgress(QuietProgress):
 
     def _print(self, rate: float) -> None:
         seconds = time.monotonic() - self._started_at
-        share = f" ({min(1.0, self._done / self._total):.0%})" if self._total else ""
-        line = f"{self._label}: {format_done(self._done, self._total, self._unit)}{share} in {format_duration(seconds)}"
-        left = (self._total - self._done) / rate if self._total and rate > 0 else None
+        share = min(1.0, self._done / self._total) if self._total else 0.0
+        done = format_done(self._done, self._total, self._unit) + (f" ({share:.0%})" if self._total else "")
+        line = f"{self._label}: {done} in {format_duration(seconds)}"
+        left = (self._total - self._done) / rate if self._total and rate > 0 and share >= 0.01 else None
         self._write(line + format_rate(rate, left, self._unit))
 
 
@@ -142,7 +145,8 @@ class BarProgress(QuietProgress):
                     return Text(f"done in {format_duration(task.finished_time or 0.0)}")
                 speed = task.finished_speed or task.speed
                 done = format_done(task.completed, task.total, unit)
-                return Text(done + format_rate(speed, task.time_remaining, unit), no_wrap=True)
+                left = task.time_remaining if task.percentage >= 1 else None
+                return Text(done + format_rate(speed, left, unit), no_wrap=True)
 
         columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description}"), BarColumn(12), Details())
         self._bar = Progress(*columns, console=Console(stderr=True), transient=self._brief)
@@ -218,12 +222,12 @@ def format_done(done: float, total: float | None, unit: str) -> str:
     """Format the completed amount: `250 of 1,000 records`, `1.5 MB of 3 GB`."""
     if total is None:
         return format_quantity(done, unit)
-    return f"{format_quantity(done, unit).removesuffix(f' {unit}')} of {format_quantity(total, unit)}"
+    return f"{format_bytes(done) if unit == 'bytes' else f'{done:,.0f}'} of {format_quantity(total, unit)}"
 
 
 def format_rate(rate: float | None, seconds_left: float | None, unit: str) -> str:
     """Format a rate and the time left, as far as they are known: `, 17 records/s, 44 s left`."""
-    shown = "" if rate is None else f", {format_quantity(rate, unit)}/s"
+    shown = "" if rate is None or rate < 0.05 else f", {format_quantity(rate, unit)}/s"
     return f"{shown}, {format_duration(seconds_left)} left" if seconds_left and seconds_left > 0 else shown
 
 
@@ -264,10 +268,16 @@ def print_summary(summary: Summary, as_json: bool) -> None:
     for name, value in summary.extra.items():
         # Tables are printed by their command, and included in --json.
         if not isinstance(value, list | dict):
-            words = name.replace("_", " ")
-            for plain, term in _TERMS.items():
-                words = words.replace(plain, term)
-            say(f"  {words}: {format_bytes(value) if name.endswith('bytes') else format_number(value)}")
+            say(f"  {describe_field(name, value)}")
+
+
+def describe_field(name: str, value: Any) -> str:
+    """Return a named value in words: `URL source: canonical`, `language score: 0.9876`."""
+    words = re.sub(rf"\b({'|'.join(_TERMS)})", lambda match: _TERMS[match[0]], name.replace("_", " "))
+    value = dt.datetime.fromtimestamp(value, dt.UTC) if name == "created_utc" else value
+    value = value.isoformat(" ", "seconds") if isinstance(value, dt.datetime) else value
+    value = ", ".join(map(str, value)) if isinstance(value, list) else value
+    return f"{words}: {format_bytes(value) if name.endswith('bytes') else format_number(value)}"
 
 
 def print_funnel(noun: str, records_in: int, dropped: Mapping[str, int]) -> None:

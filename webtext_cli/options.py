@@ -150,7 +150,7 @@ def inputs_or_corpus(inputs: Sequence[str], corpus: Corpus) -> Corpus | list[str
     """
     source = click.get_current_context().get_parameter_source("corpus")
     if inputs and source is click.core.ParameterSource.COMMANDLINE:
-        raise UsageError("--corpus and --input exclude each other; name one of them")
+        raise UsageError("--corpus cannot be combined with input files; use one")
     if corpus and not inputs and (has_manifest(corpus) or is_unfinished(corpus)):
         return [corpus]
     return with_standard_input(inputs) or corpus

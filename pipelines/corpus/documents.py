@@ -9,6 +9,7 @@ from typing import Any
 
 from pipelines.corpus.tables import CorpusTables, documents_of, place_of, resolve
 from pipelines.errors import InputError
+from pipelines.format import suggest_nearest
 
 
 def choose_documents(
@@ -49,8 +50,10 @@ def choose_documents(
         which = f" that was dropped for {reason}" if reason else ""
         raise InputError(f"{tables.name}: no document{which} meets these conditions")
     counts = tables.rows("SELECT reason, count(*) AS count FROM dropped GROUP BY reason ORDER BY count DESC")
-    reasons = ", ".join(f"{row['reason']} ({row['count']:,})" for row in counts) or "none: nothing was dropped"
-    raise InputError(f"{tables.name}: no document was dropped for {reason}; the reasons are {reasons}")
+    reasons = ", ".join(f"{row['reason']} ({row['count']:,})" for row in counts)
+    otherwise = f"the reasons are {reasons}" if reasons else "no documents were dropped"
+    hint = suggest_nearest(reason, [row["reason"] for row in counts], otherwise)
+    raise InputError(f"{tables.name}: no document was dropped for {reason}; {hint}")
 
 
 def _document(tables: CorpusTables, target: str) -> dict[str, Any]:

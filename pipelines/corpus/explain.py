@@ -102,7 +102,8 @@ def _document_step(tables: CorpusTables, stage: str, id: str, url: str | None) -
         cluster = tables.first("clusters", "id = ?", [id], "cluster AS kept_document, kind, jaccard, documents")
         if cluster:
             kept = tables.first(documents_of(stage), "id = ?", [cluster["kept_document"]], "url")
-            return dataclasses.replace(step, fields=step.fields | cluster | {"kept_url": kept and kept["url"]})
+            fields = {key: value for key, value in step.fields.items() if value != cluster["kept_document"]}
+            return dataclasses.replace(step, fields=fields | cluster | {"kept_url": kept and kept["url"]})
     return step
 
 
@@ -110,7 +111,7 @@ def _dropped_step(tables: CorpusTables, stage: str, id: str, url: str | None) ->
     where, values = place_of(id, url)
     row = tables.first("dropped", f"stage = ? AND {where}", [stage, *values], "reason, detail")
     if row is None:
-        return _step(stage, None, "the stage neither kept nor dropped it: its input did not have this document")
+        return _step(stage, None, "this document was not in the stage's input")
     return Step(stage, DROPPED, row["reason"], {"detail": row["detail"]} if row["detail"] else {})
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines.corpus.tables import CorpusTables
-from pipelines.errors import InputError, UsageError
+from pipelines.engine.config import check_known
+from pipelines.errors import InputError
 
 # Name -> the column of documents, and the value by which they are grouped. A document counts once for each of its
 # subreddits; lengths are in powers of two.
@@ -32,8 +33,8 @@ def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) 
     columns = tables.schema("documents").names
     kinds = {name: GROUPS.get(name, (name, _quoted(name))) for name in by or GROUPS}
     absent = {name: column for name, (column, _) in kinds.items() if column not in _MEASURED.union(columns)}
-    for name, column in absent.items() if by else ():
-        raise UsageError(f"--by {name}: the documents have no column {column}; there are {', '.join(columns)}")
+    for name in absent if by else ():
+        check_known(name, [key for key in dict.fromkeys((*GROUPS, *columns)) if key not in absent], "column", "--by")
     words = "coalesce(words, words_of(text))" if "words" in columns else "words_of(text)"
     needed = sorted({column for column, _ in kinds.values()} - _MEASURED - {*absent.values()})
     # The texts are read once, whatever the number of groups.

@@ -22,6 +22,7 @@ from pipelines.algorithms.web.urls import canonical_url, is_url_id, registered_d
 from pipelines.build import require_finished_stages
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError, WebtextError
+from pipelines.format import suggest_nearest
 from pipelines.pipeline import BY_NAME, DOCUMENT_STAGES
 from pipelines.records import inputs
 from pipelines.records.document_filter import count_words
@@ -178,7 +179,8 @@ class CorpusTables:
             return line
         why = f", which {_FILES[absent][0]} writes" if absent in _FILES else ""
         tables = f"the tables of {', '.join(self.stages) or 'the input'} are {', '.join(self.views)}"
-        return f"{self.name}: no table {absent}{why}; {tables}: `webtext sql{self.flags} 'FROM {self.views[0]}'`"
+        tables += f": `webtext sql{self.flags} 'FROM {self.views[0]}'`"
+        return f"{self.name}: no table {absent}{why}; {suggest_nearest(absent, self.views, tables)}"
 
 
 class _Stream:

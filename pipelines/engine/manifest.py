@@ -97,12 +97,11 @@ class Identity:
         differences = []
         if self.version != other.version:
             differences.append(f"it was built by version {self.version} of the stage, this is version {other.version}")
-        for key in sorted({*self.config, *other.config}):
-            recorded, requested = self.config.get(key), other.config.get(key)
-            if recorded != requested:
-                was = _short(recorded) if key in self.config else "not recorded"
-                differences.append(f"{key} was {was}, is now {_short(requested)}")
-        for name in sorted(self.changed_inputs(other)):
+        keys = {key for key in {*self.config, *other.config} if self.config.get(key) != other.config.get(key)}
+        for key in sorted(keys):
+            was = _short(self.config[key]) if key in self.config else "not recorded"
+            differences.append(f"{key} was {was}, is now {_short(other.config.get(key))}")
+        for name in sorted(self.changed_inputs(other) - keys):  # the input `extractor` is the version of that option
             change = "has changed" if name in other.inputs else "was removed"
             differences.append(f"its input '{name}' {change if name in self.inputs else 'is new'}")
         return differences

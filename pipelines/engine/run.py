@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -81,6 +82,8 @@ class StageRun:
         self._resumed: dict[tuple[str, str], ShardEntry] = {}
         self._entries: list[ShardEntry] = []
         self._kept: list[tuple[str, ShardEntry]] = []
+        # Shown when the first task runs, since the stage may still refuse to add to the result.
+        self._notes: list[str] = []
 
     @property
     def output(self) -> str:
@@ -161,8 +164,10 @@ class StageRun:
             total = sum(map(cost, todo))
         elif total is not None:
             total = _remaining_work(total, unit, list(entries.values()), len(items))
-        label = f"{self._identity.stage}: {phase}"
+        label = f"{self._identity.stage}: {re.sub(r'-[0-9a-f]{8}|-[0-9]+', '', phase).replace('-', ' ')}"
         progress = self._options.progress
+        while self._notes:
+            progress.note(self._notes.pop(0))
         if entries and todo:
             progress.note(f"{label}: resuming; {len(entries):,} of {plural(len(items), 'task')} already complete")
         elif keep and self.earlier and todo:
@@ -331,10 +336,12 @@ class StageRun:
         output, action = replaced.path, self._decision.action
         if has_manifest(output):
             size = format_bytes(read_manifest(output).size_bytes)
-            self.note(f"{output}: the earlier result ({size}) is kept until the new one is complete")
+            self._notes.append(f"{output}: the earlier result ({size}) is kept until the new one is complete")
         if self._decision.reason:
-            effect = "is added to" if action == "add" else "is rebuilt as a whole"
-            self.note(f"{self._identity.stage}: {effect} ({self._decision.reason})")
+            effect = (
+                ["is added to", "is updated"][self._options.overwrite] if action == "add" else "is rebuilt as a whole"
+            )
+            self._notes.append(f"{self._identity.stage}: {effect} ({self._decision.reason})")
         self.earlier = output if action == "add" else None
         self._replaced = replaced
 

@@ -89,7 +89,7 @@ def _rows(path: str, name: str, drops: Drops, options: DocumentConfig) -> Iterat
             if not isinstance(value, BadRecord):
                 first = first or content
             elif value.reason == "bad_json":
-                problem = problem or f"record {number}: {value.detail}"
+                problem = problem or f"record {number} is not valid JSON ({value.detail})"
             if row is not None:
                 kept += 1
                 ids += row["id"] != id
@@ -100,7 +100,7 @@ def _rows(path: str, name: str, drops: Drops, options: DocumentConfig) -> Iterat
         return
     read = plural(count, "record")
     if problem and not first:
-        raise InputError(f"{path}: no record is valid JSON (of {read}; {problem}); write one object per line")
+        raise InputError(f"{path}: {problem}{', nor is any other record' * (count > 1)}; write one object per line")
     if first and not kept:
         raise InputError(
             f"{path}: no record has a text in the field {options.text_field!r} (of {read}); the first "

@@ -254,9 +254,9 @@ def describe_ranges(sensitivity: Sequence[Row]) -> list[str]:
             if low == high
             else f"{label(benchmark)}: from {percent(low)}% ({lowest}) to {percent(high)}% ({highest})."
         )
-    options = plural(len(sensitivity), "combination")
-    change = f"no share of positions changes by more than {percent(widest)} percentage points"
-    return [f"Over {options} of options, {change}.", *sentences]
+    options = f"{plural(len(sensitivity), 'combination')} of options"
+    change = f"Over {options}, no share of positions changes by more than {percent(widest)} percentage points."
+    return [change if widest else f"The options do not matter: all {options} give the same overlap.", *sentences]
 
 
 def _describe_setting(setting: Row) -> str:

@@ -434,7 +434,7 @@ def check_replaceable(path: str, overwrite: bool, option: str = "--output") -> N
     if exists(path) and not is_file(path):
         raise InputError(f"{path}: is not a regular file; name a file with {option}")
     if not overwrite and exists(path):
-        raise InputError(f"{path}: already exists; --overwrite replaces it at the end, or choose another {option}")
+        raise InputError(f"{path}: already exists; use --overwrite to replace it, or choose another {option}")
 
 
 def write_bytes(path: str, data: bytes) -> None:

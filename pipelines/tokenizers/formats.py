@@ -59,7 +59,7 @@ def read_tokenizer(path: str) -> bytes:
     """
     if not storage.exists(path) and not storage.is_folder(path):
         raise InputError(
-            f"{path}: no such file or folder; train a tokenizer with `webtext train-bpe`, or name one of: {_FORMS}"
+            f"{path}: no such file or folder; run `webtext train-bpe`, or name one with --tokenizer: {_FORMS}"
         )
     if storage.is_folder(path):
         path = _find_in_folder(path)

@@ -84,7 +84,7 @@ def test_a_corpus_has_a_page_with_its_stages_and_links_to_their_reports(corpus: 
     assert main(["dedup", "--corpus", "corpus", "--input", str(documents), "--workers", "1", "-q"]) == 0
     page = index.read_text()
     assert '<a href="dedup/report.html">dedup</a>' in page
-    assert re.search(r"dedup</a>.*\s.*>2<.*>1<.*>1<.*\d{4}-\d\d-\d\d \d\d:\d\d", page)
+    assert re.search(r"dedup</a>.*\s.*>2<.*>1<.*>1<.*\d{4}-\d\d-\d\d\s\d\d:\d\d", page)
     # The report itself has what determines it, and neither path nor date.
     report = (corpus / "dedup" / "report.html").read_text()
     assert "webtext dedup, version" in report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import pty
 import subprocess
@@ -14,7 +15,35 @@ import rich.console
 
 from pipelines.engine.run import Summary
 from webtext_cli import console
-from webtext_cli.console import BarProgress, PlainProgress, print_summary, print_table, shorten
+from webtext_cli.console import (
+    BarProgress,
+    PlainProgress,
+    describe_field,
+    format_rate,
+    print_summary,
+    print_table,
+    shorten,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("documents_without_url", 1200, "documents without URL: 1,200"),
+        ("kept_url", "http://a.org/", "kept URL: http://a.org/"),
+        ("confidence", 0.9892464876174927, "confidence: 0.9892"),
+        ("fetched_at", dt.datetime(2026, 11, 25, 17, 58, 26, 950000, dt.UTC), "fetched at: 2026-11-25 17:58:26+00:00"),
+        ("created_utc", 1420070400, "created UTC: 2015-01-01 00:00:00+00:00"),
+        ("near_duplicates", ["a", "b"], "near-duplicates: a, b"),
+        ("text_bytes", 1500, "text bytes: 1.5 kB"),
+    ],
+)
+def test_fields_are_in_words(name: str, value: object, shown: str) -> None:
+    assert describe_field(name, value) == shown
+
+
+def test_a_rate_of_nothing_is_not_shown() -> None:
+    assert format_rate(0.01, None, "records") == ""
 
 
 def test_plain_lines_show_done_rate_and_time_left(

@@ -80,7 +80,7 @@ def test_a_document_is_explained_from_its_link_to_its_tokens(corpus: Path, capsy
             assert steps["tokenize"]["fields"]["offset"] == token["offset"]
             assert steps["tokenize"]["fields"]["tokens"] == token["tokens"]
     text = _run(capsys, "explain", token["url"], "--corpus", str(corpus))
-    assert "The document is present, up to tokenize." in text
+    assert "The document is in the corpus (last stage: tokenize)." in text
 
 
 def test_every_missing_document_is_explained_by_the_stage_that_dropped_it(
@@ -146,7 +146,7 @@ def test_documents_are_shown_by_name_condition_and_at_random(corpus: Path, capsy
         id for id, row in documents.items() if row["score"] >= 7
     }
     message = _run(capsys, "show", "doc-0", "--random", "2", "--where", "true", "--corpus", str(corpus), code=2)
-    assert "doc-0: a document by name excludes --random, --where; omit one of them" in message
+    assert "doc-0: a URL or id cannot be combined with --random, --where" in message
     assert "no document has the id nothing" in _run(capsys, "show", "nothing", "--corpus", str(corpus), code=1)
     assert "no document meets" in _run(capsys, "show", "--domain", "no.org", "--corpus", str(corpus), code=1)
     assert 'column "nix" not found in FROM clause! Candidate bindings: ' in _run(
@@ -163,7 +163,7 @@ def test_dropped_documents_are_shown_as_the_stage_read_them(corpus: Path, capsys
     }
     assert all((row["stage"], row["text"]) == ("dedup", read[row["id"]]) for row in rows)
     text = _run(capsys, "show", "--dropped", "empty_text", "--corpus", str(corpus))
-    assert "(no stage wrote a text of this page)" in text
+    assert "(text not available; if an earlier stage wrote it, add its folder with -i)" in text
     of_domain = ("--domain", "wikipedia.org", "--limit", "99")
     text = _run(capsys, "show", "--dropped", "wikipedia_domain", *of_domain, "--corpus", str(corpus))
     assert text.count("stage: remove-wikipedia") == len(_rows(corpus, "remove-wikipedia", "dropped"))
@@ -173,6 +173,8 @@ def test_dropped_documents_are_shown_as_the_stage_read_them(corpus: Path, capsys
         for dropped in ((), ("--dropped", "wikipedia_domain")):
             message = _run(capsys, "show", *dropped, "--domain", domain, "--corpus", str(corpus), code=1)
             assert "meets these conditions" in message.replace("meet ", "meets ")
+    message = _run(capsys, "show", "--dropped", "near_dup", "--corpus", str(corpus), code=1)
+    assert message.endswith("no document was dropped for near_dup; did you mean near_duplicate?\n")
     message = _run(capsys, "show", "--dropped", "boring", "--corpus", str(corpus), code=1)
     assert "no document was dropped for boring; the reasons are" in message
 
@@ -182,7 +184,7 @@ def test_counts_by_all_kinds_of_groups(corpus: Path, capsys: pytest.CaptureFixtu
     page = tmp_path / "stats.html"
     page.write_text("my notes")
     to_page = ("stats", "--corpus", str(corpus), "--html", str(page))
-    assert f"{page}: already exists; --overwrite replaces it" in _run(capsys, *to_page, code=1)
+    assert f"{page}: already exists; use --overwrite" in _run(capsys, *to_page, code=1)
     assert page.read_text() == "my notes"
     statistics = _json(capsys, *to_page, "--overwrite")
     assert statistics["total"] == {
@@ -212,8 +214,11 @@ def test_counts_by_all_kinds_of_groups(corpus: Path, capsys: pytest.CaptureFixtu
     largest = _json(capsys, "stats", "--corpus", str(corpus), "--by", "extractor", "--by", "domain", "--limit", "1")
     assert largest["sizes"] == {"extractor": 1, "domain": len({row["domain"] for row in documents})}
     assert "more" in _run(capsys, "stats", "--corpus", str(corpus), "--by", "domain", "--limit", "1")
+    for typed, meant in (("lenght", "length"), ("domian", "domain")):
+        message = _run(capsys, "stats", "--corpus", str(corpus), "--by", typed, code=2)
+        assert message == f"error: --by {typed}: unknown column; did you mean {meant}?\n"
     message = _run(capsys, "stats", "--corpus", str(corpus), "--by", "colour", code=2)
-    assert "the documents have no column colour" in message
+    assert "--by colour: unknown column; known: domain, language" in message
 
 
 def test_queries_are_printed_in_three_formats(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,7 +301,7 @@ def test_documents_are_exported_whole_or_as_a_sample(
     ]
     path = str(tmp_path / "all.jsonl")
     message = _run(capsys, "export-text", "--corpus", str(corpus), "--limit", "1", "-o", path, code=1)
-    assert f"{path}: already exists; --overwrite replaces it at the end, or choose another --output" in message
+    assert f"{path}: already exists; use --overwrite to replace it, or choose another --output" in message
     assert len(Path(path).read_bytes().splitlines()) == len(documents)
     assert exported("all.jsonl.zst") == exported("all.jsonl.gz") == exported("all.jsonl")
     texts = exported("all.txt").decode()

@@ -59,7 +59,7 @@ def test_each_block_has_its_probability_and_what_moved_it(tmp_path: Path, capsys
     page.write_text(html_page("Tame\ue000", sentences=1))
     lines = _output(capsys, str(page)).splitlines()
     home = next(line for line in lines if line.startswith(" Home"))
-    assert home.split()[2:5] == ["1", "-", "0.05"]
+    assert home.split()[2:5] == ["1", "–", "0.05"]
     assert "text -" in home
     text = next(line for line in lines if line.startswith(" The river Tame"))
     assert " yes 0.95 " in " ".join(text.split())

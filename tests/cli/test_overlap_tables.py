@@ -43,7 +43,7 @@ def test_every_part_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     cells = [line.split() for line in lines]
     text = "\n".join(lines)
     assert "certificate: 0 of 300,000,000 random n-grams were found, so the false-positive rate is below 1e-8" in text
-    (this,) = (each for each in cells if each[:1] == [">"])
+    (this,) = (each for each in cells if each[:2] == [">", "8"])
     assert this == "> 8 split unicode cross 1.40 / 1.26 0.02 / 0.02 41.00 / 36.90".split()
     conclusion = "Over 16 combinations of options, no share of positions changes by more than 38.44 percentage points."
     assert text.index(conclusion) < text.index("Sensitivity:")
@@ -101,6 +101,15 @@ def test_texts_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -
     shown = "".join(_shown(capsys, report))
     assert shown.isprintable()
     assert ":smile: [red]b" in shown
+
+
+def test_equal_settings_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    report = full_report()
+    for setting in report["sensitivity"]:
+        setting["benchmarks"] = report["sensitivity"][0]["benchmarks"]
+    lines = _shown(capsys, report)
+    assert "The options do not matter: all 16 combinations of options give the same overlap." in lines
+    assert not [line for line in lines if line.startswith(("Sensitivity", "> marks"))]
 
 
 def test_many_benchmarks_are_split_into_tables(capsys: pytest.CaptureFixture[str]) -> None:

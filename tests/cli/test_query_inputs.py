@@ -141,7 +141,7 @@ def test_outputs_of_several_stages_are_one_corpus(files: Path, capsys: pytest.Ca
     assert _run(capsys, "stats", "unique", "./unique", "--json") == _run(capsys, "stats", "unique", "--json")
     for twice in (["-i", "unique", "-i", "unique"], ["-i", "un*e"]):
         assert len(json.loads(_run(capsys, "status", "--json", *twice))["stages"]) == 1
-    assert "name one of them" in _run(capsys, "stats", "-i", "docs.csv", "--corpus", "unique", code=2)
+    assert "cannot be combined with" in _run(capsys, "stats", "-i", "docs.csv", "--corpus", "unique", code=2)
 
 
 def test_a_url_may_have_no_domain(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,6 +240,7 @@ def test_a_corpus_without_a_finished_stage_says_what_to_run(files: Path, capsys:
     [stage] = json.loads(_run(capsys, "status", "--json", "-i", "new/dedup"))["stages"]
     assert (stage["stage"], stage["state"]) == ("dedup", "unfinished")
     assert "docs.csv: is not the folder of a stage" in _run(capsys, "status", "-i", "docs.csv", code=1)
+    assert "nowhere: no such file or folder" in _run(capsys, "status", "-i", "nowhere", code=1)
 
 
 def test_a_stage_creates_the_corpus_that_it_writes(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ def test_explain_prints_the_submissions_and_the_verdict_last(
     assert lines[:3] == [
         "url     http://example.com/a",
         "domain  example.com, in links-00057.parquet",
-        "rule    none drops the URL",
+        "rule    no rule drops this URL itself",
     ]
     table = [line.split() for line in lines if line.startswith(" RS_2015-01")]
     assert len(table) == 50
@@ -172,3 +172,31 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ):
         assert main(["scrape", *arguments, "-o", str(tmp_path / "out")]) == 2
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "hint"),
+    [
+        ("page.html", "<p>Hello</p>", "(a web page needs `webtext extract`); replace it and re-run"),
+        ("docs.jsonl", '{"text": "Hello"}', "(texts need no links: use `webtext dedup`); replace it and re-run"),
+        ("urls.txt", "http://a.org/b", "(a list of URLs needs --source urls); replace it and re-run"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, line: str, hint: str
+) -> None:
+    (tmp_path / name).write_text(f"{line}\n" * 3)
+    assert main(["scrape", str(tmp_path / name), "-o", str(tmp_path / "out"), "--workers", "1"]) == 1
+    assert capsys.readouterr().err.endswith(f"{hint}\n")
+
+
+def test_months_that_the_profile_drops_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dump = _write(tmp_path / "RS_2018-03", [{"id": "a", "url": _PAGE, "score": 5, "created_utc": 1520000000}])
+    message = "--profile webtext-2019 drops all submissions from 2018-01 on (after_2017); choose another --profile"
+    assert f"note: {message}" in _output(capsys, ["--lint", dump])
+    explained = _output(capsys, ["--explain", _PAGE, dump])
+    assert f"note: {message}" in explained
+    assert "no rule drops this URL itself" in explained
+    assert main(["scrape", dump, "-o", str(tmp_path / "out"), "--workers", "1"]) == 1
+    assert f"note: {message}" in capsys.readouterr().err
+    assert message not in _output(capsys, ["--lint", dump, "--profile", "none"])

@@ -150,7 +150,7 @@ def test_a_discarded_replacement_is_compared_with_this_run(tmp_path: Path) -> No
 
     run_numbers(tmp_path)
     assert reasons(1, 1) == ["least was 0, is now 1)"]
-    assert reasons(2, 0) == ["least was 0, is now 2)", "least was 1, is now 2)"]
+    assert reasons(2, 0) == ["least was 1, is now 2)", "least was 0, is now 2)"]
     assert reasons(2, 1) == ["least was 0, is now 2)"]  # without a number of tasks, since none is complete
     assert reasons(2, 0) == ["least was 0, is now 2; 1 task already complete)"]
 

@@ -32,7 +32,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_gpu_it_is_tiny(tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sets = [part for value in SMALL for part in ("--set", value)]
     assert main(["pretrain", tokens, "-o", str(tmp_path / "out"), *sets, "--threads", "1", "--json"]) == 0
-    note = "preset tiny: the default without a CUDA GPU, as gpt2 would take years; --preset selects another one"
+    note = "using preset tiny (no CUDA GPU found; gpt2 would take years); choose another with --preset"
     assert note in capsys.readouterr().err
     assert read_manifest(str(tmp_path / "out")).identity.config["preset"] == "tiny"
     assert main(["pretrain", "--show-preset", "--corpus", str(tmp_path), "--json"]) == 0
@@ -45,7 +45,7 @@ def test_without_a_gpu_it_is_tiny(tokens: str, tmp_path: Path, capsys: pytest.Ca
 def test_on_a_gpu_it_is_gpt2(tmp_path: Path) -> None:
     notes: list[str] = [""]
     assert _preset(tmp_path, notes) == "gpt2"
-    assert notes[1:] == ["preset gpt2: the default on a CUDA GPU; --preset selects another one"]
+    assert notes[1:] == ["using preset gpt2 (the default on a CUDA GPU); choose another with --preset"]
     assert _preset(tmp_path, device="cpu") == "tiny"
     assert _preset(tmp_path, preset="gpt2-xl") == "gpt2-xl"
 
@@ -54,7 +54,7 @@ def test_on_a_gpu_it_is_gpt2(tmp_path: Path) -> None:
 def test_a_training_keeps_its_preset_on_another_machine(trained: Path) -> None:
     notes: list[str] = [""]
     assert _preset(trained, notes) == "tiny"
-    assert notes[1:] == [f"preset tiny: that of the training in {trained}; --preset selects another one"]
+    assert notes[1:] == [f"using preset tiny (that of the training in {trained}); choose another with --preset"]
     assert _preset(trained, preset="gpt2") == "gpt2"
 
 

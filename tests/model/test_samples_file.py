@@ -130,10 +130,7 @@ def test_an_existing_file_is_refused_without_overwrite(
     arguments = ["generate", "--model", str(trained), "-o", str(path), "--max-tokens", "3", "--device", "cpu"]
     assert main(arguments) == 1
     printed = capsys.readouterr()
-    assert (
-        printed.err
-        == f"error: {path}: already exists; --overwrite replaces it at the end, or choose another --output\n"
-    )
+    assert printed.err == f"error: {path}: already exists; use --overwrite to replace it, or choose another --output\n"
     assert path.read_text() == "dear\n"
     assert main([*arguments, "--overwrite", "--json", "-q"]) == 0
     printed = capsys.readouterr()

@@ -161,7 +161,7 @@ def test_a_json_file_may_be_lines(tmp_path: Path) -> None:
         ('[{"text": "one"}] [1]', "has content after its JSON array"),
         (
             '{\n "text": "one"\n}',
-            r"no record is valid JSON \(of 3 records; record 1: Expecting property name .*; write one object per line",
+            r"record 1 is not valid JSON \(Expecting property name .*\), nor is any other record; write one object",
         ),
     ],
 )

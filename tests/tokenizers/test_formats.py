@@ -279,7 +279,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         (tmp_path, r"contains no tokenizer in a known form: tokenizer.json, encoder.json with vocab.bpe"),
         (
             tmp_path / "nothing",
-            r"nothing: no such file or folder; train a tokenizer with `webtext train-bpe`",
+            r"nothing: no such file or folder; run `webtext train-bpe`, or name one with --tokenizer",
         ),
         (
             tmp_path / "notes.txt",

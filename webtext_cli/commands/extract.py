@@ -88,7 +88,7 @@ def _row(block: Mapping[str, Any]) -> list[str]:
         shorten(escape_unprintable(" ".join(block["text"].split())), _TEXT_CHARACTERS),
         block["tag"],
         f"{block['words']:,}",
-        "yes" if block["is_kept"] else "repeats" if block["is_repetition"] else "-",
+        "yes" if block["is_kept"] else "repeats" if block["is_repetition"] else "–",
         f"{block['probability']:.2f}",
         ", ".join(f"{group} {change:+.1f}" for group, change in [*block["moved_by"].items()][:_FEATURES]),
     ]

@@ -34,5 +34,5 @@ def command(call: StageCall, retry: tuple[str, ...]) -> None:
 
     summary = call.run(retry=retry)
     if not call.as_json and any(summary.dropped.values()) and (domains := read_domains(summary.output)):
-        rows = [[domain or "-", f"{links:,}", f"{drops:,}", reason] for domain, links, drops, reason in domains]
+        rows = [[domain or "–", f"{links:,}", f"{drops:,}", reason] for domain, links, drops, reason in domains]
         print_table(["domain", "links", "dropped", "most frequent reason"], rows, title="Domains with the most drops")

@@ -10,7 +10,7 @@ import click
 from pipelines.engine.config import flag_of
 from pipelines.errors import UsageError
 from pipelines.format import escape_unprintable, format_bytes, format_percent
-from webtext_cli.console import print_funnel, print_result, print_table, say, say_wrapped
+from webtext_cli.console import describe_field, print_funnel, print_result, print_table, say, say_wrapped
 from webtext_cli.options import DOCUMENTS_HELP, StageCall, check_disjoint, stage_command
 from webtext_cli.parameters import Number
 
@@ -101,7 +101,7 @@ def command(
 def _print_explanation(explanation: Mapping[str, Any]) -> None:
     """Print the value of every rule for a document, the verdict last."""
     say(f"id   {escape_unprintable(explanation['id'])}")
-    say(f"url  {escape_unprintable(explanation['url'] or '-')}")
+    say(f"url  {escape_unprintable(explanation['url'] or '–')}")
     rows = [
         [
             rule["rule"],
@@ -114,7 +114,7 @@ def _print_explanation(explanation: Mapping[str, Any]) -> None:
     ]
     print_table(["rule", "statistic", "value", "threshold", ""], rows)
     for name, value in explanation["measured"].items():
-        say(f"{name}  {f'{value:.3f}' if isinstance(value, float) else value}")
+        say(describe_field(name, value))
     detail = f" ({explanation['detail']})" if explanation["detail"] else ""
     say_wrapped(f"dropped for {explanation['reason']}{detail}" if explanation["reason"] else "kept")
 

@@ -112,7 +112,7 @@ def _describe_run(stage: StageStatus) -> str:
 
 def _row(stage: StageStatus) -> list[str]:
     if stage.state not in ("done", "damaged"):
-        return [stage.stage, stage.state, "", "", "", "", ""]
+        return [stage.stage, stage.state.replace("-", "–"), *"–––––"]
     counts = (stage.records_in, sum(stage.dropped.values()), stage.records_out, stage.shards)
     return [stage.stage, stage.state, *map(format_count, counts), format_bytes(stage.size_bytes)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import datetime as dt
 import functools
 import io
 import sys
@@ -18,7 +17,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError
 from pipelines.format import format_bytes, format_count, format_percent, plural, to_json
 from pipelines.records.document_options import DocumentConfig
-from webtext_cli.console import complain, make_progress, print_result, print_table, say, shorten
+from webtext_cli.console import complain, describe_field, make_progress, print_result, print_table, say, shorten
 from webtext_cli.options import (
     DOCUMENTS_HELP,
     check_disjoint,
@@ -41,7 +40,7 @@ _INDENT = "  "
 _MAX_TABLE_ROWS = 200
 _MAX_CELL = 80
 # How a dropped or absent document reads.
-_OUTCOMES = {"kept": "kept", "dropped": "DROPPED", "absent": "not there"}
+_OUTCOMES = {"kept": "kept", "dropped": "DROPPED, ", "absent": "not found: "}
 _overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 
 
@@ -128,7 +127,7 @@ def show(
         raise UsageError("--seed has no effect without --random; omit it")
     conditions = {"--random": random, "--domain": domain, "--where": where, "--dropped": dropped}
     if documents and (used := ", ".join(name for name, value in conditions.items() if value)):
-        raise UsageError(f"{documents[0]}: a document by name excludes {used}; omit one of them")
+        raise UsageError(f"{documents[0]}: a URL or id cannot be combined with {used}")
     chosen = choose_documents(
         tables,
         documents,
@@ -291,14 +290,14 @@ def _print_history(history: History) -> None:
     """Print what every stage made of a document."""
     say(f"{history.url or 'no URL'}\nid {history.id}")
     for step in history.steps:
-        say(f"\n{step.stage}: {_OUTCOMES[step.outcome]}{f', {step.reason}' if step.reason else ''}")
+        say(f"\n{step.stage}: {_OUTCOMES[step.outcome]}{step.reason or ''}")
         _print_fields(step.fields)
     if history.similar_urls:
         say("\nsimilar URLs:")
         say("\n".join(f"{_INDENT}{url}" for url in history.similar_urls))
     last = history.steps[-1]
     if history.is_present:
-        say(f"\nThe document is present, up to {last.stage}.")
+        say(f"\nThe document is in the corpus (last stage: {last.stage}).")
     else:
         problem = "does not have it" if last.outcome == "absent" else "dropped it"
         say(f"\nThe document is missing: {last.stage} {problem}.")
@@ -306,18 +305,15 @@ def _print_history(history: History) -> None:
 
 def _print_fields(fields: Mapping[str, Any]) -> None:
     for name, value in fields.items():
-        if value is None or value == []:
-            continue
-        if name == "created_utc":
-            value = dt.datetime.fromtimestamp(value, dt.UTC)
-        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-        say(f"{_INDENT}{name}: {shown.isoformat(' ') if isinstance(shown, dt.datetime) else shown}")
+        if value is not None and value != []:
+            say(f"{_INDENT}{describe_field(name, value)}")
 
 
 def _print_document(document: Mapping[str, Any]) -> None:
     """Print the columns of a document, and below them its text."""
     _print_fields({name: value for name, value in document.items() if name != "text"})
-    say(f"\n{document['text'] if document['text'] is not None else '(no stage wrote a text of this page)'}")
+    absent = "(text not available; if an earlier stage wrote it, add its folder with -i)"
+    say(f"\n{absent if document['text'] is None else document['text']}")
 
 
 def _print_statistics(statistics: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pipelines.build import write_index
 from pipelines.errors import UsageError
 from webtext_cli.console import print_result, print_summary
 from webtext_cli.options import StageCall, stage_command
@@ -61,4 +62,6 @@ def command(call: StageCall, explain: str | None, lint: bool) -> int:
     from pipelines.stages.scrape.stage import scrape
 
     print_summary(scrape(config, **inputs), call.as_json)
+    if not call.output:
+        write_index(call.corpus)
     return 0

@@ -115,8 +115,9 @@ def _print_sensitivity(report: Report) -> None:
         ]
         names = [_short_name(label(row)) for row in settings[0]["benchmarks"][shown]]
         title = "Sensitivity: % of positions / % of distinct"
-        print_table(["  n", "apostr.", "letters", "lines", *names], rows, title=title)
-    say("a row with >: the options of this report")
+        if len({tuple(row[4:]) for row in rows}) > 1:
+            print_table(["  n", "apostr.", "letters", "lines", *names], rows, title=title)
+            say("> marks the options used in this report")
 
 
 def _print_samples(samples: Row) -> None:

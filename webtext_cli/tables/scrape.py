@@ -6,7 +6,7 @@ import datetime as dt
 from collections import Counter
 from typing import Any
 
-from pipelines.format import escape_unprintable, plural
+from pipelines.format import escape_unprintable, format_count, plural
 from pipelines.stages.scrape.reports import SCORE_LABELS, days_in_month
 from webtext_cli.console import print_table, say, say_wrapped, shorten
 
@@ -20,7 +20,7 @@ def print_explanation(explanation: dict[str, Any]) -> None:
     say(f"url     {explanation['canonical_url']}")
     shard, rule = explanation["shard"], explanation["rule"]
     say(f"domain  {explanation['domain']}{f', in {shard}' if shard else ''}")
-    say(f"rule    {f'dropped by {rule}, whoever submits it' if rule else 'none drops the URL'}")
+    say(f"rule    {f'dropped by rule {rule} for every submission' if rule else 'no rule drops this URL itself'}")
     if explanation["submissions"]:
         _print_submissions(explanation)
     for note in explanation["notes"]:
@@ -55,8 +55,8 @@ def _submission_cells(row: dict[str, Any]) -> list[str]:
         f"{row['line']:,}",
         escape_unprintable(row["id"]),
         escape_unprintable(row["subreddit"]),
-        dt.datetime.fromtimestamp(row["created_utc"], dt.UTC).strftime("%Y-%m-%d") if row["created_utc"] else "-",
-        "null" if row["score"] is None else f"{row['score']:,}",
+        dt.datetime.fromtimestamp(row["created_utc"], dt.UTC).strftime("%Y-%m-%d") if row["created_utc"] else "–",
+        format_count(row["score"]),
         row["outcome"],
     ]
 
@@ -86,6 +86,8 @@ def print_lint(report: dict[str, Any]) -> None:
             say_wrapped(f"{month['month']}: {problem}")
     for file in files:
         _print_file(file)
+    for note in report["notes"]:
+        say_wrapped(f"note: {note}")
     verdict = f"a scrape refuses {len(refused):,} of these" if refused else "a scrape refuses none of these"
     lines = plural(sum(file["lines"] for file in files), "line")
     say(f"{lines} of {plural(len(files), 'file')}, {plural(len(months), 'month')}: {verdict}")

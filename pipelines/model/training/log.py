@@ -78,7 +78,7 @@ class TrainingLog:
         bits = row.get("held_out_bits_per_byte")
         per_byte = "" if bits is None else f", {bits:.4f} bits per byte"
         uniform = math.log(self._job.tokens.vocab_size)
-        guess = "" if row["step"] else f"; a uniform guess has {uniform:.2f}"
+        guess = "" if row["step"] else f"; uniform baseline: {uniform:.2f}"
         self._job.note(
             f"step {row['step']:,}: held-out loss {row['held_out_loss']:.4f} nats per token{per_byte} "
             f"({row['held_out_tokens']:,} tokens{guess})"

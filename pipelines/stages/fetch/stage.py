@@ -102,7 +102,7 @@ def _check_network(run: StageRun, outcomes: Counter[str]) -> None:
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(outcomes.items()))
         raise WebtextError(
             f"{STAGE.name}: no site could be reached ({reasons}); this machine's network, name server or proxy is the "
-            f"likely cause. Check it, then re-run the same command: all {outcomes.total()} links will be retried"
+            f"likely cause. Check it, then re-run the same command: it retries every link"
         )
 
 

@@ -215,15 +215,16 @@ def load_rules(
     changed: dict[str, float | None] = {}
     for threshold in thresholds:
         name, _, value = threshold.partition("=")
-        if name in published and name not in statistics:
-            raise UsageError(f"--set {threshold}: no profile of this run has a rule {name}; add it with --rule")
-        check_known(name, list(statistics), "rule", "--set")
-        if name in changed:
-            raise UsageError(f"--set {threshold}: {name} is set twice; remove one")
         try:
-            changed[name] = None if value == "off" else float(value)
+            bound = None if value == "off" else float(value)
         except ValueError as error:
             raise UsageError(f"--set {threshold}: is neither RULE=NUMBER nor RULE=off") from error
+        check_known(name, [*statistics, *published], "rule", "--set")
+        if name not in statistics:
+            raise UsageError(f"--set {threshold}: no profile of this run has a rule {name}; add it with --rule")
+        if name in changed:
+            raise UsageError(f"--set {threshold}: {name} is set twice; remove one")
+        changed[name] = bound
     steps = [(lines, tuple(_changed(rules, changed))) for lines, rules in steps]
     return RuleSet(tuple(steps), own_file, own_source, msgspec.json.encode(available | chosen, order="deterministic"))
 

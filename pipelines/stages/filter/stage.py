@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import locale
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.engine.config import check_known
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import InputError, UsageError
 from pipelines.records import inputs, shards
@@ -55,7 +55,9 @@ class DocumentFilter:
     def open(cls, config: FilterConfig, rules: str | None, quality_model: str | None) -> DocumentFilter:
         """Read the user's rules and a model; raise UsageError for options that conflict."""
         for language in config.language:
-            check_known(language, CODES, "language", "--language")
+            if language not in CODES:
+                code = locale.locale_alias.get(language.lower(), "")[:2] or "a code of ISO 639-1, such as en"
+                raise UsageError(f"--language {language}: unknown language; use {code}")
         if config.quality_alpha != ALPHA and not quality_model:
             raise UsageError("--quality-alpha needs --quality-model, which scores the documents")
         rule_set = load_rules(config.profile, config.rule, config.set, rules)

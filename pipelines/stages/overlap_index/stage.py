@@ -149,8 +149,8 @@ def _write_blocked_filter(
     ranges = split_blocks(size, config.memory_limit_mib << 20)
     task_bytes = _check_space(size, ranges, "add", run)
     run.note(
-        f"{ngrams.ngrams:,} n-grams, about {ngrams.distinct:,} of them distinct: a filter for {items:,} takes "
-        f"{format_bytes(size.size_bytes)}, built in {plural(len(ranges), 'part')}, each in a pass over the documents"
+        f"{ngrams.ngrams:,} n-grams; filter size {format_bytes(size.size_bytes)} for up to {items:,} distinct "
+        f"n-grams, built in {plural(len(ranges), 'pass', 'passes')}"
     )
     core_seconds = ngrams.seconds * run.workers * len(ranges) + ngrams.ngrams / _ADDS_PER_SECOND
     seconds = core_seconds / min(run.workers, len(ranges))

@@ -23,11 +23,11 @@ def choose_recipe(config: PretrainConfig, output: str, note: Callable[[str], Non
         if begun := [identity for identity in recorded if identity]:
             preset, reason = str(begun[0].config["preset"]), f"that of the training in {output}"
         else:
-            preset, reason = "tiny", "the default without a CUDA GPU, as gpt2 would take years"
+            preset, reason = "tiny", "no CUDA GPU found; gpt2 would take years"
             if find_spec("torch"):
                 from pipelines.model.device import select_device
 
                 if select_device(config.device).type == "cuda":
                     preset, reason = "gpt2", "the default on a CUDA GPU"
-        note(f"preset {preset}: {reason}; --preset selects another one")
+        note(f"using preset {preset} ({reason}); choose another with --preset")
     return make_recipe(preset, config.set, config.seed)

@@ -33,7 +33,7 @@ from pipelines.stages.scrape.decision import (
     resolve_config,
 )
 from pipelines.stages.scrape.merge import bucket_of_domain, distinct_by_url, link_scores, submission_batch
-from pipelines.stages.scrape.reports import FileStats, make_month_reports, month_of, unusable_months
+from pipelines.stages.scrape.reports import FileStats, make_month_reports, month_of, name_late_months, unusable_months
 from pipelines.stages.scrape.sources import SourceFile, open_sources, read_file
 from pipelines.stages.scrape.stage import SCORE_INPUT, STAGE, run_inputs
 from pipelines.stages.scrape.submission import Rejects, Submission
@@ -128,7 +128,8 @@ def lint(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: Ru
     refused = [] if config.skip_damaged else [file["problem"] for file in files if file["problem"]]
     if not (config.accept_fresh_scores or config.refresh_scores):
         refused += [f"{month}: {problem}" for month, problem in unusable_months(months, filter).items()]
-    return {"months": months, "files": files, "refused": refused}
+    notes = name_late_months([month["month"] for month in months], filter)
+    return {"months": months, "files": files, "refused": refused, "notes": notes}
 
 
 def _month_reports(surveys: Sequence[FileSurvey], config: ScrapeConfig) -> list[dict[str, Any]]:
@@ -267,6 +268,7 @@ def _notes(surveys: Sequence[FileSurvey], fresh: Mapping[str, str], config: Scra
     else:
         then = "scrape refuses the month without --refresh-scores or --accept-fresh-scores"
     months = {month_of(submission.created_utc) for survey in surveys for _, submission in survey.matches}
+    notes += name_late_months(sorted(months), make_filter(config))
     return notes + [
         f"the scores of {month} look recorded at ingestion: {fresh[month]}; {then}"
         for month in sorted(months & fresh.keys())

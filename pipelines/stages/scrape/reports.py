@@ -277,6 +277,16 @@ def unusable_months(reports: Sequence[dict[str, Any]], filter: SubmissionFilter)
     return {month: problem for month, problem in problems.items() if problem and is_requested(month)}
 
 
+def name_late_months(months: Sequence[str], filter: SubmissionFilter) -> list[str]:
+    """Return a message if a rule of the profile drops every submission of some months, because they are too late."""
+    return [
+        f"--profile {filter.profile.name} drops all submissions from {month_of(rule.created_from)} on ({rule.name}); "
+        "choose another --profile, such as none, to keep them"
+        for rule in filter.profile.rules
+        if rule.created_from and max(months, default="") >= month_of(rule.created_from)
+    ]
+
+
 def known_months() -> dict[str, dict[str, Any]]:
     """Return the months whose scores are known to be recorded at ingestion, with the evidence."""
     return tomllib.loads(storage.read_bytes(data_path(_KNOWN_MONTHS)).decode())

@@ -51,6 +51,8 @@ _SPOOL_FILE = "stdin.ndjson.zst"
 _SHOWN_CHARACTERS = 40
 # Waiting rows fragment the memory of decoded lines: with 4,096 of them, reading takes 1.1 to 1.2 times as long.
 _BATCH_ROWS = 256
+# What a file is for that has no submissions, by its first character.
+_HINTS = {"<": "a web page needs `webtext extract`", "{": "texts need no links: use `webtext dedup`"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,8 +116,8 @@ def open_sources(
     """
     if not dumps:
         raise UsageError(
-            "no dumps were named; give files, folders or globs as arguments, or list them in webtext.toml: "
-            '[scrape] dumps = ["dumps/RS_2017-11.zst"]'
+            f"no {'lists of URLs' if config.source == 'urls' else 'dumps'} were named; give files, folders or globs as "
+            'arguments, or list them in webtext.toml: [scrape] dumps = ["PATH"]'
         )
     with contextlib.ExitStack() as stack:
         paths = list(dumps)
@@ -305,7 +307,8 @@ def read_file(
     stats.bad_lines = rejects.reasons.total()
     stats.lines += stats.bad_lines
     if stats.damaged_at is None and not stats.damage:
-        url_hint = "" if _is_table(file.path) else "a list of URLs needs --source urls"
+        first = rejects.first["text"].lstrip()[:1] if rejects.first else ""
+        url_hint = "" if _is_table(file.path) else _HINTS.get(first, "a list of URLs needs --source urls")
         stats.damage = stats.implausibility(config.source, rejects.bad_time or url_hint)
 
 

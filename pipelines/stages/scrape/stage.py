@@ -27,6 +27,7 @@ from pipelines.stages.scrape.reports import (
     FileStats,
     known_months_version,
     make_month_reports,
+    name_late_months,
     unusable_months,
     write_list,
 )
@@ -150,6 +151,8 @@ def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, 
     stats = read_stats(files, run.output)
     _check_damage(run, config, files, stats)
     reports = make_month_reports([(file.label, stat) for file, stat in zip(files, stats, strict=True)], config.source)
+    for note in name_late_months([report["month"] for report in reports], filter):
+        run.note(note)
     unusable = unusable_months(reports, filter)
     _check_months(run, config, unusable)
     bucket_files = [file.work_file("submissions.buckets") for file in files]
@@ -218,9 +221,9 @@ def _check_damage(run: StageRun, config: ScrapeConfig, files: Sequence[SourceFil
         several = f"{len(problems):,} files are damaged or not {kind} (see above)"
         message, them, their = (problems[0], "it", "its") if len(problems) == 1 else (several, "them", "their")
         others = " (the other files are not read again)" if len(files) > len(problems) else ""
-        raise InputError(
-            f"{message}; replace {them} and re-run{others}, or use {their} readable part with --skip-damaged"
-        )
+        has_lines = others or any(stat.bad_lines < stat.lines for stat in stats)
+        skip = f", or use {their} readable part with --skip-damaged" if has_lines else ""
+        raise InputError(f"{message}; replace {them} and re-run{others}{skip}")
     for problem in problems:
         run.note(f"{problem}; the readable part is used")
 

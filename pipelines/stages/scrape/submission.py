@@ -203,7 +203,7 @@ def _find_columns(path: str, present: Sequence[str]) -> dict[str, str]:
     columns = {field: names[name] for field, known in _COLUMNS.items() for name in reversed(known) if name in names}
     for field in ("url", "score"):
         if field not in columns:
-            remedy = "; --source urls takes all its URLs, whatever their score" if field == "score" else ""
+            remedy = "; use --source urls to keep all URLs regardless of score" if field == "score" else ""
             if len(present) == 1 and {*present[0]} & {*";\t|"}:
                 remedy = "; separate its columns by commas"
             raise MissingColumnError(

@@ -54,8 +54,8 @@ class Needs:
     def describe(self, workers: int, available_bytes: int | None) -> str:
         """Return the needs as one line."""
         line = (
-            f"roughly {format_rounded(self.tokens)} tokens: about {format_bytes(self.disk_bytes)} of disk while it "
-            f"runs, half of it afterwards, and up to {format_bytes(self.memory_bytes)} of memory per worker, with "
+            f"roughly {format_rounded(self.tokens)} tokens: peak disk {format_bytes(self.disk_bytes)}, half of that "
+            f"when finished, and up to {format_bytes(self.memory_bytes)} of memory per worker, with "
             f"{plural(workers, 'worker')}"
         )
         max_workers = (available_bytes or 0) // self.memory_bytes

@@ -49,6 +49,8 @@ def trace(location: str, tokenizer: str | None = None) -> TracedToken:
     """
     path, position = _parse_location(location)
     folder_path, _, name = path.rpartition("/")
+    if not folder_path and not storage.exists(path):
+        raise InputError(f"{path}: no such file; name the path of the shard, such as CORPUS/tokenize/train-00000.bin")
     folder = inputs.open_stage(folder_path or ".", ("tokenize",))
     _verified(folder, TOKENS)
     description = read_token_description(folder)

@@ -157,4 +157,4 @@ def why_it_stopped(config: TrainBpeConfig, merges: int) -> str:
     """Return why training stopped after a number of merges."""
     if merges == max_merges(config):
         return "vocabulary full"
-    return f"no further pair occurs {config.min_frequency} times" if config.min_frequency > 1 else "no pairs left"
+    return f"no remaining pair occurs {config.min_frequency} times" if config.min_frequency > 1 else "no pairs left"

@@ -105,7 +105,7 @@ def _train(
     entries = learning.BYTES + len(merges.left) + 1
     stopped = learning.why_it_stopped(config, len(merges.left))
     if entries < config.vocab_size:
-        run.note(f"the text fills only {entries:,} of the {config.vocab_size:,} entries: {stopped}")
+        run.note(f"vocabulary has only {entries:,} of {config.vocab_size:,} entries: {stopped}")
     sample = read_sample(words.samples)
     with timer.section("writing"):
         texts = [text[:_CHECKED_CHARACTERS] for text in sample.column("text")[:_CHECKED_TEXTS].to_pylist()]

@@ -11,6 +11,7 @@ from extract_run import FETCHED_AT, HTML_HEADERS, html_page, run, write_links, w
 from quick_extractor import paragraphs
 
 from pipelines.engine.manifest import read_manifest
+from pipelines.engine.run_record import RecordedProgress
 from pipelines.errors import ChangedRunError
 from pipelines.records import shards
 from pipelines.records.schemas import LINK_SCHEMA, PAGE_SCHEMA
@@ -142,12 +143,17 @@ def test_known_pages_are_extracted_again_only_if_their_link_has_changed(tmp_path
     assert sorted(extracted) == sorted(set(_all_urls(range(20))) - known)
 
 
-def test_pages_that_are_gone_or_were_fetched_again_are_refused(tmp_path: Path, extracted: list[str]) -> None:
+def test_pages_that_are_gone_or_were_fetched_again_are_refused(
+    tmp_path: Path, extracted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     all_pages, links = _write(tmp_path / "all", range(20))
     run(all_pages, tmp_path / "out", links)
     few, _ = _write(tmp_path / "few", range(19))
+    notes: list[str] = []
+    monkeypatch.setattr(RecordedProgress, "note", lambda _, message: notes.append(message))
     with pytest.raises(ChangedRunError, match=r"its input 'pages' has changed\. Use --overwrite"):
         run(few, tmp_path / "out", links)
+    assert not notes
     again, _ = _write(tmp_path / "again", range(20))
     manifest = read_manifest(str(again))
     table = pq.read_table(again / "pages-00001.parquet").to_pylist()

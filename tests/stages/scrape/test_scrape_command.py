@@ -33,11 +33,14 @@ def test_dumps_come_from_arguments_or_from_the_corpus(
     monkeypatch.chdir(tmp_path)
     assert main(["scrape", "--corpus", "corpus"]) == 2
     assert "error: no dumps were named; give files, folders or globs as arguments" in capsys.readouterr().err
+    assert main(["scrape", "--corpus", "corpus", "--source", "urls"]) == 2
+    assert "error: no lists of URLs were named" in capsys.readouterr().err
     (corpus / "webtext.toml").write_text('[scrape]\ndumps = ["dumps"]\nshards = 2\n')
     assert main(["scrape", "--corpus", "corpus", "--workers", "1", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert (summary["records_in"], summary["records_out"], summary["dropped"]) == (2, 1, {"low_score": 1})
     assert summary["output"] == "corpus/scrape"
+    assert (corpus / "index.html").exists()
     named = ["RS_2015-02.json", "-i", "corpus/dumps", "-o", "out", "--min-score", "1", "--json", "--workers", "1"]
     assert main(["scrape", "--corpus", "corpus", *named]) == 0
     assert json.loads(capsys.readouterr().out)["records_out"] == 3

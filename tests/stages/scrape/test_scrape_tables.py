@@ -187,7 +187,7 @@ def test_a_table_without_scores_names_the_source_for_lists_of_urls(tmp_path: Pat
     path, notes = tmp_path / "urls.csv", Notes()
     path.write_text("url,title\nhttp://a.com/,A title\n")
     with pytest.raises(
-        InputError, match=r"urls.csv: has no column of scores .*it has url, title\); --source urls takes"
+        InputError, match=r"urls.csv: has no column of scores .*it has url, title\); use --source urls to keep all URLs"
     ):
         run_scrape([path], tmp_path / "out")
     run_scrape([path], tmp_path / "out", RunOptions(progress=notes), source="urls")

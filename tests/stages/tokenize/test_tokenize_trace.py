@@ -64,6 +64,8 @@ def test_invalid_locations_are_refused(tokens: Path) -> None:
         trace(f"{tokens / file['name']}:{file['tokens']}")
     with pytest.raises(InputError, match="is not a token shard of its folder"):
         trace(f"{tokens / 'train-99999.bin'}:0")
+    with pytest.raises(InputError, match=r"train-00000\.bin: no such file; name the path of the shard"):
+        trace("train-00000.bin:1")
     with pytest.raises(InputError, match="no such folder"):
         trace(f"{tokens.parent / 'absent' / 'train-00000.bin'}:0")
 

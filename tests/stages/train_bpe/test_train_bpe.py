@@ -170,9 +170,7 @@ def test_a_text_that_cannot_fill_the_vocabulary_is_noted(tmp_path: Path) -> None
     summary = _train(tmp_path, ["abcabcabc abc", "abc"], notes, vocab_size=1000, min_frequency=2)
     assert summary.extra["vocabulary_size"] == len(json.loads((tmp_path / "bpe" / "vocab.json").read_text()))
     assert summary.extra["merges"] == summary.extra["vocabulary_size"] - 257
-    assert any(
-        f"fills only {summary.extra['vocabulary_size']:.0f} of the 1,000 entries" in note for note in notes.notes
-    )
+    assert any(f"has only {summary.extra['vocabulary_size']:.0f} of 1,000 entries" in note for note in notes.notes)
 
 
 def test_fewer_documents_than_a_pair_needs_are_refused(tmp_path: Path) -> None:
