@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from pipelines.build import write_index
 from pipelines.errors import UsageError
-from webtext_cli.console import print_result, print_summary
+from webtext_cli.console import print_result
 from webtext_cli.options import StageCall, stage_command
 
 
@@ -59,9 +58,5 @@ def command(call: StageCall, explain: str | None, lint: bool) -> int:
         report = lint_dumps(config, **inputs)
         print_result(report, call.as_json, print_lint)
         return 1 if report["refused"] else 0
-    from pipelines.stages.scrape.stage import scrape
-
-    print_summary(scrape(config, **inputs), call.as_json)
-    if not call.output:
-        write_index(call.corpus)
+    call.run(dumps=paths)
     return 0
