@@ -349,11 +349,10 @@ def _write_warc(output: str, name: str, info: bytes, segments: Sequence[Segment]
     with storage.atomic_write(storage.join(output, name)) as stream:
         stream.write(info)
         for segment in segments:
-            if remaining := segment.warc_size_bytes:
+            if size_bytes := segment.warc_size_bytes:
                 with storage.open_read(segment.warc_path) as source:
-                    while remaining and (block := source.read(min(_COPY_BYTES, remaining))):
-                        stream.write(block)
-                        remaining -= len(block)
+                    for start in range(0, size_bytes, _COPY_BYTES):
+                        stream.write(source.read(min(_COPY_BYTES, size_bytes - start)))
     return FileEntry(name, stream.size_bytes, stream.checksum)
 
 

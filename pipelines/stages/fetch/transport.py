@@ -103,14 +103,11 @@ def literal_address(host: str) -> str | None:
     host = host.removesuffix(".")
     if host == "localhost" or host.endswith(".localhost"):
         return "127.0.0.1"
-    try:
+    with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(host.strip("[]").split("%", 1)[0]))
-    except ValueError:
-        pass
-    try:
+    with contextlib.suppress(OSError, ValueError):
         return socket.inet_ntoa(socket.inet_aton(host))
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 class Attempt:
@@ -337,13 +334,11 @@ class _Connection(HTTPConnection):
                 )
                 connection.settimeout(self.timeout)
                 return connection
-            except TimeoutError as error:
-                problem: Exception = ConnectTimeoutError(self, f"no connection to {entry[4][0]} in time")
-                problem.__cause__ = error
             except OSError as error:
-                problem = NewConnectionError(self, str(error))
-                problem.__cause__ = error
-        raise problem
+                cause = error
+        if isinstance(cause, TimeoutError):
+            raise ConnectTimeoutError(self, f"no connection to {entry[4][0]} in time") from cause
+        raise NewConnectionError(self, str(cause)) from cause
 
 
 class _TlsConnection(_Connection, HTTPSConnection):

@@ -17,7 +17,6 @@ from pipelines.algorithms.bloom.blocked import BLOCK_BYTES
 from pipelines.algorithms.bloom.sizing import FilterSize, size_for
 from pipelines.algorithms.ngrams import hashing
 from pipelines.engine.machine import check_memory
-from pipelines.engine.manifest import ShardEntry
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
 from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.extras import require_extra
@@ -239,7 +238,13 @@ def _merge_indexes(config: OverlapIndexConfig, paths: Sequence[str], output: str
             memory_bytes=task_bytes,
         )
         entry = run.once("join", lambda: join_parts(header, corpora, parts, run.output))
-        _note_full_filter(header, entry, run)
+        error_bound = storage.read_json(storage.join(run.output, DESCRIPTION))["error_bound"]
+        if error_bound > header.error_rate * _ERROR_TOLERANCE:
+            run.note(
+                f"the merged filter contains about {entry.counts['estimated_distinct_ngrams']:,} n-grams but was sized "
+                f"for {header.sketch_items:,}: its false-positive rate is {error_bound:.1e}, not "
+                f"{header.error_rate:g}; build the indexes with more --items for a lower rate"
+            )
         return run.finish()
 
 
@@ -282,14 +287,3 @@ def _verify_index(number: int, indexes: Sequence[FilterFolder]) -> TaskResult:
     index = indexes[number]
     index.file.verify()
     return TaskResult(records_in=index.header.documents, records_out=index.header.documents)
-
-
-def _note_full_filter(header: Header, entry: ShardEntry, run: StageRun) -> None:
-    """Note that the merged filter contains more n-grams than it was sized for, if it does."""
-    error_bound = storage.read_json(storage.join(run.output, DESCRIPTION))["error_bound"]
-    if error_bound > header.error_rate * _ERROR_TOLERANCE:
-        run.note(
-            f"the merged filter contains about {entry.counts['estimated_distinct_ngrams']:,} n-grams but was sized "
-            f"for {header.sketch_items:,}: its false-positive rate is {error_bound:.1e}, not {header.error_rate:g}; "
-            "build the indexes with more --items for a lower rate"
-        )
