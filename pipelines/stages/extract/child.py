@@ -374,8 +374,7 @@ def _decode_body(page: RawPage) -> bytes:
     record = ArcWarcRecord(
         "warc", "response", None, io.BytesIO(page.data), StatusAndHeaders("200 OK", headers), None, len(page.data)
     )
-    body: bytes = record.content_stream().read(MAX_PAGE_BYTES + 1)
-    return body
+    return bytes(record.content_stream().read(MAX_PAGE_BYTES + 1))
 
 
 def clean_text(extracted: Extracted, language: str | None) -> PageText:

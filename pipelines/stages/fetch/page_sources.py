@@ -84,8 +84,7 @@ def record_absent(links: Sequence[str], done: Collection[int], config: FetchConf
     now = dt.datetime.now(dt.UTC)
     for link, _, failure in classify_links(links, config.max_pages_per_domain):
         if link not in done:
-            absent = failure or Failure(NOT_IN_SOURCE, "")
-            writer.add(dropped(link, absent, fetched_at=now, source=config.source))
+            writer.add(dropped(link, failure or Failure(NOT_IN_SOURCE, ""), fetched_at=now, source=config.source))
             progress.advance(1)
 
 

@@ -137,8 +137,7 @@ def _check_has_ngrams(indexed: IndexedBenchmark, n: int) -> None:
 
 def read_example_counts(output: str) -> list[int]:
     """Return the number of examples of each benchmark, then of each of the samples."""
-    counts: list[int] = storage.read_json(storage.join(output, _EXAMPLE_COUNTS))
-    return counts
+    return list(storage.read_json(storage.join(output, _EXAMPLE_COUNTS)))
 
 
 def load_examples(variant: Variant, texts: Sequence[Benchmark]) -> list[IndexedBenchmark]:
