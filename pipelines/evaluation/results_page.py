@@ -128,7 +128,8 @@ def compare_folders(folder: str, results: Results, other: str, others: Results) 
         if task not in others:
             notes.append(f"{task}: not in {other}")
             continue
-        if _file_hashes(result) != _file_hashes(others[task]):
+        hashes, other_hashes = (sorted(file["sha256"] for file in one["files"]) for one in (result, others[task]))
+        if hashes != other_hashes:
             notes.append(f"{task}: not compared, the files differ")
             continue
         figures = _figures_by_metric(others[task])
@@ -179,7 +180,3 @@ def paired_figure(figure: Mapping[str, Any], first: pa.Table, second: pa.Table) 
 
 def _figures_by_metric(result: Mapping[str, Any]) -> dict[tuple[str, ...], Mapping[str, Any]]:
     return {(figure["name"], *figure["columns"]): figure for figure in result["metrics"]}
-
-
-def _file_hashes(result: Mapping[str, Any]) -> list[str]:
-    return sorted(facts["sha256"] for facts in result["files"])

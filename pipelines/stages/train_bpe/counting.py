@@ -38,8 +38,8 @@ from pipelines.stages.train_bpe.count_tables import (
     SAMPLE_TEXTS,
     CountedWords,
     add_up,
+    buckets_of,
     work_file,
-    write_bucketed,
 )
 from pipelines.stages.train_bpe.sample import sampled_text, write_sample
 
@@ -232,5 +232,6 @@ class _WordCounter:
             texts = data[starts[first] : starts[after]]
             words = pa.StringArray.from_buffers(after - first, pa.py_buffer(offsets), pa.py_buffer(texts))
             columns = [words, *(pa.array(counts[first:after, column]) for column in range(2))]
-            write_bucketed(self._writer, pa.RecordBatch.from_arrays(columns, schema=COUNTS_SCHEMA), self._buckets)
+            batch = pa.RecordBatch.from_arrays(columns, schema=COUNTS_SCHEMA)
+            self._writer.write(batch, buckets_of(batch, self._buckets))
         self._table.clear()
