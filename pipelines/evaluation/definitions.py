@@ -215,13 +215,10 @@ def _read_own(path: str) -> TaskDefinition:
     name, title, kind = storage.basename(path).removesuffix(".toml"), values.pop("title"), values.pop("kind")
     if not isinstance(kind, str):
         raise UsageError(f"{path}: [task] has no kind")
-    data, examples = (_beside(path, values.pop(key, None)) for key in ("data", "examples"))
+    # Paths are relative to the folder of the file.
+    data, examples = (
+        value if value is None or value.startswith("/") or "://" in value else storage.join(storage.parent(path), value)
+        for value in (values.pop("data", None), values.pop("examples", None))
+    )
     choices = {key: Choice(value, "chosen", "") for key, value in values.items()}
     return TaskDefinition(name, str(title or name), kind, choices, data=data, examples=examples)
-
-
-def _beside(task: str, path: str | None) -> str | None:
-    """Return a path that is relative to the folder of a task's file."""
-    if path is None or path.startswith("/") or "://" in path:
-        return path
-    return storage.join(storage.parent(task), path)

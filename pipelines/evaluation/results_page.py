@@ -128,11 +128,15 @@ def compare_folders(folder: str, results: Results, other: str, others: Results) 
         if task not in others:
             notes.append(f"{task}: not in {other}")
             continue
-        if _file_hashes(result) != _file_hashes(others[task]):
+        hashes, other_hashes = (sorted(file["sha256"] for file in one["files"]) for one in (result, others[task]))
+        if hashes != other_hashes:
             notes.append(f"{task}: not compared, the files differ")
             continue
-        figures = _figures_by_metric(others[task])
-        common = {key: figure for key, figure in _figures_by_metric(result).items() if key in figures}
+        figures, other_figures = (
+            {(figure["name"], *figure["columns"]): figure for figure in one["metrics"]}
+            for one in (result, others[task])
+        )
+        common = {key: figure for key, figure in figures.items() if key in other_figures}
         columns = ["place", "gold", "cluster", *dict.fromkeys(name for _, *names in common for name in names)]
         paths = (storage.join(one, task, EXAMPLES) for one in (folder, other))
         first, second = (pa.Table.from_pylist(list(shards.read_rows(path, columns))) for path in paths)
@@ -147,7 +151,7 @@ def compare_folders(folder: str, results: Results, other: str, others: Results) 
                     "task": result_label(result),
                     "metric": metric_title(figure),
                     "value": figure["value"],
-                    "other": figures[key]["value"],
+                    "other": other_figures[key]["value"],
                     "difference": paired and paired.value,
                     "error": paired and paired.error,
                     "p_value": paired and paired.p_value,
@@ -175,11 +179,3 @@ def paired_figure(figure: Mapping[str, Any], first: pa.Table, second: pa.Table) 
     if kind == "cluster_share":
         return mean_error(cluster_minima(a[0], clusters) - cluster_minima(b[0], clusters))
     return mean_error(a[0] - b[0], clusters) if kind in ("share", "mean") else None
-
-
-def _figures_by_metric(result: Mapping[str, Any]) -> dict[tuple[str, ...], Mapping[str, Any]]:
-    return {(figure["name"], *figure["columns"]): figure for figure in result["metrics"]}
-
-
-def _file_hashes(result: Mapping[str, Any]) -> list[str]:
-    return sorted(facts["sha256"] for facts in result["files"])

@@ -196,7 +196,9 @@ class _Tree:
         Return the hidden states of the new entries, and for each text their rows for its last `needed` tokens.
         """
         retained = _retained(self._last, batch[0])
-        self._retain(torch.from_numpy(self._path[:retained]))
+        for part in (self._cache.keys, self._cache.values):
+            part[:, :, :, :retained] = part[:, :, :, torch.from_numpy(self._path[:retained]).to(part.device)]
+        self._cache.length = retained
         self._last, self._path = batch[0].tokens[:retained], np.arange(retained)
         self._paths = []
         shared_lengths: list[int] = []
@@ -250,12 +252,6 @@ class _Tree:
                 visible[rows, torch.from_numpy(path[:shared])] = True
                 visible[rows, first : first + new] = torch.ones(new, new, dtype=torch.bool).tril()
         return Branches(positions, visible)
-
-    def _retain(self, entries: Tensor) -> None:
-        """Keep only these entries of the cache, in this order."""
-        for part in (self._cache.keys, self._cache.values):
-            part[:, :, :, : len(entries)] = part[:, :, :, entries.to(part.device)]
-        self._cache.length = len(entries)
 
 
 def common_length(a: Sequence[int] | Tokens, b: Sequence[int] | Tokens) -> int:

@@ -261,9 +261,14 @@ class TaskRun:
             else:
                 phase = f"{task.label} {_ANSWERS}"
                 if is_rescored:
+
+                    def link(entry: ShardEntry) -> TaskResult:
+                        for file in entry.files:
+                            storage.link(storage.join(output, file.name), storage.join(run.output, file.name))
+                        return TaskResult(files=entry.files)
+
                     # The parts of the earlier result may be divided differently.
                     answered = [entry for entry in read_manifest(output).shards if entry.phase == phase]
-                    link = functools.partial(_link_answers, output, run.output)
                     entries = run.map(link, answered, phase=phase, serial=True)
                 else:
                     todo = [part for part in self._parts if not run.resumed_entry(phase, part.name)]
@@ -401,10 +406,3 @@ class TaskRun:
             # Other variants may measure something else.
             "paper": {name: list(values) for name, values in definition.paper.items() if task.variant == PAPER},
         }
-
-
-def _link_answers(folder: str, output: str, entry: ShardEntry) -> TaskResult:
-    """Take the answers of a part from an earlier result."""
-    for file in entry.files:
-        storage.link(storage.join(folder, file.name), storage.join(output, file.name))
-    return TaskResult(files=entry.files)

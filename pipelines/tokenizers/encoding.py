@@ -27,8 +27,8 @@ _SLICE_BYTES = 16 << 20
 _MAX_TEXTS = 4_000_000
 _BYTES_PER_COUNT = 256
 
-# `tokenizers` encodes texts together up to this many characters: an encoding takes some hundred bytes per token.
-_GROUP_CHARACTERS = 1_000_000
+# `tokenizers` encodes texts together up to this many bytes: an encoding takes some hundred bytes per token.
+_GROUP_BYTES = 1_000_000
 
 
 class Encoded(NamedTuple):
@@ -116,21 +116,12 @@ class LibraryEncoder:
     def encode(self, texts: pa.Array, *, threads: bool = False) -> Encoded:
         """Return the ids of a column of strings without nulls; the library decides on the number of threads."""
         ids = [np.empty(0, np.uint32)]
-        group: list[str] = []
-        characters = 0
-        for text in texts.to_pylist():
-            if group and characters + len(text) > _GROUP_CHARACTERS:
-                ids += self._encode_group(group)
-                group, characters = [], 0
-            group.append(text)
-            characters += len(text)
-        ids += self._encode_group(group)
+        for first, last in slices_within(text_arrays(texts)[1], _GROUP_BYTES):
+            group = texts.slice(first, last - first).to_pylist()
+            encodings = self._tokenizer.encode_batch_fast(group, add_special_tokens=False)
+            ids += [np.array(encoding.ids, np.uint32) for encoding in encodings]
         # The first is not a text: a column may be empty.
         return Encoded(np.concatenate(ids), np.cumsum([len(part) for part in ids], dtype=np.int64))
-
-    def _encode_group(self, texts: list[str]) -> list[npt.NDArray[np.uint32]]:
-        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [np.array(encoding.ids, np.uint32) for encoding in encodings]
 
 
 Encoder = FastEncoder | LibraryEncoder

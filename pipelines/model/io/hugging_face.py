@@ -118,7 +118,13 @@ def tokenizer_files(tokenizer_json: bytes, context: int, end_of_text: int) -> di
     byte_level = processor if processor and processor["type"] == "ByteLevel" else None
     changes = {"truncation": None, "padding": None, "post_processor": byte_level}
     plain = parsed | {name: value for name, value in changes.items() if parsed.get(name) != value}
-    like_gpt2 = _is_like_gpt2(plain)
+    # Whether GPT2Tokenizer, which takes only vocabulary and merges from a tokenizer, gives the same ids.
+    like_gpt2 = (
+        splits_as_gpt2(plain)
+        and (plain.get("decoder") or {}).get("type") == "ByteLevel"
+        and not any(model.get(name) for name in _BPE_SETTINGS)
+        and len(plain.get("added_tokens", [])) <= 1
+    )
     vocab = model["vocab"] | {token["content"]: token["id"] for token in parsed.get("added_tokens", [])}
     ordered = dict(sorted(vocab.items(), key=lambda item: item[1]))
     end_token = next(text for text, id in ordered.items() if id == end_of_text)
@@ -151,13 +157,3 @@ def merge_lines(model: Mapping[str, Any]) -> list[str]:
 def to_json(value: Any) -> bytes:
     """Encode a value as a JSON file."""
     return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
-
-
-def _is_like_gpt2(settings: Mapping[str, Any]) -> bool:
-    """Return whether GPT2Tokenizer, which takes only vocabulary and merges from a tokenizer, gives the same ids."""
-    return (
-        splits_as_gpt2(settings)
-        and (settings.get("decoder") or {}).get("type") == "ByteLevel"
-        and not any(settings["model"].get(name) for name in _BPE_SETTINGS)
-        and len(settings.get("added_tokens", [])) <= 1
-    )

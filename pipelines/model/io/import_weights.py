@@ -144,6 +144,7 @@ def _import_hugging_face(path: str, config: dict[str, Any]) -> ImportedModel:
     architecture, _ = read_config(config, storage.join(path, CONFIG_FILE))
     files = _weight_files(path)
     tokenizer_json, notes = _read_tokenizer(path)
+    digests = [storage.sha256_of(file) for file in files]
     tensors: dict[str, Tensor] = {}
     for name in files:
         tensors |= _copy_to_float32(_unpickle(name) if name.endswith(".bin") else read_tensors(name), name)
@@ -153,7 +154,7 @@ def _import_hugging_face(path: str, config: dict[str, Any]) -> ImportedModel:
         tensors=from_hugging_face(tensors, path),
         source="hugging-face",
         tokenizer_json=tokenizer_json,
-        sha256=_sha256_of_files(files),
+        sha256=digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest(),
         notes=notes,
     )
 
@@ -194,7 +195,7 @@ def _import_nanogpt(path: str) -> ImportedModel:
         tensors=tensors,
         source="nanogpt",
         tokenizer_json=None,
-        sha256=_sha256_of_files([path]),
+        sha256=storage.sha256_of(path),
         notes=tuple(notes),
     )
 
@@ -283,8 +284,3 @@ def _tokenizer_difference(imported: bytes, corpus: bytes) -> str | None:
 def _texts_by_id(tokenizer: dict[str, Any]) -> dict[int, str]:
     added = {token["id"]: token["content"] for token in tokenizer.get("added_tokens", [])}
     return {id: text for text, id in tokenizer["model"]["vocab"].items()} | added
-
-
-def _sha256_of_files(files: list[str]) -> str:
-    digests = [storage.sha256_of(file) for file in files]
-    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

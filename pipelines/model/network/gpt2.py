@@ -97,15 +97,15 @@ class GPT2(nn.Module):
         self.h = nn.ModuleList(Block(architecture, layer) for layer in range(architecture.layers))
         self.ln_f = nn.LayerNorm(architecture.width, eps=LAYER_NORM_EPSILON)
 
-    def forward(self, tokens: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """Return the logits of the next token, [blocks, tokens, vocabulary], for token ids [blocks, tokens].
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits of the next token, [blocks, tokens, vocabulary], for token ids [blocks, tokens]."""
+        return F.linear(self.hidden(tokens), self.wte.weight)
+
+    def hidden(self, tokens: Tensor, cache: KeyValueCache | None = None, branches: Branches | None = None) -> Tensor:
+        """Return the input of the output layer: the residual stream after the final norm, [blocks, tokens, width].
 
         With a cache, `tokens` follow those in the cache, and are added to it.
         """
-        return F.linear(self.hidden(tokens, cache), self.wte.weight)
-
-    def hidden(self, tokens: Tensor, cache: KeyValueCache | None = None, branches: Branches | None = None) -> Tensor:
-        """Return the input of the output layer: the residual stream after the final norm, [blocks, tokens, width]."""
         start = cache.length if cache is not None else 0
         if branches is None:
             positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)

@@ -231,15 +231,13 @@ class BlockOrder:
         while position < stop:
             epoch, start = divmod(position, self._blocks)
             if epoch != self._epoch:
-                self._epoch, self._permutation = epoch, self._permute(epoch)
+                # Sorting raw bits, not Generator.permutation: numpy guarantees the bits of Philox in every version.
+                bits = np.random.Philox(key=(self._seed << 64) | epoch).random_raw(self._blocks)
+                self._permutation = np.argsort(bits, kind="stable").astype(np.min_scalar_type(self._blocks))
+                self._epoch = epoch
             numbers += self._permutation[start : start + stop - position].tolist()
             position = min(stop, (epoch + 1) * self._blocks)
         return numbers
-
-    def _permute(self, epoch: int) -> npt.NDArray[np.unsignedinteger]:
-        # Sorting raw bits, not Generator.permutation: numpy guarantees the bits of Philox in every version.
-        bits = np.random.Philox(key=(self._seed << 64) | epoch).random_raw(self._blocks)
-        return np.argsort(bits, kind="stable").astype(np.min_scalar_type(self._blocks))
 
 
 def token_bytes(tokenizer: bytes, vocab_size: int) -> npt.NDArray[np.int64] | None:

@@ -24,7 +24,7 @@ from pipelines.engine.manifest import has_manifest
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError
 from pipelines.records import inputs, shards
-from pipelines.records.buckets import BucketWriter, read_bucket, write_buckets
+from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.schemas import make_schema
 from pipelines.records.text_columns import slices_within
 from pipelines.stages.train_bpe.sample import join_samples
@@ -106,12 +106,8 @@ def work_file(index: int) -> str:
     return storage.join(WORK, f"words-{index:05d}.buckets")
 
 
-def write_bucketed(writer: BucketWriter, counts: pa.RecordBatch, buckets: int) -> None:
-    """Add words and their counts to a work file, each to the bucket of its hash."""
-    writer.write(counts, _buckets_of(counts, buckets))
-
-
-def _buckets_of(counts: pa.RecordBatch, buckets: int) -> npt.NDArray[np.int32]:
+def buckets_of(counts: pa.RecordBatch, buckets: int) -> npt.NDArray[np.int32]:
+    """Return the bucket of each word, by its hash."""
     if buckets == 1:
         return np.zeros(counts.num_rows, np.int32)
     return bucket_of_words(*text_arrays(counts.column("word")), buckets)
@@ -188,7 +184,7 @@ def _groups(batches: list[pa.RecordBatch], context: _BucketContext) -> Iterator[
         yield batches
         return
     # The hash that selects the bucket selects the group within it as well.
-    numbers = [_buckets_of(batch, context.buckets * groups) // context.buckets for batch in batches]
+    numbers = [buckets_of(batch, context.buckets * groups) // context.buckets for batch in batches]
     for group in range(groups):
         masks = [pa.array(number == group) for number in numbers]
         yield [batch.filter(mask) for batch, mask in zip(batches, masks, strict=True)]
@@ -298,7 +294,7 @@ def split_counts(item: tuple[int, inputs.InputFile], context: _BucketContext) ->
                 counts = _check_counts(batch, file.path)
                 text_bytes += _text_bytes(counts)
                 _check_sums(text_bytes, file.path)
-                write_bucketed(written, counts, context.buckets)
+                written.write(counts, buckets_of(counts, context.buckets))
                 words += batch.num_rows
                 progress.advance(batch.num_rows)
     entry = written.entry(work_file(index))

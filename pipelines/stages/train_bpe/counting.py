@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +38,8 @@ from pipelines.stages.train_bpe.count_tables import (
     SAMPLE_TEXTS,
     CountedWords,
     add_up,
+    buckets_of,
     work_file,
-    write_bucketed,
 )
 from pipelines.stages.train_bpe.sample import sampled_text, write_sample
 
@@ -155,8 +154,9 @@ def count_shard(shard: inputs.DocumentShard, context: CountContext) -> TaskResul
     with (
         shards.write_shard(context.output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
         write_buckets(storage.join(context.output, work_file(shard.index)), COUNTS_SCHEMA) as written,
-        _WordCounter(written, context.buckets) as words,
+        ThreadPoolExecutor(1) as thread,
     ):
+        words = _WordCounter(written, context.buckets, thread)
         drops = Drops(dropped.write)
         sample = LowestHashes(context.sample_texts)
         documents = 0
@@ -198,19 +198,13 @@ def _sample_buckets(batch: pa.RecordBatch, shard: inputs.DocumentShard) -> npt.N
 class _WordCounter:
     """Counts words separately for kept and held-out documents, in a thread of its own."""
 
-    def __init__(self, writer: BucketWriter, buckets: int) -> None:
+    def __init__(self, writer: BucketWriter, buckets: int, thread: ThreadPoolExecutor) -> None:
         self._writer = writer
         self._buckets = buckets
         self._table = WordTable(columns=2)
-        self._thread = ThreadPoolExecutor(1)
+        self._thread = thread
         self._counting: Future[None] | None = None
         self.text_bytes = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._thread.shutdown()
 
     def add(self, texts: pa.Array, held_out: npt.NDArray[np.bool_]) -> None:
         """Add the texts of documents; they are counted while the caller continues."""
@@ -238,5 +232,6 @@ class _WordCounter:
             texts = data[starts[first] : starts[after]]
             words = pa.StringArray.from_buffers(after - first, pa.py_buffer(offsets), pa.py_buffer(texts))
             columns = [words, *(pa.array(counts[first:after, column]) for column in range(2))]
-            write_bucketed(self._writer, pa.RecordBatch.from_arrays(columns, schema=COUNTS_SCHEMA), self._buckets)
+            batch = pa.RecordBatch.from_arrays(columns, schema=COUNTS_SCHEMA)
+            self._writer.write(batch, buckets_of(batch, self._buckets))
         self._table.clear()

@@ -66,7 +66,11 @@ def train_bpe(
                 _train(config, source, words, reference, run=run, timer=timer)
         summary = run.finish()
         if not config.count_only and not storage.exists(storage.join(output, _PAGE)):
-            _write_page(output)
+            # With the time of the run, so like `timing.json` it is not part of the result.
+            from pipelines.reports.render import write_page
+            from pipelines.reports.tokenizer import render_tokenizer_report
+
+            write_page(output, _PAGE, render_tokenizer_report(read_report(output)))
         return summary
 
 
@@ -168,11 +172,3 @@ def read_report(output: str) -> dict[str, Any]:
     except InputError:  # not part of the result, so it may be missing or damaged
         timing = {}
     return {**report, "run": timing if isinstance(timing, dict) else {}}
-
-
-def _write_page(output: str) -> None:
-    """Write the report as a page; with the time of the run, so like `timing.json` it is not part of the result."""
-    from pipelines.reports.render import write_page
-    from pipelines.reports.tokenizer import render_tokenizer_report
-
-    write_page(output, _PAGE, render_tokenizer_report(read_report(output)))

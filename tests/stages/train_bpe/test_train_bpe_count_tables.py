@@ -12,6 +12,7 @@ import pytest
 
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import InputError
+from pipelines.records.buckets import BucketWriter
 from pipelines.stages.train_bpe import count_tables, counting
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.count_tables import measure
@@ -181,14 +182,13 @@ def test_long_words_are_counted_and_added_up_in_small_parts(tmp_path: Path, monk
     (tmp_path / "d.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     _train(tmp_path / "d.jsonl", tmp_path / "plain", count_only=True)
     sizes: list[int] = []
-    real = count_tables.write_bucketed
+    real = BucketWriter.write
 
-    def seen(writer: Any, batch: pa.RecordBatch, buckets: int) -> None:
+    def seen(writer: BucketWriter, batch: pa.RecordBatch, buckets: Any) -> None:
         sizes.append(batch.column("word").nbytes)
         real(writer, batch, buckets)
 
-    monkeypatch.setattr(counting, "write_bucketed", seen)
-    monkeypatch.setattr(count_tables, "write_bucketed", seen)
+    monkeypatch.setattr(BucketWriter, "write", seen)
     monkeypatch.setattr(counting, "_TABLE_BYTES", 7000)
     monkeypatch.setattr(count_tables, "_GROUP_BYTES", 7000)
     for module in (counting, count_tables):
