@@ -271,7 +271,7 @@ def test_nested_fields_and_ids(tmp_path: Path) -> None:
         assert "doc" not in rest
     with pytest.raises(InputError, match=r"c\.parquet: doc: has no column 'title'; it has: body"):
         _read(tmp_path / "c.parquet", text_field="doc.title")
-    with pytest.raises(InputError, match=r"b\.json: no record has the field 'key' of --id-field \(of 1 record\)"):
+    with pytest.raises(InputError, match=r"b\.json: no record has the field 'key' of --id-field \(of 1 record; the first has the fields 'meta', 'doc', 'id'\)"):
         _read(tmp_path / "b.json", text_field="doc.body.content", id_field="key")
     dotted = tmp_path / "d.jsonl"
     dotted.write_text('{"doc.content": "a name with a dot"}\n')
@@ -391,7 +391,7 @@ def test_the_output_of_a_stage_inside_a_folder_is_named(tmp_path: Path) -> None:
     assert len(_pairs(tmp_path)) == 2
     pq.write_table(pa.table({"cluster": ["x"]}), tmp_path / "clusters.parquet")
     write_manifest(str(tmp_path / "my" / "dedup"), Manifest(Identity("dedup", 1, {}, {}), ()))
-    with pytest.raises(UsageError, match=rf"{tmp_path}/my/dedup: is the output of webtext dedup; name it, not"):
+    with pytest.raises(UsageError, match=rf"{tmp_path}/my/dedup: is the output of webtext dedup; name it or --corpus"):
         _read(tmp_path)
     (tmp_path / "my" / "dedup" / "manifest.json").unlink()
     (tmp_path / "my" / "dedup" / "_journal").mkdir()

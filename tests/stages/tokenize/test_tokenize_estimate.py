@@ -28,7 +28,7 @@ def test_the_estimate_is_noted(small: Path, tmp_path: Path) -> None:
     write_parquet(tmp_path / "docs.parquet", rows)
     notes = Notes()
     run(tmp_path / "docs.parquet", small, tmp_path / "out", RunOptions(progress=notes), held_out=0.0)
-    [note] = [note for note in notes.notes if "tokens: about" in note]
+    [note] = [note for note in notes.notes if "tokens: peak disk" in note]
     assert "of memory per worker, with 1 worker" in note
 
 

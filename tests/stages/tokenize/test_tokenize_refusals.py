@@ -26,7 +26,7 @@ def test_files_that_are_not_a_tokenizer_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="contains no tokenizer"):
         _tokenize(tmp_path, ["x"], tmp_path / "empty")
-    with pytest.raises(InputError, match="no such file or folder; train a tokenizer"):
+    with pytest.raises(InputError, match="no such file or folder; run `webtext train-bpe`"):
         _tokenize(tmp_path, ["x"], tmp_path / "absent")
     (tmp_path / "t.json").write_text("{}")
     with pytest.raises(InputError, match=r"t\.json: is .*not a tokenizer"):
