@@ -140,7 +140,8 @@ def test_few_hosts_of_a_domain_are_requested_from_at_the_same_time(tmp_path: Pat
         assert set(fetched.outcomes.values()) == {"ok"}
         requests = [request for request in web.requests if ".example.org/" in request.url]
         assert len(requests) == 36 + 12
-        together = [sum(other.started <= one.started < other.ended for other in requests) for one in requests]
+        # The server notes the end of an answer after the client has it, at times when the next request has begun.
+        together = [sum(other.started <= one.started < other.ended - 0.05 for other in requests) for one in requests]
         assert max(together) == 2
 
 
