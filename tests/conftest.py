@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import time
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -94,3 +95,11 @@ def browser() -> Iterator[Any]:
         pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
     with Browser(program) as started:
         yield started
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of `time.monotonic`, in seconds, as the only element: only the test changes it."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now

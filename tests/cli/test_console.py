@@ -46,18 +46,14 @@ def test_a_rate_of_nothing_is_not_shown() -> None:
     assert format_rate(0.01, None, "records") == ""
 
 
-def test_plain_lines_show_done_rate_and_time_left(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+def test_plain_lines_show_done_rate_and_time_left(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
     progress = PlainProgress()
     progress.start("extract: shards", 1000, "records")
     progress.advance(1)
-    now[0] += 10
+    clock[0] += 10
     progress.advance(249)
     progress.note("a shard will be rebuilt")
-    now[0] += 5
+    clock[0] += 5
     progress.advance(750)
     progress.finish(complete=True)
     printed = capsys.readouterr()
@@ -70,17 +66,13 @@ def test_plain_lines_show_done_rate_and_time_left(
     ]
 
 
-def test_the_time_left_does_not_include_compilation(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+def test_the_time_left_does_not_include_compilation(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
     progress = PlainProgress()
     progress.start("extract: shards", 1000, "records")
     progress.pause()
-    now[0] += 40
+    clock[0] += 40
     progress.advance(50)
-    now[0] += 10
+    clock[0] += 10
     progress.advance(100)
     assert capsys.readouterr().err.splitlines() == [
         "extract: shards ...",
@@ -104,16 +96,12 @@ def test_the_rate_of_a_bar_does_not_include_compilation(monkeypatch: pytest.Monk
     assert (task.completed, task.speed) == (150, 10)
 
 
-def test_failed_work_is_not_reported_as_done(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+def test_failed_work_is_not_reported_as_done(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
     progress = PlainProgress()
     for units in (0, 250):
         progress.start("scrape: scores", 1000, "scores")
         progress.advance(units)
-        now[0] += 3
+        clock[0] += 3
         progress.finish(complete=False)
     assert capsys.readouterr().err.splitlines() == [
         "scrape: scores ...",
@@ -123,15 +111,11 @@ def test_failed_work_is_not_reported_as_done(
     ]
 
 
-def test_short_phases_that_count_nothing_leave_no_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+def test_short_phases_that_count_nothing_leave_no_line(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
     progress = PlainProgress()
     for label, seconds in (("dedup: plan", 0.1), ("dedup: kept", 60.0)):
         progress.start(label, None, "records")
-        now[0] += seconds
+        clock[0] += seconds
         progress.finish(complete=True)
     assert capsys.readouterr().err.splitlines() == ["dedup: kept: done in 1 min 00 s"]
 
@@ -223,15 +207,11 @@ def test_quiet_shows_only_notes(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "note: a shard is damaged\n"
 
 
-def test_brief_progress_shows_only_work_in_progress(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+def test_brief_progress_shows_only_work_in_progress(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
     progress = PlainProgress(brief=True)
     progress.start("fetch: shards", 100, "records")
     progress.note("a long note " + "word " * 50)
-    now[0] += 10
+    clock[0] += 10
     progress.advance(50)
     progress.finish(complete=True)
     *note, line = capsys.readouterr().err.splitlines()

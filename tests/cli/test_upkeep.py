@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine import run_record
 from pipelines.engine.folder_lock import folder_lock
 from pipelines.engine.manifest import Identity, has_manifest
 from pipelines.engine.run import RunOptions
@@ -70,17 +69,13 @@ def test_status_shows_the_progress_of_a_running_stage(tmp_path: Path, capsys: py
     assert "signatures" not in capsys.readouterr().out
 
 
-def test_the_time_left_of_a_running_stage_does_not_include_compilation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(run_record.time, "monotonic", lambda: now[0])
+def test_the_time_left_of_a_running_stage_does_not_include_compilation(tmp_path: Path, clock: list[float]) -> None:
     progress = RecordedProgress(Silent(), str(tmp_path / "dedup"), _IDENTITY)
     progress.start("dedup: signatures", 1000, "records")
     progress.pause()
-    now[0] += 40
+    clock[0] += 40
     progress.advance(100)
-    now[0] += 10
+    clock[0] += 10
     progress.advance(100)
     live = read_progress(str(tmp_path / "dedup"))
     assert live is not None
