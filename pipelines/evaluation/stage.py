@@ -202,6 +202,15 @@ class _Part(NamedTuple):
     tokens: int
 
 
+class _Work(NamedTuple):
+    """What rank 0 sends to the others: which parts to answer, in which folder, and hashes of prompts and model."""
+
+    folder: str
+    parts: list[_Part]
+    prompts: str
+    model: str
+
+
 @dataclasses.dataclass
 class TaskRun:
     """One task on one model; without a `scorer`, earlier answers are measured again.
@@ -272,7 +281,7 @@ class TaskRun:
                     entries = run.map(link, answered, phase=phase, serial=True)
                 else:
                     todo = [part for part in self._parts if not run.resumed_entry(phase, part.name)]
-                    self.world.broadcast((run.output, todo, [self._prompts, model]))
+                    self.world.broadcast(_Work(run.output, todo, self._prompts, model))
                     results, cost = self._answers(todo, run.output), operator.attrgetter("tokens")
                     entries = run.map(
                         lambda _: next(results), self._parts, phase=phase, unit="tokens", cost=cost, serial=True
@@ -284,16 +293,15 @@ class TaskRun:
 
     def run_worker_rank(self) -> None:
         """Answer a share of the requests alongside rank 0; raise InputError if its requests differ."""
-        work: tuple[str, list[_Part], list[str]] | None = self.world.broadcast(None)
+        work: _Work | None = self.world.broadcast(None)
         if work is None:
             return
-        folder, parts, hashes = work
-        if hashes != [self._prompts, self.kind.encoder.facts.fingerprint]:
+        if (work.prompts, work.model) != (self._prompts, self.kind.encoder.facts.fingerprint):
             raise InputError(
                 f"rank {self.world.rank}: prompts or model differ from rank 0; start all processes with the same "
                 "files, and not while a training writes checkpoints"
             )
-        for _ in self._answers(parts, folder):
+        for _ in self._answers(work.parts, work.folder):
             pass
 
     def _answers(self, parts: Sequence[_Part], folder: str) -> Iterator[TaskResult]:

@@ -90,7 +90,7 @@ def test_another_model_than_that_of_rank_0_is_refused(tmp_path: Path, monkeypatc
     # `pretrain` may write a checkpoint while the processes start.
     class Other(World):
         def broadcast(self, value: Any) -> Any:
-            return str(tmp_path), [], [run._prompts, "another model"]
+            return stage._Work(str(tmp_path), [], run._prompts, "another model")
 
     trained = open_model(write_model(tmp_path / "model"))
     encoder = Encoder(trained.tokenizer_json, ModelFacts.of(trained))

@@ -60,9 +60,8 @@ def command(call: StageCall) -> None:
     )
     with demo_web():
         stages = [name for name in call.settings.stages(None, None) if has_torch or name != "pretrain"]
-        summaries = build(
-            call.corpus, stages, options, None if call.as_json else lambda summary: say(_stage_line(summary))
-        )
+        show = None if call.as_json else lambda summary: say(_stage_line(summary))
+        summaries = build(call.corpus, stages, options, show)
     sample, results = None, []
     if has_torch:
         from pipelines.demo.evaluation import evaluate_demo
