@@ -37,7 +37,9 @@ def test_metrics_of_every_step(trained: Path) -> None:
     assert [row["step"] for row in rows if "held_out_loss" in row] == [0, 3, 6]
     assert rows[0]["held_out_loss"] == pytest.approx(math.log(300), abs=0.1)
     assert rows[2].keys() == {"step", "loss", "learning_rate", "gradient_norm"}
-    assert [row["learning_rate"] for row in rows[1:4]] == pytest.approx([0.005, 0.01, 0.01])
+    falling = [0.005 * (1 + math.cos(math.pi * progress)) for progress in (0.25, 0.5, 0.75)]
+    assert [row["learning_rate"] for row in rows[1:6]] == pytest.approx([0.005, 0.01, *falling])
+    assert rows[6]["learning_rate"] == 0
 
 
 def test_timing_is_not_in_the_manifest(trained: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError
 from pipelines.model.training.checkpoint import find_checkpoints
 from pipelines.model.training.recipe import learning_rate, make_recipe
+from pipelines.stages.pretrain import stage
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.training import replay
 
@@ -104,7 +106,7 @@ def test_an_extended_training_is_complete_and_can_be_extended_again(
 def test_an_extension_differs_from_one_long_run(tokens: str, extended: Path, tmp_path: Path) -> None:
     train_small(tokens, tmp_path / "out", "steps=9")
     long = metrics(tmp_path / "out")
-    # The warm-up and the first step of the decay have the same rates in both schedules; the data order is the same.
+    # The warm-up has the same rates in both schedules; the data order is the same.
     assert [row["loss"] for row in long[1:4]] == [row["loss"] for row in metrics(extended)[1:4]]
     assert _result(tmp_path / "out")["model.safetensors"] != _result(extended)["model.safetensors"]
     assert "extended_from" not in json.loads((tmp_path / "out" / "config.json").read_text())["recipe"]
@@ -122,6 +124,23 @@ def test_what_is_no_extension_is_refused(tokens: str, trained: Path, tmp_path: P
     shutil.copytree(trained, tmp_path / "out")
     with pytest.raises(ChangedRunError, match="contains a different result"):
         train_small(tokens, tmp_path / "out", "steps=9" if change == "seed" else change, seed=int(change == "seed"))
+
+
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_a_training_of_another_version_is_neither_resumed_nor_extended(
+    tokens: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_finished: bool
+) -> None:
+    out = tmp_path / "out"
+    if is_finished:
+        shutil.copytree(trained, out)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            train_small(tokens, out, options=RunOptions(progress=StopsAtStep(3)))
+    monkeypatch.setattr(stage, "STAGE", dataclasses.replace(stage.STAGE, version=stage.STAGE.version + 1))
+    before = contents(out)
+    with pytest.raises(ChangedRunError, match=r"it was built by version \d+ of the stage, this is version"):
+        train_small(tokens, out, *(["steps=9"] if is_finished else []))
+    assert contents(out) == before
 
 
 def test_without_its_last_checkpoint_a_training_is_not_extended(tokens: str, trained: Path, tmp_path: Path) -> None:

@@ -66,16 +66,44 @@ def test_the_learning_rate_warms_up_and_falls_along_a_cosine() -> None:
     recipe = make_recipe("tiny", overrides)
     rates = [learning_rate(step, recipe) for step in range(110)]
     assert rates[:10] == pytest.approx([0.1 * step for step in range(1, 11)])
-    assert rates[10] == pytest.approx(1.0)
-    assert rates[60] == pytest.approx(0.6)  # half way
-    assert rates[35] == pytest.approx(0.2 + 0.8 * (1 + 2**-0.5) / 2)  # a quarter
-    assert 0.2 < rates[-1] < 0.201
+    assert rates[59] == pytest.approx(0.6)  # half way
+    assert rates[34] == pytest.approx(0.2 + 0.8 * (1 + 2**-0.5) / 2)  # a quarter
+    assert (max(rates), rates.index(1.0), rates[-1]) == (1.0, 9, 0.2)
     assert sorted(rates[9:], reverse=True) == rates[9:]
 
 
-def test_without_a_warm_up_the_first_rate_is_the_highest() -> None:
-    recipe = make_recipe("tiny", ("warmup_steps=0",))
-    assert learning_rate(0, recipe) == recipe.learning_rate
+@pytest.mark.parametrize("final", [0.0, 3e-5, 0.7])
+@pytest.mark.parametrize(("steps", "warmup_steps"), [(30, 5), (30, 29), (30, 1), (30, 0), (3, 1), (2, 1), (2, 0)])
+def test_the_first_step_the_peak_and_the_last_step_have_exact_rates(
+    steps: int, warmup_steps: int, final: float
+) -> None:
+    overrides = (f"steps={steps}", f"warmup_steps={warmup_steps}", "learning_rate=0.1", f"final_learning_rate={final}")
+    recipe = make_recipe("tiny", overrides)
+    rates = [learning_rate(step, recipe) for step in range(steps)]
+    peak = max(1, warmup_steps)
+    assert (rates[0], rates[peak - 1], rates[-1]) == (0.1 * (1 / peak), 0.1, final)
+    assert rates.count(0.1) == 1
+
+
+def test_a_single_step_has_the_peak_rate() -> None:
+    recipe = make_recipe("tiny", ("steps=1", "warmup_steps=0"))
+    assert learning_rate(0, recipe) == recipe.learning_rate > 0
+
+
+@pytest.mark.parametrize("steps", [1, 60])
+def test_a_training_that_ends_with_its_warm_up_is_refused(steps: int) -> None:
+    with pytest.raises(UsageError, match=f"--set steps={steps} ends within the 60 warm-up steps"):
+        make_recipe("tiny", (f"steps={steps}", "warmup_steps=60"))
+
+
+def test_each_schedule_of_an_extended_training_ends_with_the_final_rate() -> None:
+    whole = make_recipe("tiny", ("steps=50", "warmup_steps=5", "final_learning_rate=1e-4"))
+    extended = dataclasses.replace(whole, extended_from=(20, 30))
+    rates = [learning_rate(step, extended) for step in range(50)]
+    assert [rates[step] for step in (4, 19, 29, 49)] == [whole.learning_rate, 1e-4, 1e-4, 1e-4]
+    assert rates[:20] == [learning_rate(step, dataclasses.replace(whole, steps=20)) for step in range(20)]
+    assert rates[20:30] == [learning_rate(step, dataclasses.replace(whole, steps=30)) for step in range(20, 30)]
+    assert rates[30:] == [learning_rate(step, whole) for step in range(30, 50)]
 
 
 def test_only_matrices_decay() -> None:

@@ -37,8 +37,8 @@ class Recipe:
     batch_size: int = option(MISSING, "Sequences per step.", minimum=1)
     micro_batch: int = option(MISSING, "Sequences per forward pass.", minimum=1)
     steps: int = option(MISSING, "Optimizer steps.", minimum=1)
-    learning_rate: float = option(MISSING, "Peak learning rate, at the end of the warm-up.", minimum=0.0)
-    final_learning_rate: float = option(MISSING, "Learning rate at the end of the cosine decay.", minimum=0.0)
+    learning_rate: float = option(MISSING, "Peak learning rate, in the last step of the warm-up.", minimum=0.0)
+    final_learning_rate: float = option(MISSING, "Learning rate of the last step, after the decay.", minimum=0.0)
     warmup_steps: int = option(MISSING, "Steps of linear warm-up.", minimum=0)
     weight_decay: float = option(MISSING, "Weight decay of matrices; biases and gains are not decayed.", minimum=0.0)
     beta1: float = option(MISSING, "Adam's beta1.", minimum=0.0, maximum=0.999999)
@@ -177,13 +177,15 @@ def parameter_count(recipe: Recipe, vocab_size: int) -> int:
 
 
 def learning_rate(step: int, recipe: Recipe) -> float:
-    """Return the learning rate of a step, counted from 0: linear warm-up, then cosine decay to the final rate.
+    """Return the learning rate of a step, counted from 0: linear warm-up to the peak, then cosine decay.
 
+    The last step of the warm-up (without one, the first step) has the peak rate, the last step of all the final rate.
     In an extended training each step has the rate of the schedule under which it was trained.
     """
-    if step < recipe.warmup_steps:
-        return recipe.learning_rate * (step + 1) / recipe.warmup_steps
-    end = next(end for end in recipe.ends if step < end or end == recipe.steps)
-    progress = (step - recipe.warmup_steps) / (end - recipe.warmup_steps)
+    peak = max(1, recipe.warmup_steps)
+    if step < peak:
+        return recipe.learning_rate * ((step + 1) / peak)
+    end = next(end for end in recipe.ends if step < end)
+    progress = (step + 1 - peak) / (end - peak)
     height = 0.5 * (1 + math.cos(math.pi * progress))
     return recipe.final_learning_rate + height * (recipe.learning_rate - recipe.final_learning_rate)

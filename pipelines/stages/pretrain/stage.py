@@ -11,7 +11,7 @@ from pipelines.stages.pretrain.config import PretrainConfig
 
 STAGE = Stage(
     "pretrain",
-    2,
+    3,
     (
         *("model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl"),
         *("timing.jsonl", "training.html", "samples.jsonl", "best.json", "checkpoints/", "spikes/", "tensorboard/"),
