@@ -50,7 +50,7 @@ ARCHIVE_SUFFIXES = (".warc", ".arc")
 PAGE_SUFFIXES = (".html", ".htm", ".xhtml", *ARCHIVE_SUFFIXES)
 
 # Bytes of text per byte of a file of prose: Parquet and compressed lines (benchmarks/plan.md), and plain lines.
-_TEXT_PER_COMPRESSED_BYTE, _TEXT_PER_BYTE = 2.5, 0.9
+_TEXT_PER_COMPRESSED_BYTE, _TEXT_PER_BYTE = 3.5, 0.9
 
 # One document per file: what is next to them does not describe tables.
 _PLAIN_SUFFIXES = (".txt", ".md")

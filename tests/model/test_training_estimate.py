@@ -104,14 +104,8 @@ def test_checkpoint_estimate_matches_the_files(trained: Path) -> None:
     assert expected.disk_bytes == 10 * expected.checkpoint_bytes // 3  # the weights are a third
 
 
-def test_flops_and_time() -> None:
-    tokens = 100_000 * 512 * 1024
-    unknown = expect("gpt2")
-    assert unknown.flops == pytest.approx(0.860e9 * tokens, rel=1e-3)
-    assert unknown.seconds is None
-    assumed = expect("gpt2", device_name="NVIDIA H200", processes=8)
-    assert assumed.seconds == pytest.approx(0.860e9 * tokens / (0.4 * 989.4e12 * 8), rel=1e-3)
-    assert expect("gpt2", device_name="some GPU").seconds is None
+def test_flops() -> None:
+    assert expect("gpt2").flops == pytest.approx(0.860e9 * 100_000 * 512 * 1024, rel=1e-3)
 
 
 def test_memory_estimate_falls_with_smaller_batches_checkpointing_and_sharding() -> None:
@@ -137,19 +131,16 @@ def test_logits_estimate_when_compiled_and_on_a_cpu() -> None:
 
 
 def test_estimate_lines() -> None:
-    lines = describe_estimate(expect("gpt2", bf16=True, device_name="NVIDIA H200"))
+    lines = describe_estimate(expect("gpt2", bf16=True))
     assert lines[0].startswith("peak memory estimate: about ")
     assert "weights 745 MB, gradients 498 MB, Adam's moments 996 MB, activations " in lines[0]
     assert lines[1] == "disk: 4.98 GB (2 checkpoints of 1.49 GB, one being written, and the final weights)"
     assert lines[2] == "compute: 4.51e+19 FLOPs (0.86 GFLOPs per token, 52.4 billion tokens)"
-    assert lines[3] == "time: about 31 h 38 min at 40% of the peak of this GPU"
-    assert describe_estimate(expect("tiny"))[3] == "time: measured in the first steps"
+    assert len(lines) == 3
     small = describe_estimate(expect("tiny", device_type="cpu", vocab_size=300))
     assert ", libraries 90 MB)" in small[0]
     assert " MFLOPs per token, " in small[2]
-    several = describe_estimate(expect("gpt2", device_name="NVIDIA H200", processes=8))
-    assert "per process" in several[0]
-    assert several[3] == "time: about 3 h 57 min at 40% of the peak of 8 GPUs"
+    assert "per process" in describe_estimate(expect("gpt2", processes=8))[0]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What training costs: FLOPs, and before it starts memory per process, disk and time.
+"""What training costs: FLOPs, and before it starts memory per process and disk.
 
 Memory is derived from the tensors that the backward pass of `gpt2.py` saves, not measured; allocator caches are not
 included. Utilization (MFU) is the model's FLOPs by the formula below over the GPU's dense 16-bit peak; recomputation
@@ -14,14 +14,12 @@ import re
 from pipelines.engine.config import read_tables
 from pipelines.engine.machine import check_memory
 from pipelines.errors import WebtextError
-from pipelines.format import format_bytes, format_duration, format_rounded
+from pipelines.format import format_bytes, format_rounded
 from pipelines.model.network.gpt2 import LOGITS_AT_ONCE
 from pipelines.model.training.recipe import Recipe, parameter_count
 from pipelines.storage.resources import data_path
 
 MEMORY_ADVICE = "use a smaller --set micro_batch=... or --preset, --activation-checkpointing, or a larger machine"
-# Assumed share of a listed GPU's peak, before any step is measured.
-ASSUMED_UTILIZATION = 0.4
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
 # Saved by a layer for the backward pass, in numbers per token and dimension of the width. Always in 32 bits: the
 # residual stream before each of the two norms. In the precision of matrix products: the input of attention (1), query,
@@ -67,8 +65,7 @@ def utilization(tokens_per_second: float, token_flops: int, device_name: str, de
 class Estimate:
     """The resources of a training run; `memory` is that of one process in bytes, by what it is for.
 
-    `seconds` is None if the GPU's peak is unknown. `disk_bytes` covers the kept checkpoints, one being written, and the
-    final weights.
+    `disk_bytes` covers the kept checkpoints, one being written, and the final weights.
     """
 
     device_type: str
@@ -79,7 +76,6 @@ class Estimate:
     disk_bytes: int
     keep_checkpoints: int
     flops_per_token: int
-    seconds: float | None
 
     @property
     def memory_bytes(self) -> int:
@@ -103,13 +99,11 @@ def estimate_training(
     bf16: bool = False,
     compiled: bool = False,
     keep_checkpoints: int = 2,
-    device_name: str = "",
 ) -> Estimate:
-    """Estimate the resources of training on `cpu` or `cuda`, with `ASSUMED_UTILIZATION` of the peak of a listed GPU."""
+    """Estimate the resources of training on `cpu` or `cuda`."""
     parameters = parameter_count(recipe, vocab_size)
     own_parameters = -(-parameters // processes) if sharded else parameters
     token_flops = flops_per_token(parameters, recipe.layers, recipe.width, recipe.context)
-    peak = peak_flops(device_name)
     tokens = recipe.steps * recipe.batch_tokens
     checkpoint_bytes = 3 * _FLOAT_BYTES * parameters  # the weights and Adam's two moments
     return Estimate(
@@ -128,7 +122,6 @@ def estimate_training(
         disk_bytes=(keep_checkpoints + 1) * checkpoint_bytes + _FLOAT_BYTES * parameters,
         keep_checkpoints=keep_checkpoints,
         flops_per_token=token_flops,
-        seconds=tokens * token_flops / (ASSUMED_UTILIZATION * peak * processes) if peak else None,
     )
 
 
@@ -169,21 +162,16 @@ def _activation_bytes(recipe: Recipe, device_type: str, activation_checkpointing
 
 
 def describe_estimate(estimate: Estimate) -> list[str]:
-    """Return the estimate for the terminal: memory, disk, FLOPs and time."""
+    """Return the estimate for the terminal: memory, disk and FLOPs."""
     memory = ", ".join(f"{name} {format_bytes(size)}" for name, size in estimate.memory.items() if size)
     per_process = " per process" if estimate.processes > 1 else ""
     token_flops = estimate.flops_per_token
     flops = f"{token_flops / 1e9:.3g} GFLOPs" if token_flops >= 1e8 else f"{token_flops / 1e6:.3g} MFLOPs"
-    time = "time: measured in the first steps"
-    if estimate.seconds is not None:
-        gpus = f"{estimate.processes} GPUs" if estimate.processes > 1 else "this GPU"
-        time = f"time: about {format_duration(estimate.seconds)} at {ASSUMED_UTILIZATION:.0%} of the peak of {gpus}"
     return [
         f"peak memory estimate: about {format_bytes(estimate.memory_bytes)}{per_process} ({memory})",
         f"disk: {format_bytes(estimate.disk_bytes)} ({estimate.keep_checkpoints} checkpoints of "
         f"{format_bytes(estimate.checkpoint_bytes)}, one being written, and the final weights)",
         f"compute: {estimate.flops:.2e} FLOPs ({flops} per token, {format_rounded(estimate.tokens)} tokens)",
-        time,
     ]
 
 

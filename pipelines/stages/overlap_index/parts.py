@@ -59,13 +59,12 @@ _SKETCH = ".sketch"
 
 @dataclasses.dataclass(frozen=True)
 class NgramCounts:
-    """The n-grams of the documents: all, the estimate of the distinct ones, an upper bound of these; time to count."""
+    """The n-grams of the documents: all, the estimate of the distinct ones, and an upper bound of these."""
 
     documents: int
     ngrams: int
     distinct: int
     max_distinct: int
-    seconds: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +110,7 @@ def sketch_shard(shard: inputs.DocumentShard, context: SketchContext) -> TaskRes
     return drops.task_result(documents, (dropped.entry, sketch), {"ngrams": ngrams})
 
 
-def merge_sketches(entries: Sequence[ShardEntry], output: str, ngram: int, seconds: float) -> NgramCounts:
+def merge_sketches(entries: Sequence[ShardEntry], output: str, ngram: int) -> NgramCounts:
     """Merge the sketches of all shards; raise InputError if no document is long enough for an n-gram."""
     ngrams = sum(int(entry.counts["ngrams"]) for entry in entries)
     if not ngrams:
@@ -130,7 +129,6 @@ def merge_sketches(entries: Sequence[ShardEntry], output: str, ngram: int, secon
         ngrams=ngrams,
         distinct=min(ngrams, round(hyperloglog.estimate(registers))),
         max_distinct=min(ngrams, hyperloglog.upper_bound(registers)),
-        seconds=seconds,
     )
 
 

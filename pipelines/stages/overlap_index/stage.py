@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import time
 import unicodedata
 from collections.abc import Sequence
 
@@ -20,7 +19,7 @@ from pipelines.engine.machine import check_memory
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
 from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.extras import require_extra
-from pipelines.format import format_bytes, format_duration, format_number, plural
+from pipelines.format import format_bytes, format_number, plural
 from pipelines.records import inputs
 from pipelines.records.ngram_filter import (
     DESCRIPTION,
@@ -54,8 +53,6 @@ STAGE = Stage(STAGE_NAME, 4, (INDEX, DESCRIPTION))
 _ERROR_TOLERANCE = 1.05
 # Memory of a worker in addition to its part of the filter: libraries, kernels, a batch of documents.
 _PROCESS_BYTES = 250 << 20
-_ADDS_PER_SECOND = 5e6
-_LONG_S = 60
 # The relative error of a sketch: --items below the estimate by more than this is certainly too small.
 _SKETCH_ERROR = 0.01
 # The fields of the header that must be equal in indexes to be merged, and the options that set them.
@@ -98,10 +95,9 @@ def overlap_index(
         if run.finished:
             return run.finish()
         context = SketchContext(config, run.output)
-        started = time.monotonic()
         entries = run.map(sketch_shard, source.shards, context, phase="sketch", work=True, total=source.records)
         run.once("sketched", lambda: result_files(entries))
-        ngrams = merge_sketches(entries, run.output, config.ngram, seconds=time.monotonic() - started)
+        ngrams = merge_sketches(entries, run.output, config.ngram)
         items = _choose_items(config, ngrams)
         if config.filter == PYBLOOM_LIVE:
             write_pybloom_filter(config, source, ngrams=ngrams, capacity=items, run=run)
@@ -151,10 +147,6 @@ def _write_blocked_filter(
         f"{ngrams.ngrams:,} n-grams; filter size {format_bytes(size.size_bytes)} for up to {items:,} distinct "
         f"n-grams, built in {plural(len(ranges), 'pass', 'passes')}"
     )
-    core_seconds = ngrams.seconds * run.workers * len(ranges) + ngrams.ngrams / _ADDS_PER_SECOND
-    seconds = core_seconds / min(run.workers, len(ranges))
-    if seconds > _LONG_S and not any(run.resumed_entry("sketch", shard.name) for shard in source.shards):
-        run.note(f"estimated time: {format_duration(seconds)}")
     parts = run.map(
         add_part,
         ranges,

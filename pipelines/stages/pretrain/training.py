@@ -260,7 +260,6 @@ def _check_estimate(job: TrainingJob) -> None:
         bf16=job.device.bf16,
         compiled=job.is_compiled,
         keep_checkpoints=job.options.keep_checkpoints,
-        device_name=job.device.name,
     )
     for line in describe_estimate(estimate):
         job.note(line)

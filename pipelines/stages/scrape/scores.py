@@ -34,8 +34,6 @@ SCORE_SCHEMA = make_schema(id="string", score="int64?", score_of_dump="int64")
 BATCH_SIZES = {"praw": 100, "arctic-shift": 500}
 # Kept between calls: a client knows when its next request is allowed.
 _client = functools.lru_cache(maxsize=8)(ApiClient)
-# What the services allow, for the estimate: about two requests per second, a hundred per minute.
-_REQUESTS_PER_SECOND = {"arctic-shift": 2.0, "praw": 100 / 60}
 # The rows that a task requests, which a killed run requests again: whole requests of either service.
 ROWS_PER_TASK = 5000
 
@@ -100,7 +98,9 @@ def refresh_scores(
         cost=operator.attrgetter("size_bytes"),
     )
     requests = [request for file in rescored for request in _score_requests(file, run.output)]
-    _note_estimate(run, requests, service, months)
+    submissions = plural(sum(request.rows for request in requests), "submission")
+    count = sum(-(-request.rows // BATCH_SIZES[service]) for request in requests)
+    run.note(f"scores of {', '.join(months)}: re-fetching {submissions} in {plural(count, 'request')}")
     rows = operator.attrgetter("rows")
     run.map(fetch_rows, requests, context, phase="scores", work=True, unit="scores", cost=rows, serial=True)
     run.map(apply_scores, rescored, context, phase="filter-again", work=True, unit="submissions")
@@ -124,16 +124,6 @@ def _score_requests(file: SourceFile, output: str) -> Iterator[ScoreRequest]:
     for group, rows in enumerate(sizes):
         for start in range(0, rows, ROWS_PER_TASK):
             yield ScoreRequest(file, row_group=group, start=start, rows=min(ROWS_PER_TASK, rows - start))
-
-
-def _note_estimate(run: StageRun, requests: Sequence[ScoreRequest], service: str, months: Sequence[str]) -> None:
-    rows = sum(request.rows for request in requests)
-    count = sum(-(-request.rows // BATCH_SIZES[service]) for request in requests)
-    minutes = count / _REQUESTS_PER_SECOND[service] / 60
-    run.note(
-        f"scores of {', '.join(months)}: re-fetching {plural(rows, 'submission')} in {plural(count, 'request')}, "
-        f"at least {minutes:.0f} minutes"
-    )
 
 
 def fetch_rows(request: ScoreRequest, context: ReadContext) -> TaskResult:

@@ -7,7 +7,7 @@ import dataclasses
 from pipelines import storage
 from pipelines.engine.machine import check_memory
 from pipelines.errors import InputError
-from pipelines.format import format_bytes, format_rounded, plural
+from pipelines.format import format_bytes, plural
 from pipelines.records import inputs
 
 # Python with the libraries and a vocabulary; gigatoken's cache of prose, at most a byte per byte of text until it is
@@ -51,17 +51,13 @@ class Needs:
     def _shard_bytes_per_token(self) -> float:
         return self.token_bytes + self.documents / max(1, self.tokens) * _BYTES_PER_DOCUMENT
 
-    def describe(self, workers: int, available_bytes: int | None) -> str:
-        """Return the needs as one line."""
-        line = (
-            f"roughly {format_rounded(self.tokens)} tokens: peak disk {format_bytes(self.disk_bytes)}, half of that "
-            f"when finished, and up to {format_bytes(self.memory_bytes)} of memory per worker, with "
-            f"{plural(workers, 'worker')}"
-        )
+    def describe_shortage(self, workers: int, available_bytes: int | None) -> str:
+        """Return a note if there may be too little memory for so many workers, else an empty string."""
         max_workers = (available_bytes or 0) // self.memory_bytes
-        if available_bytes is not None and 0 < max_workers < workers:
-            line += f", more than the {format_bytes(available_bytes)} available; use --workers {max_workers}"
-        return line
+        if available_bytes is None or not 0 < max_workers < workers:
+            return ""
+        needed = f"{plural(workers, 'worker')} need up to {format_bytes(self.memory_bytes)} of memory each"
+        return f"{needed}, more than the {format_bytes(available_bytes)} available; use --workers {max_workers}"
 
     def check_memory(self, available_bytes: int | None) -> None:
         """Raise InputError if one worker lacks memory for a shard; the message suggests the size that fits."""

@@ -137,7 +137,8 @@ def _prepare(
             "use a byte-level tokenizer such as GPT-2's to keep all text"
         )
     needs = estimate_needs(source, token_bytes, config.shard_tokens, is_local=storage.is_local(run.output))
-    run.note(needs.describe(run.workers, run.memory_bytes))
+    if note := needs.describe_shortage(run.workers, run.memory_bytes):
+        run.note(note)
     needs.check_memory(run.memory_bytes)
     needs.check_output(run.output, tolerance=_ESTIMATE_TOLERANCE)
     run.once("tokenizer", lambda: TaskResult(files=(shards.write_file(run.output, TOKENIZER, tokenizer.data),)))

@@ -21,7 +21,7 @@ from pipelines.engine.journal import WORK
 from pipelines.engine.machine import check_memory
 from pipelines.engine.run import StageRun, TaskResult, result_files
 from pipelines.errors import InputError
-from pipelines.format import format_bytes, format_duration, plural
+from pipelines.format import plural
 from pipelines.records import inputs, shards
 from pipelines.records.buckets import BucketWriter, write_buckets
 from pipelines.records.document_split import document_keys, hash_keys, held_out_mask, split_keys
@@ -53,8 +53,6 @@ SAMPLE_BUCKETS = 4096
 _MIN_SAMPLE_TEXTS = 4
 # Python with the libraries, the table of words, and batches of texts.
 _WORKER_BYTES = 650_000_000
-# Reading and counting, per worker (benchmarks/bpe.md).
-_BYTES_PER_SECOND = 40e6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,12 +75,6 @@ def count_documents(config: TrainBpeConfig, source: inputs.DocumentInput, run: S
     memory_bytes = None
     if size_bytes >= _LARGE_INPUT_BYTES:
         workers = min(run.workers, len(source.shards))
-        text_bytes = inputs.estimate_text_bytes(source.files)
-        duration = format_duration(text_bytes / _BYTES_PER_SECOND / workers)
-        run.note(
-            f"train-bpe: roughly {format_bytes(text_bytes)} of text; counting takes about {duration} with "
-            f"{plural(workers, 'worker')}"
-        )
         task = f"train-bpe: counting with {plural(workers, 'worker')}"
         check_memory(task, _WORKER_BYTES * workers, run.memory_bytes, "use fewer --workers")
         memory_bytes = _WORKER_BYTES

@@ -15,7 +15,7 @@ from pipelines.engine.journal import WORK
 from pipelines.engine.machine import check_memory
 from pipelines.engine.run import TaskResult
 from pipelines.errors import InputError
-from pipelines.format import format_bytes, format_duration
+from pipelines.format import format_bytes
 from pipelines.records import inputs, shards
 from pipelines.records.document_split import document_keys, held_out_mask, split_keys
 from pipelines.records.drops import Drops
@@ -37,8 +37,7 @@ _BYTES_PER_SYMBOL, _BYTES_PER_WIDE_SYMBOL, _BYTES_PER_WORD = 6, 8, 64
 _MAX_NARROW_VOCABULARY = 65_536
 # The trainer of `tokenizers`: 0.39 GB for 0.29 million words, 3.98 GB for 3.58 million.
 _BYTES_PER_LIBRARY_WORD = 1_100
-_SECONDS_PER_SYMBOL, _SECONDS_PER_WORD, _SECONDS_PER_MERGE = 0.35e-6, 2e-6, 5e-6
-# Fewer take seconds.
+# Fewer need little more memory than the libraries.
 _NOTED_WORDS = 1_000_000
 
 
@@ -56,11 +55,7 @@ def check_merging_memory(
     words, symbols = distinct if config.min_word_count == 1 else repeated
     needed_bytes = merging_bytes(words, symbols, config.vocab_size, config.engine)
     if words >= _NOTED_WORDS:
-        seconds = symbols * _SECONDS_PER_SYMBOL + words * _SECONDS_PER_WORD + config.vocab_size * _SECONDS_PER_MERGE
-        progress.note(
-            f"train-bpe: {words:,} distinct words: merging takes about {format_duration(seconds)} and "
-            f"{format_bytes(needed_bytes)} of memory"
-        )
+        progress.note(f"train-bpe: merging {words:,} distinct words needs about {format_bytes(needed_bytes)} of memory")
     if config.engine == "tokenizers":
         less_bytes, option = merging_bytes(words, symbols, config.vocab_size), "--engine webtext"
     else:

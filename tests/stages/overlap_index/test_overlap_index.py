@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import DamagedShardError, InputError, UsageError, WebtextError
 from pipelines.progress import Silent
 from pipelines.records.ngram_filter import HEADER_BYTES, map_bits, open_filter_folder
-from pipelines.stages.overlap_index import parts, stage
+from pipelines.stages.overlap_index import parts
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
 from pipelines.stages.overlap_index.stage import overlap_index
 from webtext_cli.main import main
@@ -119,29 +118,6 @@ _WAYS = [
     Normalization(lines="stop"),
     Normalization("drop", "ascii", "stop"),
 ]
-
-
-def test_a_long_run_notes_its_estimated_time_unless_it_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    documents = _write_parts(tmp_path / "docs", 2)
-
-    def notes() -> list[str]:
-        progress = _Notes()
-        _index(documents, tmp_path / "index", RunOptions(progress=progress), ngram=4)
-        return [note for note in progress.notes if "estimated time" in note]
-
-    monkeypatch.setattr(stage, "_LONG_S", 0)
-    with monkeypatch.context() as patch:
-        patch.setattr(stage, "join_parts", None)
-        with pytest.raises(WebtextError):
-            notes()
-    assert not notes()
-    shutil.rmtree(tmp_path / "index")
-    assert len(notes()) == 1
-    shutil.rmtree(tmp_path / "index")
-    monkeypatch.setattr(stage, "_LONG_S", 60)
-    assert not notes()
 
 
 @pytest.mark.parametrize("way", _WAYS, ids=lambda way: f"{way.apostrophes}-{way.letters}-{way.lines}")

@@ -11,6 +11,7 @@ from token_run import Notes, run, write_parquet, write_tokenizer
 
 from pipelines import storage
 from pipelines.engine import machine
+from pipelines.engine.executor import LocalExecutor
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError
 from pipelines.stages.tokenize.estimate import Needs
@@ -23,13 +24,19 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
 
 
-def test_the_estimate_is_noted(small: Path, tmp_path: Path) -> None:
-    rows = [{"id": str(number), "text": f"text number {number}, and more of it"} for number in range(500)]
-    write_parquet(tmp_path / "docs.parquet", rows)
+def test_only_too_little_memory_for_all_workers_is_noted(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "docs").mkdir()
+    for number in range(3):
+        write_parquet(tmp_path / "docs" / f"{number}.parquet", [{"id": str(number), "text": "a text"}])
     notes = Notes()
-    run(tmp_path / "docs.parquet", small, tmp_path / "out", RunOptions(progress=notes), held_out=0.0)
-    [note] = [note for note in notes.notes if "tokens: peak disk" in note]
-    assert "of memory per worker, with 1 worker" in note
+    run(tmp_path / "docs", small, tmp_path / "out", RunOptions(LocalExecutor(3), progress=notes), held_out=0.0)
+    assert notes.notes == []
+    monkeypatch.setattr(machine, "available_memory_bytes", lambda: 1_100_000_000)
+    run(tmp_path / "docs", small, tmp_path / "again", RunOptions(LocalExecutor(3), progress=notes), held_out=0.0)
+    message = "3 workers need up to 500 MB of memory each, more than the 1.1 GB available; use --workers 2"
+    assert notes.notes == [message]
 
 
 def _needs(shard_tokens: int, *, is_local: bool = True) -> Needs:
@@ -39,8 +46,8 @@ def _needs(shard_tokens: int, *, is_local: bool = True) -> Needs:
 def test_shards_larger_than_memory_are_refused_with_a_size_that_fits() -> None:
     fitting = _needs(100_000_000)
     fitting.check_memory(3 * _GB)
-    assert "use --workers" not in fitting.describe(3, 3 * _GB)
-    assert "more than the 3 GB available; use --workers 3" in fitting.describe(4, 3 * _GB)
+    assert fitting.describe_shortage(3, 3 * _GB) == fitting.describe_shortage(3, None) == ""
+    assert fitting.describe_shortage(4, 3 * _GB).endswith(" more than the 3 GB available; use --workers 3")
     message = r"5\.5 GB of memory, but 3 GB is available; use --shard-tokens (\d+) or"
     with pytest.raises(InputError, match=message) as refusal:
         _needs(2_000_000_000).check_memory(3 * _GB)

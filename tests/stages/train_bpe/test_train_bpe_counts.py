@@ -303,14 +303,19 @@ def test_too_little_memory_is_refused_and_the_counts_are_kept(tmp_path: Path, mo
     assert _same_tokenizer(tmp_path / "bpe", tmp_path / "elsewhere")
 
 
-def test_a_large_input_is_noted_and_workers_that_do_not_fit_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_time_is_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _documents(tmp_path / "d.jsonl", 0, 100)
     monkeypatch.setattr(counting, "_LARGE_INPUT_BYTES", 1)
+    monkeypatch.setattr(learning, "_NOTED_WORDS", 1)
     notes = _Notes()
     _train(tmp_path / "d.jsonl", tmp_path / "bpe", notes)
-    assert any("counting takes about" in note and "with 1 worker" in note for note in notes.notes)
+    (note,) = [note for note in notes.notes if "about" in note]
+    assert regex.fullmatch(r"train-bpe: merging [\d,]+ distinct words needs about 48\d MB of memory", note)
+
+
+def test_workers_that_do_not_fit_into_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _documents(tmp_path / "d.jsonl", 0, 100)
+    monkeypatch.setattr(counting, "_LARGE_INPUT_BYTES", 1)
     monkeypatch.setattr(machine, "available_memory_bytes", lambda: 10_000_000)
     with pytest.raises(InputError, match=r"counting with 1 worker needs about .*; use fewer --workers"):
         _train(tmp_path / "d.jsonl", tmp_path / "none")
