@@ -130,19 +130,6 @@ def _join_even_pairs(pattern: re.Pattern[str], text: str) -> str:
     return text if len(pattern.findall(text)) % 2 else _join_pairs(pattern, text)
 
 
-def _strip_edges(line: str) -> str:
-    """Remove the space at both ends of every line of WikiText and PTB; an empty line is one space."""
-    body, end = (line[:-1], "\n") if line.endswith("\n") else (line, "")
-    if body == " ":
-        return end
-    return body[1:-1] + end if len(body) > 2 and body[0] == body[-1] == " " else line
-
-
-def _restore_edges(text: str) -> str:
-    body, end = (text[:-1], "\n") if text.endswith("\n") else (text, "")
-    return (f" {body} " if body else " ") + end
-
-
 # A mark may follow a quote or another mark: `Knights ', and`, `5 %.`
 _WORD_END = r"(?![^\s,.;:!?%])"
 
@@ -209,7 +196,12 @@ _PTB_WORDS = (
 # Words that begin with an apostrophe, which is not a quote.
 _NO_ELISION = r"(?!(?i:em|tis|twas|twere|twill|twould|til|cause|t)\b)"
 
-_EDGES = Rule("edges", _strip_edges, _restore_edges)
+# The space at both ends of every line of WikiText and PTB; an empty line is one space.
+_EDGES = Rule(
+    "edges",
+    _substitute((r"\A (?:(.+) )?(?=\n?\Z)", r"\1")),
+    _substitute((r"\A(.+)(?=\n?\Z)", r" \1 "), (r"\A(?=\n?\Z)", " ")),
+)
 
 _WIKITEXT = (
     _period(_ABBREVIATION, _WORD_END),

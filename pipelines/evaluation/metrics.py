@@ -11,11 +11,14 @@ independent draw. Errors are sampling errors: how much the value would change wi
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import math
 import re
 import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +43,8 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeLsum")
+# What step 4 of the stemmer of ROUGE-1.5.5 strips, one after the other; Porter's step strips one suffix at most.
+_SUFFIXES = ("al|ance|ence|er|ic|able|ible|ant|ement|ou|ism|ate|iti|ous|ive|ize", "ment", "ent|(?<=[st])ion")
 _BLEU_COUNTS = 10
 
 
@@ -69,7 +74,7 @@ class Metric(NamedTuple):
 
 def require_metric_libraries() -> None:
     """Check that sacrebleu and rouge-score are installed; raise WebtextError with the command that installs them."""
-    require_extra("evaluate", "this metric", "sacrebleu", "rouge_score")
+    require_extra("evaluate", "this metric", "sacrebleu", "rouge_score", "rouge")
 
 
 def normalize_answer(text: str) -> str:
@@ -120,8 +125,7 @@ def _leave_one_out(scores: list[float]) -> float:
 def matthews_correlation(hits: Any, predicted: Any, positives: Any, examples: float) -> Any:
     """Return Matthews' correlation of two binary labels, -1 to 1; 0 if one of them has a single value.
 
-    Counts, or arrays of them: the examples for which both labels are true (`hits`), the prediction, the true one, and
-    all. By formula, since scikit-learn would be one more dependency.
+    Counts, or arrays of them: the examples for which both labels are true (`hits`), the prediction, the true one, all.
     """
     product = 1.0 * predicted * positives * (examples - positives) * (examples - predicted)
     return (examples * hits - positives * predicted) / np.sqrt(np.maximum(product, 1))
@@ -181,21 +185,42 @@ class Bleu:
 
 
 def rouge_scores(prediction: str, golds: Sequence[str]) -> dict[str, float]:
-    """Return the largest F1 of ROUGE-1, ROUGE-2 and ROUGE-Lsum over the gold summaries, 0 to 1, with Porter stemming.
+    """Return the largest F1 of ROUGE-1, ROUGE-2 and ROUGE-Lsum over the gold summaries, 0 to 1, with stemming.
 
-    ROUGE-Lsum is computed by summary, as in ROUGE-1.5.5 and the papers on CNN/DailyMail: put one sentence per line. Of
-    summaries in one line it is ROUGE-L, which is usually lower.
+    As `ROUGE-1.5.5.pl -m`, whose ROUGE-L is ROUGE-Lsum: computed by summary, so put one sentence per line. Of summaries
+    in one line it is ROUGE-L of sentences, which is usually lower.
     """
     scores = _rouge_scorer().score_multi(golds, prediction)
     return {name: float(scores[name].fmeasure) for name in ROUGE_TYPES}
 
 
+def _irregular_words() -> dict[str, str]:
+    """Return the bases of the irregular words of WordNet, as ROUGE-1.5.5 has them, from a file of py-rouge."""
+    # Not imported: it needs packages that it does not name.
+    path = importlib.metadata.distribution("py-rouge").locate_file("rouge/wordnet_key_value.txt")
+    return dict(line.split("|") for line in Path(str(path)).read_text("utf-8").split())
+
+
 @functools.cache
 def _rouge_scorer() -> Any:
+    """Return the scorer of rouge-score with the words and stems of ROUGE-1.5.5; its default has those of NLTK."""
     require_metric_libraries()
-    from rouge_score.rouge_scorer import RougeScorer  # deferred: importing nltk takes about a second
+    from nltk.stem.porter import PorterStemmer  # deferred: importing nltk takes about a second
+    from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(list(ROUGE_TYPES), use_stemmer=True)
+    stemmer = PorterStemmer(PorterStemmer.MARTIN_EXTENSIONS)
+    bases = _irregular_words()
+
+    def strip_suffixes(word: str) -> str:
+        for suffixes in _SUFFIXES:
+            stem = re.sub(f"(?:{suffixes})$", "", word)
+            word = stem if stemmer._measure(stem) > 1 else word
+        return word
+
+    stemmer._step4 = strip_suffixes
+    stem = functools.cache(lambda word: bases.get(word) or stemmer.stem(word) if len(word) > 3 else word)
+    words = SimpleNamespace(tokenize=lambda text: [stem(word.lower()) for word in re.findall("[A-Za-z0-9]+", text)])
+    return RougeScorer(list(ROUGE_TYPES), tokenizer=words)
 
 
 class Estimate(NamedTuple):

@@ -28,9 +28,7 @@ def render_overlap_report(report: Report) -> str:
         n=report["n"],
         text=overlap_text,
         columns=columns,
-        column_groups=[
-            (name, len(list(group))) for name, group in itertools.groupby(column.group for column in columns)
-        ],
+        column_groups=[(name, len([*group])) for name, group in itertools.groupby(column.group for column in columns)],
         mean=overlap_text.mean_of_tests(benchmarks),
         histograms=[examples_chart(benchmark["histogram"], report["n"]) for benchmark in benchmarks],
         samples_chart=samples_chart(samples) if samples else None,
@@ -59,11 +57,7 @@ def samples_chart(samples: Mapping[str, Any]) -> Chart:
     curves = [distribution["cumulative"] for _, distribution in distributions if distribution["cumulative"]]
     end = next((end for end in _AXIS_ENDS if all(curve[end] >= _NEARLY_ALL for curve in curves)), 100)
     series = [
-        Series(
-            name,
-            [(step / 100, share) for step, share in enumerate(distribution["cumulative"][: end + 1])],
-            style,
-        )
+        Series(name, [(step / 100, share) for step, share in enumerate(distribution["cumulative"][: end + 1])], style)
         for (name, distribution), style in zip(distributions, ("primary", "reference"), strict=False)
     ]
     axis_end = "" if end == 100 else f" The axis ends at {end}%: hardly any text overlaps more."

@@ -15,6 +15,9 @@ from pipelines.format import format_bytes, plural
 
 # The means of Table 6 of the paper over its six test sets, in percent, by the key of their column.
 PAPER_MEAN = {"paper.own_train": 5.9, "paper.webtext": 3.2}
+PAPER_COUNT = (
+    "It counts the 8-grams of a whole data set (inferred), as --example document does with the other defaults."
+)
 SPLIT_NOT_NAMED = "split not named"
 CAVEAT = (
     "An overlap does not prove a leak: quotations, names, stock phrases and boilerplate occur in many texts. "

@@ -32,6 +32,8 @@ def test_the_papers_figures_follow_each_benchmark(capsys: pytest.CaptureFixture[
     assert "the paper's mean 3.20 5.90".split() in cells
     table = lines[lines.index("Overlap with the corpus") : lines.index("Overlap with the corpus") + 10]
     assert max(map(len, table)) <= 110
+    # Next to its figures, how the paper counted.
+    assert "--example document" in " ".join(lines)
     # The paper's figures are in the same columns.
     row, paper = lines[cells.index(cells[at])], lines[at + 1]
     assert row.index("1.40") == paper.index("1.63")

@@ -193,7 +193,7 @@ def test_bleu_has_a_bootstrap_error() -> None:
     assert error == pytest.approx(np.std(scores), rel=0.15)
 
 
-def test_rouge_is_that_of_rouge_score(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rouge_is_that_of_rouge_score_if_stems_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = pytest.importorskip("rouge_score.rouge_scorer", reason="rouge-score is not installed")
     direct = scorer.RougeScorer(["rouge1", "rouge2", "rougeLsum"], use_stemmer=True)
     summaries = ["\n".join(_sentences(seed, 3)) for seed in range(20)] + ["", "\n", "漢字"]
@@ -212,11 +212,51 @@ def test_rouge_is_that_of_rouge_score(monkeypatch: pytest.MonkeyPatch) -> None:
     assert both == {name: max(scores[name] for scores in alone) for name in both}
 
 
-def test_rouge_stems_words() -> None:
+@pytest.mark.parametrize(
+    ("prediction", "gold", "figures"),
+    [
+        (
+            "He said that the children were happier; they had taken the best of it.",
+            "The child says they take what is good and be happy.",
+            (0.4, 0.08695, 0.32),
+        ),
+        (
+            "The lions are seen eating meat .\nThey ran from the cage on Monday .",
+            "Lions ate meat in a cage .\nVideo saw them running on most days .",
+            (0.30769, 0, 0.30769),
+        ),
+        (
+            "Parliament's statement: the 3,000 documents had an occasional element of news.",
+            "A new document states elements of parliamentary occasions in 3000 words",
+            (0.41667, 0.09091, 0.25),
+        ),
+        (
+            "İstanbul's K2 café, well-known in the 1990s -lrb- and before -rrb-",
+            "The cafe K2 of Istanbul was known as well in the 1990 s ( before )",
+            (0.59259, 0.16, 0.44444),
+        ),
+        (
+            "Trials began. Women wore gloves.\nMice, geese and oxen were used.",
+            "He was trying one glove.\nA woman used a mouse and a goose; an ox began the trial.",
+            (0.41379, 0, 0.27586),
+        ),
+        ("", "No words.", (0, 0, 0)),
+    ],
+)
+def test_rouge_is_that_of_rouge_155(prediction: str, gold: str, figures: tuple[float, ...]) -> None:
     pytest.importorskip("rouge_score", reason="rouge-score is not installed")
-    # "sleeping" and "sleeps" have one stem, and so both bigrams match; "slept" has another.
-    assert rouge_scores("Dogs were sleeping.", ["dogs were sleeps"])["rouge2"] == 1.0
-    assert rouge_scores("Dogs were sleeping.", ["dogs were slept"])["rouge2"] == 0.5
+    # What ROUGE-1.5.5.pl -m -n 2 -d prints, which rounds twice.
+    assert list(rouge_scores(prediction, [gold]).values()) == pytest.approx(figures, abs=1.1e-5)
+
+
+def test_rouge_has_the_stems_of_rouge_155() -> None:
+    pytest.importorskip("rouge_score", reason="rouge-score is not installed")
+    equal = "said say, news new, best well, element elements, dying die, used us, taken taking, children child, were be"
+    equal += ", document documental, occasional occasion, parliament parliam, seen see, they thei, wolves wolf"
+    other = "best good, statement state, occasional occas, geology geologist, agreement agree, was be, saw see"
+    for pairs, score in ((equal, 1.0), (other, 0.0)):
+        for first, second in map(str.split, pairs.split(", ")):
+            assert rouge_scores(first, [second])["rouge1"] == score, (first, second)
 
 
 def test_rouge_lsum_is_computed_by_sentence() -> None:
@@ -239,9 +279,9 @@ def test_missing_libraries_are_named_with_the_remedy(monkeypatch: pytest.MonkeyP
     metrics._rouge_scorer.cache_clear()
     for call in (require_metric_libraries, Bleu, lambda: rouge_scores("a cat", ["a cat"])):
         with pytest.raises(
-            WebtextError, match=r"needs sacrebleu and rouge-score; run: pip install 'webtext-kit\[evaluate\]'"
+            WebtextError, match=r"needs sacrebleu and rouge-score and rouge; run: pip install 'webtext-kit\[evaluate\]'"
         ):
             call()
     monkeypatch.setattr("pipelines.extras.find_spec", lambda name: None if "rouge" in name else name)
-    with pytest.raises(WebtextError, match="needs rouge-score;"):
+    with pytest.raises(WebtextError, match="needs rouge-score and rouge;"):
         require_metric_libraries()

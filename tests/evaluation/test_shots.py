@@ -247,6 +247,37 @@ def test_the_beginning_of_an_article_is_a_summary_without_the_model(tmp_path: Pa
     assert (example["cut"], example["scored"], result["counts"]) == (0, 1, {})
 
 
+def test_sentences_of_tokenized_summaries_end_at_marks_that_are_words(tmp_path: Path, model: str) -> None:
+    pytest.importorskip("rouge_score")
+    texts = {
+        "rain fell . trains stopped ! was it over ? no": ["rain fell .", "trains stopped !", "was it over ?", "no"],
+        "`` rain fell . '' he said -lrb- at 8 p.m. . -rrb- trains stopped": [
+            "`` rain fell . ''",
+            "he said -lrb- at 8 p.m. . -rrb-",
+            "trains stopped",
+        ],
+        "wait . . . for dr. no ... it rained": ["wait . . . for dr. no ... it rained"],
+        'He said "Rain fell." Trains stopped': ['He said "Rain fell."', "Trains stopped"],
+        "<t> rain fell . </t> <t> trains stopped . </t>": ["rain fell .", "trains stopped ."],
+        "rain fell<q>trains stopped": ["rain fell", "trains stopped"],
+        "Rain fell. Trains stopped.\nNo. More rain": ["Rain fell.", "Trains stopped.", "No.", "More rain"],
+    }
+    # In this order, a summary in one line would have less in common with the right one.
+    golds = ["\n".join(reversed(sentences)) for sentences in texts.values()]
+    golds[-1] = "Trains stopped. Rain fell.\nMore rain. No."
+    records = [{"article": text, "highlights": gold} for text, gold in zip(texts, golds, strict=True)]
+    options = {"prompt": "{article}", "gold": "highlights", "score": "rouge", "lead": True, "until": []}
+    first = own_task(tmp_path, "answer", records, sentences=9, **options)
+    _, examples = run_task(first, model, tmp_path / "first")
+    assert [example["output"].split("\n") for example in examples] == list(texts.values())
+    assert [example["rougeLsum"] for example in examples] == [1.0] * len(texts)
+    whole = own_task(tmp_path, "answer", records, **options)
+    _, examples = run_task(whole, model, tmp_path / "whole")
+    assert [example["output"] for example in examples] == list(texts)
+    # The lines of a summary are its sentences: the two of each line are in another order in the right summary.
+    assert [example["rougeLsum"] < 1 for example in examples] == [False] * 6 + [True]
+
+
 def test_translations_are_measured_by_bleu(tmp_path: Path, model: str) -> None:
     sacrebleu = pytest.importorskip("sacrebleu")
     pairs = [

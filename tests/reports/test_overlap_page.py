@@ -151,6 +151,7 @@ def test_the_table_compares_with_the_paper() -> None:
     assert "The paper’s mean of six test sets 3.2 5.9" in page.text
     assert "covers 1 of these 3 benchmarks" in page.text
     assert "section 4, Table 6" in page.text
+    assert "as --example document does" in page.text
 
 
 def test_every_column_sorts_and_every_split_is_named() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pipelines.format import escape_unprintable, format_count, format_number, plural
 from pipelines.reports.overlap_text import (
     COLUMNS,
+    PAPER_COUNT,
     PAPER_MEAN,
     Report,
     Row,
@@ -76,7 +77,8 @@ def _print_benchmarks(report: Report) -> None:
     if mean is not None:
         say("mean: over test splits and benchmarks without a named split")
     if has_paper:
-        say_wrapped("the paper: section 4, Table 6, WebText (% pos) and the benchmark's own train split (% own)")
+        paper = "the paper: section 4, Table 6, WebText (% pos) and the benchmark's own train split (% own)."
+        say_wrapped(f"{paper} {PAPER_COUNT}")
 
 
 def _benchmark_rows(benchmark: Row) -> list[list[str]]:

@@ -38,8 +38,12 @@ from pipelines.evaluation.task import (
     Task,
 )
 
-# Where a new sentence begins: a rule, not a model, which gives the same sentences everywhere.
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")
+# Where a sentence ends: a rule, not a model, which gives the same sentences everywhere. In tokenized text, a mark that
+# is a word of its own ends one before any character, unless more marks follow; so do <q>, <t> and <s>.
+_SENTENCE_END = re.compile(
+    r"((?<=[.!?])[\"')\]]*(?=\s+[\"'(\[]*[A-Z0-9])"
+    r"|(?<=\s[.!?])(?<!\s[.!?]\s[.!?])(?:\s+(?:''|[\"')\]]|-rrb-)(?!\S))*(?!\s+[.!?]))\s+|</?[qst]>"
+)
 _SCORES: Mapping[str, tuple[Metric, ...]] = {
     "squad": (
         Metric("f1", "mean", "f1"),
@@ -158,8 +162,9 @@ class AnswerTask(Task[AnswerOptions]):
             self.counts[f"sacrebleu {self._bleu.signature(len(turn.golds))}"] += 1
             return answer, {f"bleu_{number}": float(count) for number, count in enumerate(counts)}
         if self.options.score == "rouge":
-            golds = ["\n".join(_sentences(gold)) for gold in turn.golds]
-            scores = rouge_scores("\n".join(_sentences(answer)), golds)
+            # A summary of several lines has a sentence per line.
+            texts = [text if "\n" in text.strip() else "\n".join(_sentences(text)) for text in (answer, *turn.golds)]
+            scores = rouge_scores(texts[0], texts[1:])
             return answer, {**scores, "rouge_mean": sum(scores.values()) / len(scores)}
         if self.options.score == "coqa":
             matches, f1 = coqa_scores(answer, turn.golds)
@@ -197,7 +202,7 @@ class AnswerTask(Task[AnswerOptions]):
 
 
 def _sentences(text: str) -> list[str]:
-    return [sentence for line in text.splitlines() for sentence in _SENTENCE_END.split(line) if sentence.strip()]
+    return [sentence for line in _SENTENCE_END.sub(r"\1\n", text).splitlines() if (sentence := line.strip())]
 
 
 def _coqa_turns(record: Record) -> Iterator[Turn]:

@@ -59,7 +59,7 @@ from pipelines.stages.overlap_report.scanning import (
 from pipelines.stages.overlap_report.scores import Metrics, parse_scores, read_scores
 
 REPORT, PAGE = "report.json", "report.html"
-STAGE = Stage("overlap-report", 5, (REPORT, PAGE, HITS, CLEAN))
+STAGE = Stage("overlap-report", 6, (REPORT, PAGE, HITS, CLEAN))
 # The phases that depend on the benchmarks: an unfinished run resumes with other benchmarks by repeating them.
 _BENCHMARK_PHASES = ("benchmarks", "scan", "scanned", "own-train", "ignored", "clean", "report")
 # Memory per n-gram, in each worker that scans, and where the matches of the shards are merged.
