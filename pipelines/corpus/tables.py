@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import duckdb
@@ -20,9 +22,11 @@ import pyarrow as pa
 from pipelines import storage
 from pipelines.algorithms.web.urls import canonical_url, is_url_id, registered_domain
 from pipelines.build import require_finished_stages
+from pipelines.engine.executor import default_workers
+from pipelines.engine.machine import available_memory_bytes
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError, WebtextError
-from pipelines.format import suggest_nearest
+from pipelines.format import format_bytes, suggest_nearest
 from pipelines.pipeline import BY_NAME, DOCUMENT_STAGES
 from pipelines.records import inputs
 from pipelines.records.document_filter import count_words
@@ -34,8 +38,22 @@ from pipelines.storage.object_store import ObjectStore, ThreadedObjectStore
 
 _BATCH_ROWS = 1024
 _INPUT = "input"
-# What DuckDB raises for a query that it cannot run.
-_FAILURES = (duckdb.Error, pa.ArrowException)
+# What DuckDB raises for a query that it cannot run; OSError for one that fails after its first rows.
+_FAILURES = (duckdb.Error, pa.ArrowException, OSError)
+# The share of the available memory that a query may use before it spills, and the size of a row that can be converted.
+_MEMORY_SHARE, _MAX_ROW_BYTES = 0.8, 256 << 20
+# DuckDB's parser takes seconds and gigabytes for more.
+_MAX_BYTES, _MAX_BRACKETS = 1 << 17, 100
+_LOCK = "SET enable_external_access = false; SET lock_configuration = true"
+# What a user's query may consist of, in the JSON of its syntax tree. Since DuckDB 2.0 a WITH clause can contain COPY,
+# INSERT and DELETE; some functions of a FROM clause execute a statement in a string or call other functions.
+_NODE = re.compile(r'"type":"(\w+_NODE)"')
+_TABLE_FUNCTION = re.compile(r'"type":"TABLE_FUNCTION".*?"function_name":"(.*?)"')
+_ALLOWED = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"} | set(
+    "range generate_series unnest repeat histogram json_each json_tree duckdb_columns duckdb_functions glob read_csv "
+    "read_json read_ndjson read_parquet read_text read_blob parquet_schema parquet_metadata".split()
+)  # fmt: skip
+_EXPLAIN = re.compile(r"\A\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\(\s*(ANALYZE|FORMAT)\b[\w\s,]*\))?", re.IGNORECASE)
 # Split and prefix of its files; `val` is the name in nanoGPT's format.
 _SPLITS = (("train", "train"), ("held-out", "held-out"), ("held-out", "val"))
 # View -> the stage and the beginning of the names of its files.
@@ -46,16 +64,24 @@ class CorpusTables:
     """A connection to the tables of a corpus folder, or of inputs: folders of different stages, or documents.
 
     Documents are read for each query, as `config` says; what of them is not read is noted by the progress of `options`.
-    Raises InputError for a corpus without any finished stage.
+    Queries read no other files unless `allow_files`. Raises InputError for a corpus without any finished stage.
     """
 
-    def __init__(self, source: str | Sequence[str], config: DocumentConfig, options: RunOptions) -> None:
+    def __init__(
+        self, source: str | Sequence[str], config: DocumentConfig, options: RunOptions, allow_files: bool = False
+    ) -> None:
         self.name = source if isinstance(source, str) else ", ".join(source)
-        # Rows are spilled to the folder of temporary files, not to the current folder; nothing is downloaded.
+        # Rows are spilled to the folder of temporary files, not to the current folder; nothing is downloaded, and no
+        # variable of Python is a table.
         self._connection: duckdb.DuckDBPyConnection = duckdb.connect(
             config={
                 "temp_directory": storage.temporary_path("webtext-duckdb"),
+                "memory_limit": f"{int(_MEMORY_SHARE * (available_memory_bytes() or 1 << 30))}B",
+                "threads": default_workers(),
                 "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                "allow_community_extensions": False,
+                "python_enable_replacements": False,
                 # Up to this many rows are sorted without their texts, which are read at the end.
                 "late_materialization_max_rows": 100_000,
             }
@@ -68,6 +94,10 @@ class CorpusTables:
             self._connection.register_filesystem(
                 ThreadedObjectStore(file_system.protocol) if isinstance(file_system, ObjectStore) else file_system
             )
+        paths = [file.path for stage in self.stages.values() for file in stage.files("", ".parquet")]
+        paths += [storage.real_path(path) for path in paths if "://" in path]  # as fsspec names them
+        self._connection.execute("SET allowed_paths = ?", [paths])
+        self._connection.execute("SET lock_configuration = true" if allow_files else _LOCK)
         self._connection.create_function("words_of", count_words, ["VARCHAR"], "BIGINT")
         # The function must not return a null.
         self._connection.create_function("domain_of", lambda url: registered_domain(url) or "", ["VARCHAR"], "VARCHAR")
@@ -97,15 +127,25 @@ class CorpusTables:
 
     def select(self, query: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a user's query; raise UsageError for anything but one SELECT, which changes nothing."""
-        if not query.strip():
-            raise UsageError("the query is empty; an example is FROM documents LIMIT 5")
-        try:
-            kinds = [statement.type for statement in duckdb.extract_statements(query)]
-        except duckdb.Error as error:
-            raise UsageError(self._explain(str(error))) from error
-        if kinds not in ([duckdb.StatementType.SELECT], [duckdb.StatementType.EXPLAIN]):
-            raise UsageError("the query is not a single SELECT, FROM, DESCRIBE or SUMMARIZE; the corpus is read-only")
+        problem = 'the query is not a single SELECT that only reads, such as "FROM documents LIMIT 5"'
+        self.check_selects([_EXPLAIN.sub("", query)], problem)
         return self.batches(query)
+
+    def check_selects(self, queries: Sequence[str], problem: str) -> None:
+        """Raise UsageError, a problem with its cause, if one of the queries is not a single SELECT that only reads."""
+        for query in queries:
+            depth = max(itertools.accumulate((mark in "([{") - (mark in ")]}") for mark in query), default=0)
+            try:
+                if len(query.encode()) > _MAX_BYTES or depth > _MAX_BRACKETS:
+                    raise ValueError(f"more than {_MAX_BYTES:,} bytes or {_MAX_BRACKETS} open brackets")
+                statements = self._connection.extract_statements(query)
+                [(tree,)] = self._connection.execute("SELECT json_serialize_sql(?::TEXT)", [query]).fetchall()
+            except (*_FAILURES, ValueError) as error:
+                raise UsageError(f"{problem} ({self._explain(str(error))})") from error
+            parts = {*_NODE.findall(tree), *_TABLE_FUNCTION.findall(tree)}
+            if len(statements) != 1 or not parts or not parts <= _ALLOWED:
+                refused = ", ".join(sorted(parts - _ALLOWED)) or "any other statement"
+                raise UsageError(f"{problem} (not allowed: {refused})")
 
     def schema(self, view: str) -> pa.Schema:
         """Return the columns of a table; raise UsageError if it is not there."""
@@ -114,17 +154,26 @@ class CorpusTables:
 
     def batches(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a query, an empty batch first; raise UsageError if there is no such table or column."""
-        try:
-            relation: duckdb.DuckDBPyRelation | None = self._connection.sql(query, params=list(parameters))
-            if relation is None:  # a statement that is no query
-                return
-            reader = relation.to_arrow_reader(_BATCH_ROWS)
-            yield pa.RecordBatch.from_pylist([], schema=reader.schema)
-            yield from reader
-        except _FAILURES as error:
-            if self._errors:
-                raise InputError(self._errors.pop()) from None
-            raise UsageError(self._explain(str(error))) from error
+        # The main thread would not notice Ctrl-C while DuckDB works.
+        with ThreadPoolExecutor(1) as thread:
+            try:
+                run = functools.partial(self._connection.sql, query, params=list(parameters))
+                relation: duckdb.DuckDBPyRelation | None = thread.submit(run).result()
+                if relation is None:  # a statement that is no query
+                    return
+                reader = thread.submit(relation.to_arrow_reader, _BATCH_ROWS).result()
+                yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+                while (batch := thread.submit(next, reader, None).result()) is not None:
+                    if batch.nbytes > _MAX_ROW_BYTES * (batch.num_rows or 1):
+                        raise UsageError(f"a row has {format_bytes(batch.nbytes)}; select a part of it")
+                    yield batch
+            except _FAILURES as error:
+                if self._errors:
+                    raise InputError(self._errors.pop()) from None
+                raise UsageError(self._explain(str(error))) from error
+            except KeyboardInterrupt:
+                self._connection.interrupt()
+                raise
 
     def _create_views(self, documents: Mapping[str, str], dropped: Mapping[str, str]) -> None:
         for view, (stage, prefix) in _FILES.items():
@@ -171,6 +220,10 @@ class CorpusTables:
     def _explain(self, message: str) -> str:
         """Return DuckDB's message in one line; about an absent table with those that there are."""
         line, _, rest = message.partition("\n")
+        if "disabled by configuration" in line:
+            return f"{line}; --allow-files lets the query read other local files"
+        if "Out of Memory" in line:
+            return f"{line}; select less, or what can be computed with less memory"
         candidates = next((line for line in rest.split("\n") if line.startswith("Candidate bindings")), None)
         if candidates:
             return f"{line} {candidates}"

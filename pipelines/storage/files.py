@@ -112,9 +112,9 @@ def mapped_path(path: str) -> str:
 
 
 def real_path(path: str) -> str:
-    """Return the canonical name of a file: absolute and without symbolic links if it is local."""
+    """Return the canonical name of a file: absolute and without symbolic links if it is local, else as of fsspec."""
     file_system, plain = _file_system(path)
-    return os.path.realpath(plain) if isinstance(file_system, LocalFileSystem) else path
+    return os.path.realpath(plain) if isinstance(file_system, LocalFileSystem) else file_system.unstrip_protocol(plain)
 
 
 def temporary_path(name: str) -> str:

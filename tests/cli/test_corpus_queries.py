@@ -276,7 +276,7 @@ def test_a_wrong_query_names_the_tables_and_a_missing_stage(
 )
 def test_a_query_changes_nothing(corpus: Path, capsys: pytest.CaptureFixture[str], query: str) -> None:
     assert "is not a single SELECT" in _run(capsys, "sql", query, "--corpus", str(corpus), code=2)
-    assert "the query is empty" in _run(capsys, "sql", " ", "--corpus", str(corpus), code=2)
+    assert "is not a single SELECT" in _run(capsys, "sql", " ", "--corpus", str(corpus), code=2)
     assert "Parser Error" in _run(capsys, "sql", "SELECT FROM", "--corpus", str(corpus), code=2)
     assert (
         _run(capsys, "sql", "FROM links SELECT count(*) AS n", "--format", "csv", "--corpus", str(corpus))[:2] == "n\n"

@@ -41,6 +41,9 @@ _MAX_TABLE_ROWS = 200
 _MAX_CELL = 80
 # How a dropped or absent document reads.
 _OUTCOMES = {"kept": "kept", "dropped": "DROPPED, ", "absent": "not found: "}
+_allow_files_option = click.option(
+    "--allow-files", is_flag=True, help="Let the SQL read any local file, as in FROM 'scores.csv'; it never writes."
+)
 _overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 
 
@@ -55,7 +58,9 @@ def _table_options(is_argument: bool = False) -> Callable[[Any], Any]:
             flags = {field.name: values.pop(field.name) for field in dataclasses.fields(DocumentConfig)}
             source, options = inputs_or_corpus(input, corpus), RunOptions(progress=make_progress(quiet))
             check_disjoint(values.get("html") or "-", [] if isinstance(source, str) else source)
-            return command(tables=CorpusTables(source, config_of_flags(DocumentConfig, flags), options), **values)
+            allow_files = values.pop("allow_files", False)
+            tables = CorpusTables(source, config_of_flags(DocumentConfig, flags), options, allow_files)
+            return command(tables=tables, **values)
 
         return corpus_option(input_option(DOCUMENTS_HELP, is_argument)(config_options(DocumentConfig)(wrapper)))
 
@@ -92,6 +97,7 @@ def explain(target: str, tables: CorpusTables, as_json: bool) -> int:
 @click.option("--seed", type=Number(int), show_default="0", help="Random seed for --random.")
 @click.option("--domain", metavar="NAME", help="Only documents of this registered domain.")
 @click.option("--where", metavar="SQL", help='Only documents matching an SQL condition: "words > 5000".')
+@_allow_files_option
 @click.option("--dropped", metavar="REASON", help="Documents that a stage dropped for this reason, with their text.")
 @click.option(
     "--limit", "-n", type=Number(int, 1), show_default="10, or that of --random", help="Maximum number of documents."
@@ -201,13 +207,14 @@ def stats(
     show_default=True,
     help="Output format; a table shows at most 200 rows, and 80 characters per cell.",
 )
+@_allow_files_option
 @output_options("Print one JSON object per row, as --format jsonl does.")
 def sql(query: str, tables: CorpusTables, kind: str, as_json: bool) -> None:
     """Query the files of a corpus with SQL (DuckDB).
 
     The tables are links, pages, documents, dropped (with a column stage), clusters and tokens; extract_documents,
     filter_documents, dedup_documents and remove_wikipedia_documents are the documents of one stage. docs/formats.md
-    lists the columns. Only queries are allowed: nothing is changed.
+    lists the columns. A query changes nothing, and reads only these tables.
 
     \b
     Examples:
