@@ -9,9 +9,10 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from fuzz_targets import DOCUMENTS, add_file, add_packed, gz
+from fuzz_targets import DOCUMENTS, add, add_file, add_packed, gz
 from fuzz_web import HTML
 
 _TWO = {"id": ["a", "b"], "text": ["one", "two"]}
@@ -165,6 +166,27 @@ add_file("urls.txt", _read_urls, lambda: [b"http://a.example/1\n# comment\nhttp:
 add_file("urls.csv", _read_urls, lambda: [_CSV], 'url|"|""|,|\r|\n"')
 add_file("urls.tsv", _read_urls, lambda: [_CSV.replace(b",", b"\t")], 'url|\t|"')
 add_packed("urls.jsonl", _read_urls, DOCUMENTS, '{"url":|"url": {|null')
+
+
+def _show_documents(data: bytes, folder: Path) -> None:
+    """Show the documents of a condition; it must not write."""
+    from pipelines.corpus.documents import choose_documents
+    from pipelines.corpus.tables import CorpusTables
+    from pipelines.engine.run import RunOptions
+    from pipelines.records.document_options import DocumentConfig
+
+    folder.mkdir(exist_ok=True)
+    (folder / "documents.jsonl").write_bytes(DOCUMENTS)
+    os.chdir(folder)
+    tables = CorpusTables(["documents.jsonl"], DocumentConfig(), RunOptions())
+    choose_documents(tables, where=data.decode(errors="surrogateescape"))
+    assert os.listdir() == ["documents.jsonl"]
+
+
+_SQL_WORDS = (
+    "COPY (SELECT 1) TO 'out'|WITH x AS (|FROM documents|UNION|ORDER BY 1|::INT|NULL| AND |(|)|;|--|/*|*/|$$|'|\""
+)
+add("condition.sql", _show_documents, lambda: [b"words > 2", b"id IN (FROM documents SELECT id) -- b"], _SQL_WORDS)
 _add_parquet("urls.parquet", _read_urls, "url", {"url": ["http://a.example/1", "b", "c"]})
 _RECORD_WORDS = (
     "WARC/1.0|Content-Length:|WARC-Type:|revisit|response|metadata|http://|HTTP/1.1|chunked|\r\n\r\n|filedesc://"
