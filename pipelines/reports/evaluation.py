@@ -71,10 +71,8 @@ def model_title(model: Mapping[str, Any]) -> str:
 
 
 def metric_title(figure: Mapping[str, Any]) -> str:
-    """Return the name of a metric with its unit, or the number of its clusters."""
+    """Return the name of a metric with its unit."""
     name, unit = figure["name"], figure["unit"]
-    if figure["kind"] == "cluster_share":
-        return f"{name.replace('_', ' ')} ({plural(figure['examples'], unit)})"
     is_named = not unit or name.startswith(f"{unit}_") or name.endswith(f"_per_{unit}")
     return str(name).replace("_", " ") + ("" if is_named else f" per {unit}")
 
