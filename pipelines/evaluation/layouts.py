@@ -19,6 +19,7 @@ from pipelines.records import reader
 from pipelines.storage.compression import open_decompressed, strip_compression
 
 _NO_LABELS = "test sets are often published without labels: name the validation set"
+_NUMBER = re.compile(r"\d{1,9}")
 _LETTERS = re.compile(r"\(?([A-Za-z])[.)]?$")
 _BLANK = "XXXXX"
 _POSSESSIVES = {"his", "her", "its", "their", "my", "your", "our"}
@@ -91,7 +92,7 @@ def _blocks(path: str) -> Iterator[tuple[int, list[str]]]:
 def _cbt_question(record: Record, detokenizer: Detokenizer) -> Question:
     """Return a question; the candidate and the rest of its sentence are scored after the text before them."""
     context = [detokenizer.detokenize(sentence) for sentence in record.texts("sentences")]
-    sentence, options = record.value("question"), record.texts("options")
+    sentence, options = str(record.value("question")), record.texts("options")
     if _BLANK not in sentence:
         raise InputError(f"{record.place}: the question has no {_BLANK}")
     start = detokenizer.detokenize(sentence[: sentence.index(_BLANK)].strip()).text
@@ -167,7 +168,7 @@ def _winograd_xml(path: str) -> Iterator[Record]:
     with open_decompressed(path) as stream:
         try:
             schemas = list(ElementTree.parse(stream).getroot().iter("schema"))
-        except ElementTree.ParseError as error:
+        except (ElementTree.ParseError, LookupError, ValueError) as error:  # the last two: an unknown encoding
             raise InputError(f"{path}: is not valid XML ({error})") from error
     for number, schema in enumerate(schemas, 1):
         place = f"{storage.basename(path)}:{number}"
@@ -197,8 +198,8 @@ def _schema(parts: Sequence[str], options: Sequence[str], label: str, place: str
 
 def _winograd_question(record: Record, _detokenizer: Detokenizer) -> Question:
     """Return a schema with its candidates in place of the pronoun."""
-    text, pronoun, location = record.value("text"), record.value("pronoun"), str(record.value("pronoun_loc"))
-    if not location.isdecimal() or not text.startswith(pronoun, place := int(location)):
+    text, pronoun, location = (str(record.value(name)) for name in ("text", "pronoun", "pronoun_loc"))
+    if not _NUMBER.fullmatch(location) or not text.startswith(pronoun, place := int(location)):
         raise InputError(f"{record.place}: the pronoun {pronoun!r} is not at character {location} of the text")
     before, rest = text[:place], re.sub(r"^ (?=['.,;:!?])", "", text[place + len(pronoun) :])
     starts_sentence = not before.strip() or before.rstrip()[-1] in ".!?\"'"
@@ -264,7 +265,7 @@ def _read_classes(
             fields["label"] = _ENTAILMENT_LABELS.get(str(fields["label"]), fields["label"])
         if _CLASS_COLUMNS[0] in fields:
             number, title, content = (str(record.value(name)).strip() for name in _CLASS_COLUMNS)
-            label = int(number) - 1 if number.isdecimal() else number
+            label = int(number) - 1 if _NUMBER.fullmatch(number) else number
             fields = {"label": label, "title": title, "content": content, "text": f"{title} {content}"}
         yield Record(fields, record.place)
 
@@ -292,7 +293,7 @@ def gold_number(record: Record, field: str, choices: Sequence[str], first: int =
     texts = [choice.strip() for choice in choices]
     if isinstance(gold, str) and gold.strip() in texts:
         number = texts.index(gold.strip())
-    elif isinstance(gold, int) or (isinstance(gold, str) and gold.isdecimal()):
+    elif isinstance(gold, int) or (isinstance(gold, str) and _NUMBER.fullmatch(gold)):
         number = int(gold) - first
     elif isinstance(gold, str) and (letter := _LETTERS.match(gold.strip())):
         number = ord(letter[1].upper()) - ord("A")

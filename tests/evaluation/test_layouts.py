@@ -163,6 +163,10 @@ def test_a_damaged_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "wsc.xml").write_text(_XML.replace("<pron>His</pron>", ""))
     with pytest.raises(InputError, match=r"wsc.xml:2: is not a schema"):
         _questions("winograd", tmp_path / "wsc.xml")
+    for encoding in ("ISO-88591", "gb18030"):
+        (tmp_path / "wsc.xml").write_text(_XML.replace("?>", f" encoding='{encoding}'?>", 1))
+        with pytest.raises(InputError, match=r"wsc.xml: is not valid XML \(.*encoding"):
+            _questions("winograd", tmp_path / "wsc.xml")
     (tmp_path / "wsc.xml").write_text("<collection>")
     with pytest.raises(InputError, match=r"wsc.xml: is not valid XML"):
         _questions("winograd", tmp_path / "wsc.xml")
@@ -175,6 +179,10 @@ def test_a_damaged_schema_is_refused(tmp_path: Path) -> None:
         ("winograd", {"pronoun_loc": "two"}, "the pronoun 'it' is not at character two"),
         ("winograd", {"label": -1}, r"the right choice -1 is not one of \['x', 'y'\]"),
         ("winograd", {"label": 2}, "the right choice 2 is not one of"),
+        ("winograd", {"label": "9" * 5000}, "the right choice '99.*9' is not one of"),
+        ("winograd", {"pronoun_loc": "9" * 5000}, "the pronoun 'it' is not at character 9"),
+        ("winograd", {"text": {"a": 1}}, "the pronoun 'it' is not at character 2"),
+        ("cbt", {"question": 7}, "the question has no XXXXX"),
         ("winograd", {"options": "x or y"}, "options is not a list of texts"),
         ("cbt", {"options": "x|y"}, "options is not a list of texts"),
         ("cbt", {"sentences": "A sentence."}, "sentences is not a list of texts"),
