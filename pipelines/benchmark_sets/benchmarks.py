@@ -61,11 +61,6 @@ class Benchmark:
         """The first file, or the data set on the hub, as in messages."""
         return self.files[0] if self.hub is None else self.hub.name
 
-    @property
-    def is_plain_text(self) -> bool:
-        """Whether the first file is plain text, whose examples are lines by default."""
-        return self.hub is None and example_format(self.files[0]) == "text"
-
 
 class ExampleBatch(NamedTuple):
     """Some examples: the number of the first, from 0, their texts without nulls, and their places."""

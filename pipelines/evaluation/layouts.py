@@ -7,19 +7,21 @@ import html
 import itertools
 import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pipelines import storage
 from pipelines.errors import InputError
 from pipelines.evaluation.detokenizers import Detokenizer
 from pipelines.evaluation.records import Record, is_text, read_lines, read_records
-from pipelines.storage.bounded import stream_lines
+from pipelines.records import reader
 from pipelines.storage.compression import open_decompressed, strip_compression
 
+_NO_LABELS = "test sets are often published without labels: name the validation set"
+_NUMBER = re.compile(r"\d{1,9}")
 _LETTERS = re.compile(r"\(?([A-Za-z])[.)]?$")
 _BLANK = "XXXXX"
-_CBT_CONTEXT = 20
 _POSSESSIVES = {"his", "her", "its", "their", "my", "your", "our"}
 # A candidate that begins with one of these is lower-cased within a sentence.
 _LOWERED = ("The", "A", "An", "My", "His", "Her", "Their", "Our", "Your", "Its", "This", "That", "Some")
@@ -29,6 +31,9 @@ _TEXT_SUFFIX = re.compile(r"\.(sgml?|xml)$", re.IGNORECASE)
 _SGML = re.compile(r'<doc\s[^>]*docid="(?P<document>[^"]*)"|<seg\b[^>]*>(?P<text>.*?)</seg>', re.IGNORECASE | re.DOTALL)
 _CLASS_COLUMNS = ("class index", "title", "description")
 _TREC_LABELS = ("ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM")
+# The labels of RTE and CommitmentBank, numbered as on the hub; and the names of fields in TREC and GLUE.
+_ENTAILMENT_LABELS = {"entailment": 0, "not_entailment": 1, "contradiction": 1, "neutral": 2}
+_USUAL_NAMES = {"coarse_label": "label", "sentence1": "premise", "sentence2": "hypothesis"}
 
 
 class Question(NamedTuple):
@@ -62,41 +67,37 @@ def _read_cbt(paths: Sequence[str]) -> Iterator[Record]:
     for path in paths:
         if not is_text(path):
             yield from read_records([path])
-            continue
-        sentences: list[str] = []
-        for number, line in read_lines(path):
-            label, _, content = line.strip("\r\n").partition(" ")
-            if not label:
-                continue
-            expected = len(sentences) + 1
-            if label != str(expected):
+        for first, lines in _blocks(path) if is_text(path) else ():
+            numbers, sentences = zip(*(line.partition(" ")[::2] for line in lines), strict=True)
+            parts = sentences[-1].split("\t")
+            if list(numbers) != [str(number) for number in range(1, 22)] or len(parts) != 4:
+                found = f"found {', '.join(numbers)[:60]}, and {len(parts) - 1} tabs in the last one"
                 raise InputError(
-                    f"{path}:{number}: begins with {label!r}, expected the sentence {expected} of a question"
+                    f"{path}:{first}: expected lines 1 to 21, with 3 tabs in 21, and a blank one ({found})"
                 )
-            if expected <= _CBT_CONTEXT:
-                sentences.append(content)
-                continue
-            parts = content.split("\t")
-            if len(parts) != 4 or _BLANK not in parts[0]:
-                raise InputError(f"{path}:{number}: expected a question with {_BLANK}, its answer and its candidates")
-            fields = {"sentences": sentences, "question": parts[0], "answer": parts[1], "options": parts[3].split("|")}
-            yield Record(fields, f"{storage.basename(path)}:{number}")
-            sentences = []
-        if sentences:
-            raise InputError(f"{path}: ends after {len(sentences)} sentences of a question, expected 21")
+            fields = {"sentences": list(sentences[:-1]), "question": parts[0], "answer": parts[1]}
+            place = f"{storage.basename(path)}:{first + len(lines) - 1}"
+            yield Record({**fields, "options": parts[3].split("|")}, place)
+
+
+def _blocks(path: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the first line, and the stripped lines, of every block of lines between blank ones."""
+    lines = ((number, line.strip()) for number, line in read_lines(path))
+    for is_block, block in itertools.groupby(lines, lambda line: bool(line[1])):
+        if is_block:
+            numbers, texts = zip(*block, strict=True)
+            yield numbers[0], list(texts)
 
 
 def _cbt_question(record: Record, detokenizer: Detokenizer) -> Question:
     """Return a question; the candidate and the rest of its sentence are scored after the text before them."""
     context = [detokenizer.detokenize(sentence) for sentence in record.texts("sentences")]
-    sentence, options, answer = record.value("question"), record.texts("options"), record.value("answer")
+    sentence, options = str(record.value("question")), record.texts("options")
     if _BLANK not in sentence:
         raise InputError(f"{record.place}: the question has no {_BLANK}")
-    if answer not in options:
-        raise InputError(f"{record.place}: the answer {answer!r} is not one of the candidates {options}")
     start = detokenizer.detokenize(sentence[: sentence.index(_BLANK)].strip()).text
     lines = [detokenizer.detokenize(sentence.replace(_BLANK, option, 1)) for option in options]
-    whole, gold = [line.text for line in lines], options.index(answer)
+    whole, gold = [line.text for line in lines], gold_number(record, "answer", options)
     # If a candidate changes the text before it, such as the space after a quote, the whole sentence is scored.
     start = start if all(text.startswith(start) for text in whole) else ""
     choices = [text[len(start) :] for text in whole]
@@ -106,27 +107,40 @@ def _cbt_question(record: Record, detokenizer: Detokenizer) -> Question:
 
 
 def _read_winograd(paths: Sequence[str]) -> Iterator[Record]:
-    """Yield the schemas of the Winograd Schema Challenge, as records or in the XML form of its authors.
+    """Yield the schemas of the Winograd Schema Challenge, as records, as a text or in the XML form of its authors.
 
-    Two schemas in a row with the same options are a pair, whose number is in the field `pair`.
+    Two schemas in a row can be a pair (see `_are_pair`), whose number is in the field `pair` unless the file has it.
     """
-    previous: list[str] | None = None
+    previous: Record | None = None
     pair = -1
     for path in paths:
-        is_xml = storage.basename(path).lower().endswith(".xml")
-        for record in _winograd_xml(path) if is_xml else _joined_substitutions(read_records([path])):
-            options = sorted(option.lower() for option in record.texts("options"))
-            is_second = options == previous
+        if storage.basename(path).lower().endswith(".xml"):
+            records = _winograd_xml(path)
+        else:
+            records = _winograd_text(path) if is_text(path) else _joined_substitutions(read_records([path]))
+        for record in records:
+            is_second = previous is not None and _are_pair(previous, record)
             pair += not is_second
-            previous = None if is_second else options
-            yield Record({**record.fields, "pair": pair}, record.place)
+            previous = None if is_second else record
+            yield Record({"pair": pair, **record.fields}, record.place)
+
+
+def _are_pair(*schemas: Record) -> bool:
+    """Return whether two schemas have different right answers, and texts with enough words in common.
+
+    That is a third of their words if the options are the same, else two thirds: two pairs of the 273 change an option.
+    """
+    first, second = (Counter(str(schema.value("text")).split()) for schema in schemas)
+    options = [[option.lower() for option in schema.texts("options")] for schema in schemas]
+    golds = [gold_number(schema, "label", schema.texts("options")) for schema in schemas]
+    least = max(first.total(), second.total()) * (1 if set(options[0]) == set(options[1]) else 2) / 3
+    return options[0][golds[0]] != options[1][golds[1]] and (first & second).total() >= least
 
 
 def _joined_substitutions(records: Iterator[Record]) -> Iterator[Record]:
-    """Yield schemas; in the file of Trinh and Le, they have a record per candidate, which are joined.
+    """Yield schemas; those of Trinh and Le have a record per candidate, the words in which the sentences differ.
 
-    Its fields are `question_id`, `substitution` and `correctness`. The candidates are the words in which the sentences
-    differ.
+    The fields are `question_id`, `substitution` and `correctness`.
     """
     for number, group in itertools.groupby(records, lambda record: record.fields.get("question_id")):
         first, *others = group
@@ -140,9 +154,9 @@ def _joined_substitutions(records: Iterator[Record]) -> Iterator[Record]:
         same_start = _common_words(sentences)
         same_end = _common_words([words[same_start + 1 :][::-1] for words in sentences])
         options = [" ".join(words[same_start : len(words) - same_end]) for words in sentences]
-        before = "".join(f"{word} " for word in sentences[0][:same_start])
-        fields = {"text": " ".join(sentences[0]), "pronoun": options[0], "pronoun_loc": len(before)}
-        yield Record({**fields, "options": options, "label": correct.index(True)}, first.place)
+        words = sentences[0]
+        parts = " ".join(words[:same_start]), options[0], " ".join(words[len(words) - same_end :])
+        yield _schema(parts, options, options[correct.index(True)], first.place)
 
 
 def _common_words(sentences: Sequence[Sequence[str]]) -> int:
@@ -154,25 +168,38 @@ def _winograd_xml(path: str) -> Iterator[Record]:
     with open_decompressed(path) as stream:
         try:
             schemas = list(ElementTree.parse(stream).getroot().iter("schema"))
-        except ElementTree.ParseError as error:
+        except (ElementTree.ParseError, LookupError, ValueError) as error:  # the last two: an unknown encoding
             raise InputError(f"{path}: is not valid XML ({error})") from error
     for number, schema in enumerate(schemas, 1):
         place = f"{storage.basename(path)}:{number}"
-        parts = [schema.findtext(f"text/{name}") for name in ("txt1", "pron", "txt2")]
+        parts = [schema.findtext(f"text/{name}", "") for name in ("txt1", "pron", "txt2")]
         answers = [element.text or "" for element in schema.iter("answer")]
-        label = (schema.findtext("correctAnswer") or "").strip(" .\n").upper()
-        if None in parts or len(answers) < 2 or label not in ("A", "B"):
+        if not parts[1].strip() or len(answers) < 2:
             raise InputError(f"{place}: is not a schema with a text, a pronoun, two answers and the correct one")
-        before, pronoun, after = (" ".join(part.split()) for part in parts if part is not None)
-        fields: dict[str, Any] = {"text": f"{before} {pronoun} {after}".strip(), "pronoun": pronoun}
-        fields |= {"pronoun_loc": len(before) + bool(before), "options": [" ".join(text.split()) for text in answers]}
-        yield Record(fields | {"label": "AB".index(label)}, place)
+        yield _schema(parts, answers, schema.findtext("correctAnswer", ""), place)
+
+
+def _winograd_text(path: str) -> Iterator[Record]:
+    """Yield schemas of four lines: a sentence, a pronoun whose first occurrence counts, candidates, the right one."""
+    for first, (sentence, *others) in _blocks(path):
+        parts = re.split(rf"(?<!\w)({re.escape(others[0])})(?!\w)", sentence, maxsplit=1) if len(others) == 3 else []
+        if not parts[1:]:
+            form = "a sentence, a pronoun in it, candidates separated by commas, the right one, and a blank line"
+            raise InputError(f"{path}:{first}: expected {form}; or name records (.json, .jsonl, .parquet) or .xml")
+        yield _schema(parts, others[1].split(","), others[2], f"{storage.basename(path)}:{first}")
+
+
+def _schema(parts: Sequence[str], options: Sequence[str], label: str, place: str) -> Record:
+    """Return the record of a schema; `parts` are the text before the pronoun, the pronoun, and the text after it."""
+    before, pronoun, after, label, *options = (" ".join(part.split()) for part in (*parts, label, *options))
+    fields = {"text": f"{before} {pronoun} {after}".strip(), "pronoun": pronoun, "options": options, "label": label}
+    return Record({**fields, "pronoun_loc": len(before) + bool(before)}, place)
 
 
 def _winograd_question(record: Record, _detokenizer: Detokenizer) -> Question:
     """Return a schema with its candidates in place of the pronoun."""
-    text, pronoun, location = record.value("text"), record.value("pronoun"), str(record.value("pronoun_loc"))
-    if not location.isdecimal() or not text.startswith(pronoun, place := int(location)):
+    text, pronoun, location = (str(record.value(name)) for name in ("text", "pronoun", "pronoun_loc"))
+    if not _NUMBER.fullmatch(location) or not text.startswith(pronoun, place := int(location)):
         raise InputError(f"{record.place}: the pronoun {pronoun!r} is not at character {location} of the text")
     before, rest = text[:place], re.sub(r"^ (?=['.,;:!?])", "", text[place + len(pronoun) :])
     starts_sentence = not before.strip() or before.rstrip()[-1] in ".!?\"'"
@@ -183,7 +210,7 @@ def _winograd_question(record: Record, _detokenizer: Detokenizer) -> Question:
         if pronoun.lower() in _POSSESSIVES and not choice.endswith("'s"):
             choice += "'s"
         choices.append(choice)
-    gold = gold_number(record.value("label"), choices, record.place)
+    gold = gold_number(record, "label", record.texts("options"))
     return Question(before, choices, choices, rest, gold, str(record.value("pair")), record.place)
 
 
@@ -224,54 +251,55 @@ def _sentences(path: str) -> Iterator[tuple[str, str]]:
             yield document, " ".join(html.unescape(tag["text"]).split())
 
 
-def _read_classes(paths: Sequence[str]) -> Iterator[Record]:
-    """Yield texts with a `label` from 0, of records or of CSV files with the class from 1, a title and a text."""
-    for record in read_records(paths, _CLASS_COLUMNS):
-        if _CLASS_COLUMNS[0] not in record.fields:
-            yield record
-            continue
-        number, title, content = (str(record.value(name)) for name in _CLASS_COLUMNS)
-        if not number.isdecimal():
-            raise InputError(f"{record.place}: the class {number!r} is not a number")
-        fields = {"label": int(number) - 1, "title": title, "content": content, "text": f"{title} {content}"}
+def _read_classes(
+    paths: Sequence[str], labels: Sequence[str] = tuple("0123456789"), columns: Sequence[str] = _CLASS_COLUMNS
+) -> Iterator[Record]:
+    """Yield texts, without white space around them, with a `label` from 0.
+
+    They are records, CSV files with the class from 1, a title and a text, or lines `1 fine .` and `NUM:dist How far ?`.
+    """
+    for record in _labeled_lines(paths, labels) if all(map(is_text, paths)) else read_records(paths, columns):
+        fields = {name: part.strip() if isinstance(part, str) else part for name, part in record.fields.items()}
+        fields = {_USUAL_NAMES[name]: part for name, part in fields.items() if name in _USUAL_NAMES} | fields
+        if "label" in fields:
+            fields["label"] = _ENTAILMENT_LABELS.get(str(fields["label"]), fields["label"])
+        if _CLASS_COLUMNS[0] in fields:
+            number, title, content = (str(record.value(name)).strip() for name in _CLASS_COLUMNS)
+            label = int(number) - 1 if _NUMBER.fullmatch(number) else number
+            fields = {"label": label, "title": title, "content": content, "text": f"{title} {content}"}
         yield Record(fields, record.place)
 
 
-def _read_trec(paths: Sequence[str]) -> Iterator[Record]:
-    """Yield questions with the number of their coarse label, of records or of lines `NUM:dist How far ...`."""
+def _labeled_lines(paths: Sequence[str], labels: Sequence[str]) -> Iterator[Record]:
+    """Yield the lines of texts as `text` and `sentence`; they begin with one of the labels, up to a colon or space."""
     for path in paths:
-        if not is_text(path):
-            for record in read_records([path]):
-                fields = {"label": record.fields["coarse_label"]} if "coarse_label" in record.fields else {}
-                yield Record({**fields, **record.fields}, record.place)
-            continue
-        with open_decompressed(path) as stream:
-            for number, line in enumerate(stream_lines(stream), 1):
-                if not line.strip():
-                    continue
-                # In the training file, one byte that is not ASCII stands for a space.
-                label, _, text = line.replace(b"\xf0", b" ").decode("latin-1").strip().partition(" ")
-                place, coarse = f"{storage.basename(path)}:{number}", label.partition(":")[0]
-                if coarse not in _TREC_LABELS:
-                    raise InputError(f"{place}: begins with {label!r}, expected a label such as NUM:dist")
-                yield Record({"label": _TREC_LABELS.index(coarse), "text": text}, place)
+        for number, line, content in reader.read_records(path, "text"):
+            # In TREC's training file, one byte that is not ASCII stands for a space.
+            decoded = content.replace(b"\xf0", b" ").decode("latin-1") if isinstance(line, reader.BadRecord) else line
+            place, (label, _, text) = f"{storage.basename(path)}:{number}", decoded.strip().partition(" ")
+            if (coarse := label.partition(":")[0]) not in labels:
+                expected = f"a label ({', '.join(labels)}) and a text; or name records (.jsonl, .csv, .tsv, .parquet)"
+                raise InputError(f"{place}: begins with {label!r}, expected {expected}")
+            yield Record({"label": labels.index(coarse), "text": text, "sentence": text}, place)
 
 
-def gold_number(gold: Any, choices: Sequence[str], place: str, first: int = 0) -> int:
-    """Return the index of the right choice, given as a number from `first`, a letter or a text.
-
-    Raises InputError for anything else.
-    """
+def gold_number(record: Record, field: str, choices: Sequence[str], first: int = 0) -> int:
+    """Return the index of the right choice: a field has its number from `first`, letter or text, else InputError."""
+    try:
+        gold = record.value(field)
+    except InputError as error:
+        raise InputError(f"{error}; {_NO_LABELS}") from error
     number = None
     texts = [choice.strip() for choice in choices]
     if isinstance(gold, str) and gold.strip() in texts:
         number = texts.index(gold.strip())
-    elif isinstance(gold, int) or (isinstance(gold, str) and gold.isdecimal()):
+    elif isinstance(gold, int) or (isinstance(gold, str) and _NUMBER.fullmatch(gold)):
         number = int(gold) - first
     elif isinstance(gold, str) and (letter := _LETTERS.match(gold.strip())):
         number = ord(letter[1].upper()) - ord("A")
     if number is None or not 0 <= number < len(choices):
-        raise InputError(f"{place}: the right choice {gold!r} is not one of {texts}")
+        hint = f"; {_NO_LABELS}" if str(gold) == "-1" else ""
+        raise InputError(f"{record.place}: the right choice {gold!r} is not one of {texts}, by number or letter{hint}")
     return number
 
 
@@ -280,9 +308,9 @@ LAYOUTS = {
     "records": Layout(read_records),
     "coqa": Layout(read_records),
     "pairs": Layout(_read_pairs),
-    "cola": Layout(functools.partial(read_records, columns=("source", "label", "mark", "sentence"))),
+    "cola": Layout(functools.partial(_read_classes, columns=("source", "label", "mark", "sentence"))),
     "classes": Layout(_read_classes),
-    "trec": Layout(_read_trec),
+    "trec": Layout(functools.partial(_read_classes, labels=_TREC_LABELS)),
     "cbt": Layout(_read_cbt, _cbt_question),
     "winograd": Layout(_read_winograd, _winograd_question),
 }

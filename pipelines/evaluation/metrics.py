@@ -51,10 +51,10 @@ _BLEU_COUNTS = 10
 class Metric(NamedTuple):
     """A figure of a task: the mean of a column of the rows, or a ratio of the sums of two.
 
-    `kind` is share (of true values), mean, perplexity (exp of the ratio), nats (the ratio) or bits (the ratio in bits);
-    the last three have a column of nats and one of `units`. Computed from all examples together: bleu; matthews,
-    best_matthews and roc_area, of a column of labels and one of predictions or scores; calibration_error (with `bins`
-    bins) and confident_share, of right answers and the confidence in them.
+    `kind` is share (of true values, cluster_share: of clusters of several examples), mean, perplexity (exp of the
+    ratio), nats (the ratio) or bits; the last three have a column of nats and one of `units`. Computed from all
+    examples together: bleu; matthews, best_matthews and roc_area, of a column of labels and one of predictions or
+    scores; calibration_error (with `bins` bins) and confident_share, of right answers and the confidence in them.
     """
 
     name: str
@@ -251,9 +251,11 @@ def summarize(metrics: Sequence[Metric], columns: Mapping[str, Floats], clusters
     """
     if not clusters:
         return []
-    numbers, _ = _number_clusters(clusters)
+    numbers, count = _number_clusters(clusters)
     return [
-        _figure(metric, np.stack([columns[name] for name in metric.columns], axis=1), numbers) for metric in metrics
+        _figure(metric, np.stack([columns[name] for name in metric.columns], axis=1), numbers)
+        for metric in metrics
+        if metric.kind != "cluster_share" or count < len(clusters)
     ]
 
 
@@ -413,11 +415,11 @@ def bootstrap_error(rows: Floats, clusters: Clusters, statistic: Callable[[Float
 
 
 def cluster_minima(values: Floats, clusters: Clusters) -> Floats:
-    """Return the smallest value of each cluster, in the order of their first examples."""
+    """Return the smallest value of each cluster of several examples, in the order of their first ones."""
     numbers, count = _number_clusters(clusters)
     minima = np.full(count, np.inf)
     np.minimum.at(minima, numbers, values)
-    return minima
+    return minima[np.bincount(numbers) > 1]
 
 
 def _number_clusters(clusters: Clusters) -> tuple[npt.NDArray[np.int32], int]:

@@ -69,7 +69,7 @@ class Record(NamedTuple):
                 value = value[int(key)]
             else:
                 known = ", ".join(map(repr, self.fields)) or "none"
-                raise InputError(f"{self.place}: has no field {name!r}; its fields are {known}")
+                raise InputError(f"{self.place}: has no field {name!r}; its fields are {known}; see `--show-task NAME`")
         for part in value if isinstance(value, list) else [value]:
             if part is None or (isinstance(part, float) and math.isnan(part)):
                 verb, kind = "is" if part is value else "contains", "null" if part is None else "NaN"

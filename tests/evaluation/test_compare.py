@@ -141,7 +141,7 @@ def test_other_units_are_not_compared(folder: Path) -> None:
     examples = [table("ab", nats=[1.0, 1.0], tokens=tokens) for tokens in ([1.0, 2.0], [2.0, 2.0])]
     assert paired_figure(figure, *examples) is None
     assert paired_figure(figure, examples[0], examples[0]) == (0, 0)
-    pairs = [table("aabb", x=values) for values in ([1.0, 1, 1, 0], [1.0, 0, 1, 0])]
+    pairs = [table("aabbc", x=values) for values in ([1.0, 1, 1, 0, 1], [1.0, 0, 1, 0, 1])]  # c has no partner
     paired = paired_figure({"kind": "cluster_share", "columns": ["x"]}, *pairs)
     assert paired is not None
     assert paired.value == 0.5

@@ -55,10 +55,11 @@ def test_cbt_in_its_own_form_and_as_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda lines: lines[:5] + lines[6:], ":6: begins with '7', expected the sentence 6"),
-        (lambda lines: [*lines[:20], "21 no blank\ta\t\tb|c"], ":21: expected a question with XXXXX"),
-        (lambda lines: lines[:12], "ends after 12 sentences"),
-        (lambda lines: [*lines[:20], lines[20].replace("\tdog\t", "\tfox\t")], "the answer 'fox' is not one of"),
+        (lambda lines: lines[:5] + lines[6:], r"cbt.txt:1: .*\(found 1, 2, 3, 4, 5, 7, .* and 3 tabs"),
+        (lambda lines: [*lines, "", *lines[:20], "21 XXXXX\ta\tb|c"], r"cbt.txt:23: expected .* and 2 tabs"),
+        (lambda lines: [*lines[:20], "21 no blank\ta\t\tb|c"], "cbt.txt:21: the question has no XXXXX"),
+        (lambda lines: lines[:12], r"cbt.txt:1: expected lines 1 to 21, with 3 tabs"),
+        (lambda lines: [*lines[:20], lines[20].replace("\tdog\t", "\tfox\t")], "the right choice 'fox' is not one of"),
     ],
 )
 def test_a_damaged_cbt_file_is_refused(tmp_path: Path, change: Callable[[list[str]], list[str]], message: str) -> None:
@@ -96,14 +97,76 @@ def test_winograd_in_its_own_form_and_as_records(tmp_path: Path) -> None:
     assert (first.choices, first.rest, first.gold) == (["the trophy", "the case"], " is too large.", 0)
     assert (second.choices, second.rest, second.gold) == (["Bob's", "the bank's"], " money, he said.", 1)
     assert (first.cluster, second.cluster) == ("0", "1")  # other options, so no pair
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(rows[number]) + "\n\n" for number in (1, 0, 0, 1, 1)))
-    assert [one.cluster for one in _questions("winograd", tmp_path / "pairs.jsonl")] == ["0", "1", "1", "2", "2"]
+    text = """The trophy doesn't fit because it is too large.\r\nit\r\nThe trophy , The case \r\nThe trophy\r\n\r\n \r\n
+Bob paid. His money, he said.\nHis\nBob,the bank\nthe bank"""
+    (tmp_path / "wsc.txt").write_bytes(text.encode())
+    texts = _questions("winograd", tmp_path / "wsc.txt")
+    assert [one._replace(place="") for one in texts] == [one._replace(place="") for one in records]
+    assert [one.place for one in texts] == ["wsc.txt:1", "wsc.txt:8"]
+
+
+def test_a_pronoun_is_a_word_and_may_be_masked(tmp_path: Path) -> None:
+    schemas = (
+        "Ann hit it with it.\nit\nthe ball,the bat\nthe bat",
+        "Ann hit Ben, so [MASK] .  \n[MASK]\n Ann , Ben \n Ben ",
+        "The title of this kit: it fits.\nit\nThe title,The kit\nThe kit",
+    )
+    (tmp_path / "wsc273.txt").write_text("\n\n".join(schemas))
+    questions = _questions("winograd", tmp_path / "wsc273.txt")
+    assert [(one.prompt, one.choices, one.rest, one.gold) for one in questions] == [
+        ("Ann hit ", ["the ball", "the bat"], " with it.", 1),
+        ("Ann hit Ben, so ", ["Ann", "Ben"], ".", 1),
+        ("The title of this kit: ", ["the title", "the kit"], " fits.", 1),
+    ]
+
+
+def _schemas(folder: Path, *rows: tuple[str, str, int], **more: Any) -> list[str]:
+    """Return the clusters of schemas, each a text whose pronoun is `it`, options between slashes, and the label."""
+    records = [
+        {"text": text, "pronoun": "it", "pronoun_loc": text.index("it"), "options": options.split("/"), "label": label}
+        for text, options, label in rows
+    ]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(record | more) + "\n" for record in records))
+    return [question.cluster for question in _questions("winograd", folder / "pairs.jsonl")]
+
+
+def test_two_schemas_in_a_row_are_a_pair_if_the_answer_differs(tmp_path: Path) -> None:
+    cup, jar = "I filled the cup from the jar until it was", "the cup/the jar"
+    full, empty = (f"{cup} full.", jar, 0), (f"{cup} empty.", "The jar/the cup", 0)
+    assert _schemas(tmp_path, full, empty) == ["0", "0"]
+    assert _schemas(tmp_path, full, full) == ["0", "1"]
+    # Three of a kind, as three of the 273, are a pair and one without a partner; four are two pairs.
+    assert _schemas(tmp_path, full, empty, full, ("The fish ate the worm, so it was", "fish/worm", 0)) == [*"0012"]
+    assert _schemas(tmp_path, full, empty, full, empty) == [*"0011"]
+    # One option may be of the word that differs, as in two pairs of the 273.
+    wing = ("I put the wing on the table and it broke.", "the wing/the table", 0)
+    book = ("I put the heavy book on the table and it broke.", "the heavy book/the table", 1)
+    assert _schemas(tmp_path, full, wing, book, empty) == [*"0112"]
+    # The same options alone do not make a pair: other schemas may have them.
+    assert _schemas(tmp_path, full, ("Of both, Ann says that it looks nicer", jar, 1)) == ["0", "1"]
+    assert _schemas(tmp_path, full, full, full, pair="mine") == ["mine"] * 3
+
+
+@pytest.mark.parametrize("text", ["A it.\nit\nb,c", "A it.\nit\nb,c\nb\nmore", "A with.\nit\nb,c\nb", "Ann saw it."])
+def test_a_text_that_is_not_of_four_lines_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "wsc.txt").write_text(f"A it.\nit\nb,c\nb\n\n{text}\n")
+    with pytest.raises(
+        InputError, match=r"wsc.txt:6: expected a sentence, .*; or name records \(.json, .jsonl, .parquet\) or .xml"
+    ):
+        _questions("winograd", tmp_path / "wsc.txt")
+    (tmp_path / "wsc.txt").write_text("A it.\nit\nb,c\nd\n")
+    with pytest.raises(InputError, match=r"wsc.txt:1: the right choice 'd' is not one of \['b', 'c'\]"):
+        _questions("winograd", tmp_path / "wsc.txt")
 
 
 def test_a_damaged_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "wsc.xml").write_text(_XML.replace("<pron>His</pron>", ""))
     with pytest.raises(InputError, match=r"wsc.xml:2: is not a schema"):
         _questions("winograd", tmp_path / "wsc.xml")
+    for encoding in ("ISO-88591", "gb18030"):
+        (tmp_path / "wsc.xml").write_text(_XML.replace("?>", f" encoding='{encoding}'?>", 1))
+        with pytest.raises(InputError, match=r"wsc.xml: is not valid XML \(.*encoding"):
+            _questions("winograd", tmp_path / "wsc.xml")
     (tmp_path / "wsc.xml").write_text("<collection>")
     with pytest.raises(InputError, match=r"wsc.xml: is not valid XML"):
         _questions("winograd", tmp_path / "wsc.xml")
@@ -116,6 +179,10 @@ def test_a_damaged_schema_is_refused(tmp_path: Path) -> None:
         ("winograd", {"pronoun_loc": "two"}, "the pronoun 'it' is not at character two"),
         ("winograd", {"label": -1}, r"the right choice -1 is not one of \['x', 'y'\]"),
         ("winograd", {"label": 2}, "the right choice 2 is not one of"),
+        ("winograd", {"label": "9" * 5000}, "the right choice '99.*9' is not one of"),
+        ("winograd", {"pronoun_loc": "9" * 5000}, "the pronoun 'it' is not at character 9"),
+        ("winograd", {"text": {"a": 1}}, "the pronoun 'it' is not at character 2"),
+        ("cbt", {"question": 7}, "the question has no XXXXX"),
         ("winograd", {"options": "x or y"}, "options is not a list of texts"),
         ("cbt", {"options": "x|y"}, "options is not a list of texts"),
         ("cbt", {"sentences": "A sentence."}, "sentences is not a list of texts"),

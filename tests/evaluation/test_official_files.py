@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from own_task import run_task
+from small_model import write_model
 
 from pipelines.errors import InputError
 from pipelines.evaluation.definitions import parse_tasks
 from pipelines.evaluation.detokenizers import DETOKENIZERS
 from pipelines.evaluation.layouts import LAYOUTS
 from pipelines.evaluation.records import Record
+from webtext_cli.main import main
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_model(tmp_path_factory.mktemp("model") / "random")
+
 
 _SGM = """<srcset setid="newstest2014" srclang="any"><doc sysid="ref" docid="{name}" genre="news" origlang="fr">
 <p><seg id="1">{first}</seg></p>
@@ -75,6 +86,10 @@ def test_two_files_of_a_task_are_named_with_a_comma(tmp_path: Path) -> None:
          [(2, 'Fears, for T Unions "say"'), (3, "A B")]),
         ("classes", "test.csv", "Class Index,Title,Description\n1,A,B\n", [(0, "A B")]),
         ("classes", "hub.csv", "label,title,content,text\n2,A,B,A B\n", [("2", "A B")]),
+        ("classes", "test.csv", '"3"," A ","  B B "\n', [(2, "A B B")]),
+        ("classes", "stsa.binary.test", "0 no movement , no yuks\r\n\n1 caf\u00e9 \U0001f3a5 ! \n",
+         [(0, "no movement , no yuks"), (1, "caf\u00e9 \U0001f3a5 !")]),
+        ("classes", "latin-1", b"1 caf\xe9 .\n", [(1, "caf\u00e9 .")]),
         ("trec", "TREC_10.label", b"NUM:dist How far ?\nHUM:ind Who\xf0is ?\n",
          [(5, "How far ?"), (3, "Who is ?")]),
         ("trec", "hub.jsonl", '{"text": "How far ?", "coarse_label": 5, "fine_label": 40}', [(5, "How far ?")]),
@@ -91,9 +106,20 @@ def test_official_files_are_read_as_their_records(
 @pytest.mark.parametrize(
     ("layout", "own", "content", "message"),
     [
-        ("classes", "a.csv", "kind,head,body\n1,A,B\n", "a.csv:1: the class 'kind' is not a number"),
         ("cola", "a.tsv", "gj04\t1\t\tA.\ngj04\t1\n", "a.tsv:2: cannot be read as CSV"),
-        ("trec", "a.label", "How far ?\n", "a.label:1: begins with 'How', expected a label such as NUM:dist"),
+        (
+            "trec",
+            "a.label",
+            "How far ?\n",
+            r"a.label:1: begins with 'How', expected a label \(ABBR, ENTY, .*, NUM\) and a text",
+        ),
+        ("trec", "a.label", "2 Where ?\n", r"a.label:1: begins with '2', expected a label"),
+        (
+            "classes",
+            "stsa.binary.dev",
+            "1 fine .\nplain text\n",
+            r"dev:2: begins with 'plain', .*; or name records \(.jso",
+        ),
         ("records", "a.txt", "<!DOCTYPE html>\n<p>", "a.txt: is a web page or binary data, not text"),
         ("records", "a.jsonl", "\n<html>\n", "a.jsonl: is a web page or binary data, not text"),
         ("records", "a.json", "\ufeff<!doctype html>", "a.json: is a web page or binary data"),
@@ -110,6 +136,91 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, layout: str, own: str
         _rows(layout, tmp_path / own)
     (tmp_path / "text.txt").write_text("[sic] is text\n{x}, too\n")
     assert [row.value("text") for row in _rows("records", tmp_path / "text.txt")] == ["[sic] is text", "{x}, too"]
+
+
+def test_word_labels_are_numbered_as_on_the_hub(tmp_path: Path) -> None:
+    words = [("entailment", 0), ("contradiction", 1), ("neutral", 2), ("not_entailment", 1), (2, 2)]
+    records = [{"premise": "P. ", "hypothesis": " H", "label": word, "idx": 3} for word, _ in words]
+    (tmp_path / "val.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (tmp_path / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\tP. \t H\tnot_entailment\n")
+    for name, labels in (("val.jsonl", [label for _, label in words]), ("dev.tsv", [1])):
+        rows = _rows("classes", tmp_path / name)
+        assert [row.value("label") for row in rows] == labels
+        assert {(row.value("premise"), row.value("hypothesis")) for row in rows} == {("P.", "H")}
+    for task, choices in (("rte", [" True", " False"]), ("cb", [" true", " false", " neither"])):
+        assert parse_tasks([f"{task}={tmp_path}/val.jsonl"], "paper")[0].definition.choices["choices"].value == choices
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "content", "message"),
+    [
+        (
+            "rte",
+            "test.jsonl",
+            '{"premise": "P", "hypothesis": "H", "idx": 0}',
+            "1: has no field 'label'; its fields are",
+        ),
+        ("cb", "hub.jsonl", '{"premise": "P", "hypothesis": "H", "label": -1}', "1: the right choice -1 is not one of"),
+        ("sst-2", "test.tsv", "index\tsentence\n0\ta film .\n", "2: has no field 'label'; its fields are 'index'"),
+        ("sst-2", "hub.csv", "sentence,label\na film .,-1\n", "2: the right choice '-1' is not one of"),
+        ("cola", "test.tsv", "index\tsentence\n0\tA film.\n", "2: has no field 'label'; its fields are 'index'"),
+        (
+            "winograd",
+            "a.jsonl",
+            '{"text": "a it b", "pronoun": "it", "pronoun_loc": 2, "options": ["x", "y"]}',
+            "'label'",
+        ),
+    ],
+)
+def test_a_test_set_without_labels_is_named_as_such(
+    tmp_path: Path, model: str, task: str, name: str, content: str, message: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    hint = "; test sets are often published without labels: name the validation set"
+    with pytest.raises(InputError, match=f"{name}:{message}.*{hint}" if task != "winograd" else f"{message}.*{hint}"):
+        run_task(f"{task}={tmp_path / name}", model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "a.csv").write_text("kind,head,body\n1,A,B\n")
+    with pytest.raises(InputError, match=r"a.csv:1: the right choice 'kind' is not one of \['World', .*, by number"):
+        run_task(f"agnews={tmp_path / 'a.csv'}", model, tmp_path / "out")
+
+
+def test_spaces_around_a_sentence_are_not_scored(tmp_path: Path, model: str) -> None:
+    log_probs = []
+    for name, sentence in (("plain.tsv", "a film ."), ("glue.tsv", " a film . "), ("own.jsonl", "a film .  ")):
+        row = (
+            f"sentence\tlabel\n{sentence}\t1\n"
+            if name != "own.jsonl"
+            else json.dumps({"sentence": sentence, "label": 1})
+        )
+        (tmp_path / name).write_text(row)
+        for variant in ("paper", "raw", "calibrate"):
+            _, [example] = run_task(f"sst-2={tmp_path / name}", model, tmp_path / f"{name}-{variant}", variant)
+            log_probs.append(example["log_probs"])
+    assert log_probs[:3] == log_probs[3:6] == log_probs[6:]
+
+
+def test_pair_accuracy_is_of_complete_pairs(tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    schemas = [
+        f"{name} filled the cup from the jar until it was {end}.\nit\nthe cup,the jar\n{answer}"
+        for name, ends in (("Ann", {"full": "the cup", "empty": "the jar"}), ("Bob", {"full": "the cup"}))
+        for end, answer in ends.items()
+    ]
+    (tmp_path / "wsc273.txt").write_text("\n\n".join(schemas))
+    arguments = ["evaluate", "--model", model, "--output", str(tmp_path / "out"), "-q"]
+    assert main([*arguments, "--task", f"winograd={tmp_path / 'wsc273.txt'}"]) == 0
+    result = json.loads((tmp_path / "out" / "winograd" / "results.json").read_text())
+    rows = pq.read_table(tmp_path / "out" / "winograd" / "examples-00000.parquet").to_pylist()
+    [figure] = [figure for figure in result["metrics"] if figure["name"] == "pair_accuracy"]
+    assert (figure["examples"], figure["unit"]) == (1, "pair")
+    assert figure["value"] == (rows[0]["accuracy"] and rows[1]["accuracy"])
+    assert [row["cluster"] for row in rows] == ["0", "0", "1"]
+    assert re.search(r"pair accuracy +\d \D*1 pair", capsys.readouterr().out)
+    assert "<td>1 pair</td>" in (tmp_path / "out" / "evaluation.html").read_text()
+    # Without a pair, there is no such figure.
+    assert main([*arguments, "--overwrite", "--limit", "1", "--task", f"winograd={tmp_path / 'wsc273.txt'}"]) == 0
+    result = json.loads((tmp_path / "out" / "winograd" / "results.json").read_text())
+    assert [figure["name"] for figure in result["metrics"]] == ["accuracy", "gold_nll"]
 
 
 def _substitutions(*sentences: str, correct: int = 0, number: int = 0) -> list[dict[str, object]]:

@@ -87,6 +87,18 @@ def _read_examples(path: str) -> None:
             batch.texts.validate(full=True)
 
 
+def _read_layout(layout: str, path: str) -> None:
+    from pipelines.evaluation.detokenizers import DETOKENIZERS
+    from pipelines.evaluation.layouts import LAYOUTS, gold_number
+
+    read, question = LAYOUTS[layout]
+    for record in read([path]):
+        if question is None:
+            gold_number(record, "label", list("abcdef"))
+        else:
+            question(record, DETOKENIZERS["none"])
+
+
 def _read_scores(path: str) -> None:
     from pipelines.benchmark_sets.benchmarks import Benchmark
     from pipelines.stages.overlap_report.scores import parse_scores, read_scores
@@ -200,6 +212,26 @@ add_file("documents.parquet", _read_documents, lambda: parquets("text", _TWO) + 
 add_packed("examples.txt", _read_examples, b"One line.\n\nA second\none.\n")
 add_file("examples.jsonl", _read_examples, lambda: [DOCUMENTS], '"text"|null|{}|[]')
 _add_parquet("examples.parquet", _read_examples, "text", _TWO)
+_LAYOUTS = {
+    "winograd.txt": b"Ann hit it with it.\nit\nthe ball,the bat\nthe bat\n\nAnn saw [MASK] .\n[MASK]\n a , b \n b \n",
+    "winograd.xml": b"<?xml version='1.0' encoding='ISO-8859-1'?><c><schema><text><txt1>A</txt1><pron> it </pron>"
+    b"<txt2>.</txt2></text><answers><answer>b</answer><answer>c</answer></answers><correctAnswer> A. </correctAnswer>"
+    b"</schema></c>",
+    "winograd.json": b'[{"question_id":0,"substitution":"a b d","correctness":true},'
+    b'{"question_id":0,"substitution":"a c d","correctness":false}]',
+    "winograd.jsonl": b'{"text":"a it b","pronoun":"it","pronoun_loc":2,"options":["x","y"],"label":0}\n' * 2,
+    "cbt.txt": b"".join(b"%d Text .\n" % number for number in range(1, 21)) + b"21 The XXXXX .\tdog\t\tcat|dog\n",
+    "cbt.jsonl": b'{"sentences":["Text ."],"question":"The XXXXX .","answer":"dog","options":["cat","dog"]}\n',
+    "trec.label": b"NUM:dist How \xf0far ?\nHUM:ind Who ?\n",
+    "classes.test": b"0 a film .\n1 another\n",
+    "classes.jsonl": b'{"premise":"a","hypothesis":"b","label":"entailment"}\n',
+    "classes.csv": b'"3","a","b"\n',
+    "cola.tsv": b"gj04\t1\t\tA cat.\n",
+}
+for _name, _seed in _LAYOUTS.items():
+    _read = functools.partial(_read_layout, _name.partition(".")[0])
+    add_file(f"layout-{_name}", _read, lambda seed=_seed: [seed], '[MASK]|,|"label"|null|-1|[]|{}|\t|\n\n|21 |XXXXX')
+
 add_file("scores.jsonl", _read_scores, lambda: _SCORES, "NaN|Infinity|1e999|example|null")
 add_file(
     "scores.csv", _read_scores, lambda: [b"example,accuracy\n0,1\n1,0.5\n2,\n3,1\n"], 'NaN|inf|1e999|example|"|a|true'

@@ -58,7 +58,7 @@ def print_results(results: Sequence[Mapping[str, Any]]) -> None:
         [
             f"{result_label(result)}: {metric_title(figure)}",
             _with_error(format_figure(figure["value"]), figure),
-            format_count(figure["examples"]),
+            plural(figure["examples"], "pair") if figure["unit"] == "pair" else format_count(figure["examples"]),
             *(paper_texts(result, figure["name"]) if has_paper else ()),
         ]
         for result in results

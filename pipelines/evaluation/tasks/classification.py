@@ -84,7 +84,7 @@ class ChoiceTask(Task[ChoiceOptions]):
         if options.content_free:
             self.metrics.append(Metric("calibrated_accuracy", "share", "calibrated_accuracy"))
         if options.layout == "winograd":
-            self.metrics.append(Metric("pair_accuracy", "cluster_share", "accuracy"))
+            self.metrics.append(Metric("pair_accuracy", "cluster_share", "accuracy", unit="pair"))
 
     def solved(self, record: Record) -> str:
         """See `Task`."""
@@ -161,7 +161,7 @@ class ChoiceTask(Task[ChoiceOptions]):
             choices = [f" {str(choice).lstrip()}" for choice in value] if isinstance(value, list) else choices
         if len(choices) < 2:
             raise InputError(f"{record.place}: has {len(choices)} choices, expected at least 2")
-        gold = gold_number(record.value(options.gold), choices, record.place, options.first_gold)
+        gold = gold_number(record, options.gold, choices, options.first_gold)
         if [choice.strip() for choice in choices].count(name := choices[gold].strip()) > 1:
             raise InputError(f"{record.place}: the right choice {name!r} is among the choices more than once")
         prompt, rest = record.text(options.prompt), record.text(options.rest)
@@ -206,7 +206,7 @@ class SimilarityTask(Task[SimilarityOptions]):
             raise UsageError(f"labels: has {len(options.labels)} labels, expected at least 2")
         for record in self.records(self.files):
             labels = [record.text(label) for label in options.labels]
-            gold = gold_number(record.value(options.gold), labels, record.place)
+            gold = gold_number(record, options.gold, labels)
             encoded = [self.encoder.encode(text) or [end] for text in (record.text(options.text), *labels)]
             kept = [tokens[: self.encoder.context] for tokens in encoded]
             size = 0 if options.masked else max(map(len, kept))
@@ -256,13 +256,11 @@ class AcceptabilityTask(Task[AcceptabilityOptions]):
     def examples(self) -> Iterator[Example]:
         """See `Task`: those of the training file come first."""
         for record in (*self._train, *self.records(self.files)):
-            label = str(record.value(self.options.gold))
-            if label not in ("0", "1"):
-                raise InputError(f"{record.place}: the label {label!r} is neither 0 nor 1")
+            label = gold_number(record, self.options.gold, ("0", "1"))
             request = self.encoder.scored("", record.text(self.options.text))
             fitted = self.encoder.fit([Fitted([request])], record.place)
             measure = functools.partial(_measure_sentence, float(label))
-            yield Example(record.place, record.place, label, fitted, measure)
+            yield Example(record.place, record.place, str(label), fitted, measure)
 
     def rows(self, outputs: Iterator[Output]) -> Iterator[Row]:
         """See `Task`."""

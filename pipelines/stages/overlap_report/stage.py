@@ -16,6 +16,7 @@ import numpy as np
 from pipelines import storage
 from pipelines.algorithms.ngrams.overlap_counts import Flags
 from pipelines.benchmark_sets.benchmarks import parse_benchmarks, separate_train_splits
+from pipelines.benchmark_sets.examples import example_format
 from pipelines.engine.machine import check_memory
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
@@ -268,8 +269,8 @@ def _finish(audit: Audit, run: StageRun) -> Summary:
     report = storage.read_json(storage.join(run.output, REPORT))
     for benchmark, row in zip(audit.benchmarks, report["benchmarks"], strict=True):
         if row["too_short"] > row["examples"] * _NOTED_TOO_SHORT:
-            has_lines = benchmark.is_plain_text and audit.config.example in ("auto", "line")
-            hint = "; --example paragraph joins lines" if has_lines else ""
+            has_lines = benchmark.hub is None and example_format(benchmark.files[0]) == "text"
+            hint = "; --example paragraph joins lines" if has_lines and audit.config.example in ("auto", "line") else ""
             run.note(
                 f"{benchmark.label}: {row['too_short']:,} of {row['examples']:,} examples have fewer than "
                 f"{audit.config.ngram} words, so they cannot overlap{hint}"
