@@ -51,10 +51,10 @@ class CorpusTables:
 
     def __init__(self, source: str | Sequence[str], config: DocumentConfig, options: RunOptions) -> None:
         self.name = source if isinstance(source, str) else ", ".join(source)
-        # Rows are spilled to the folder of temporary files, not to the current folder; nothing is downloaded.
+        # Rows are spilled to a folder of temporary files, not to the current folder; nothing is downloaded.
         self._connection: duckdb.DuckDBPyConnection = duckdb.connect(
             config={
-                "temp_directory": storage.temporary_path("webtext-duckdb"),
+                "temp_directory": storage.temporary_folder_of(self),
                 "autoinstall_known_extensions": False,
                 # Up to this many rows are sorted without their texts, which are read at the end.
                 "late_materialization_max_rows": 100_000,

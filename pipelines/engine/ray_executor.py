@@ -164,8 +164,11 @@ class RayExecutor(Executor):
                 options |= {"num_cpus": self._limit, "include_dashboard": False}
             try:
                 ray.init(**options, logging_level=logging.ERROR)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise UsageError(f"{address}: cannot connect to this Ray cluster ({error})") from error
+            except Exception as error:  # of any type: Ray raises what its processes and the system report
+                problem = "cannot start Ray on this machine" if address == "local" else "cannot connect to this cluster"
+                raise UsageError(
+                    f"--executor ray: {problem} ({address}: {error}); repair it, or omit --executor ray"
+                ) from error
         return ray
 
 
