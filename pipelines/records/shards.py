@@ -186,10 +186,11 @@ def _decoded_bytes(column: pa.Array) -> int:
     """Return the bytes of a column, also if its texts are in a dictionary."""
     if pa.types.is_struct(column.type):
         return sum(map(_decoded_bytes, column.flatten()))
-    if not pa.types.is_dictionary(column.type):
-        return int(column.nbytes)
-    lengths = pc.binary_length(column.dictionary.cast(pa.large_binary()))
-    return pc.sum(lengths.take(column.indices)).as_py() or 0
+    if pa.types.is_dictionary(column.type):
+        with contextlib.suppress(pa.ArrowNotImplementedError):  # of numbers
+            lengths = pc.binary_length(column.dictionary.cast(pa.large_binary()))
+            return pc.sum(lengths.take(column.indices)).as_py() or 0
+    return int(column.nbytes)
 
 
 def rows_per_batch(

@@ -260,3 +260,24 @@ def test_a_compressed_file_of_one_repeated_line_is_refused(
             list(read_bzip2_streams(str(path), 0, path.stat().st_size))
     monkeypatch.setenv(bounded.RATIO_VARIABLE, "100000")
     assert read() == data.count(b"\n") - suffix.startswith("csv")
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.arrow"])
+def test_columns_of_any_type_are_counted(tmp_path: Path, name: str) -> None:
+    number = pa.array([1, 2, None]).dictionary_encode()
+    text = pa.array(["a", None, "ccc"]).dictionary_encode()
+    nested = pa.StructArray.from_arrays([text, number], names=["text", "number"])
+    columns = {
+        "text": text,
+        "number": number,
+        "nested": nested,
+        "null": pa.nulls(3),
+        "view": pa.array(["a", None, "b"], pa.string_view()),
+    }
+    table = pa.table(columns if name == "x.arrow" else {"text": text, "number": number, "null": pa.nulls(3)})
+    if name == "x.arrow":
+        with pa.ipc.new_file(tmp_path / name, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        pq.write_table(table, tmp_path / name)
+    assert [batch.to_pylist() for batch in table_batches(str(tmp_path / name))] == [table.to_pylist()]
