@@ -30,6 +30,7 @@ from pipelines.format import format_bytes
 from pipelines.pipeline import BY_NAME
 from pipelines.records.standard_input import STANDARD_INPUT, spool_standard_input
 from pipelines.storage import basename, join, local_cache, local_path, size_bytes, temporary_folder
+from pipelines.storage.bounded import MAX_RATIO, RATIO_VARIABLE
 from webtext_cli.console import make_progress, open_log, print_summary
 from webtext_cli.parameters import Choice, Command, Number, Option
 
@@ -224,6 +225,18 @@ def _set_scratch(_context: click.Context, _option: click.Parameter, path: str | 
         os.environ[local_cache.VARIABLE] = local_path(path)  # worker processes inherit it
 
 
+_quiet_option = click.option("--quiet", "-q", is_flag=True, help="Hide progress.")
+_ratio_option = click.option(
+    "--max-compression-ratio",
+    type=Number(int, 1),
+    metavar="RATIO",
+    envvar=RATIO_VARIABLE,
+    default=MAX_RATIO,
+    expose_value=False,
+    callback=lambda _context, _option, ratio: os.environ.__setitem__(RATIO_VARIABLE, str(ratio)),
+    help="Refuse a compressed, Parquet or Arrow file that contains more than 1 GiB and this many times its size. "
+    f"[default: {MAX_RATIO:,}; env: {RATIO_VARIABLE}]",
+)
 overwrite_option = click.option(
     "--overwrite",
     is_flag=True,
@@ -234,11 +247,11 @@ overwrite_option = click.option(
 def output_options(
     json: str = "Print the result as one JSON object.", has_progress: bool = True
 ) -> Callable[[Any], Any]:
-    """Add `--json`, `--log-file` and, for a command with progress, `--quiet`."""
+    """Add `--json`, `--log-file` and, for a command with progress, `--quiet` and `--max-compression-ratio`."""
     return _add_options(
         [
             click.option("--json", "as_json", is_flag=True, help=json),
-            *([click.option("--quiet", "-q", is_flag=True, help="Hide progress.")] if has_progress else []),
+            *([_quiet_option, _ratio_option] if has_progress else []),
             click.option(
                 "--log-file",
                 metavar="FILE",

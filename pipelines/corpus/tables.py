@@ -71,11 +71,11 @@ class CorpusTables:
         self, source: str | Sequence[str], config: DocumentConfig, options: RunOptions, allow_files: bool = False
     ) -> None:
         self.name = source if isinstance(source, str) else ", ".join(source)
-        # Rows are spilled to the folder of temporary files, not to the current folder; nothing is downloaded, and no
+        # Rows are spilled to a folder of temporary files, not to the current folder; nothing is downloaded, and no
         # variable of Python is a table.
         self._connection: duckdb.DuckDBPyConnection = duckdb.connect(
             config={
-                "temp_directory": storage.temporary_path("webtext-duckdb"),
+                "temp_directory": storage.temporary_folder_of(self),
                 "memory_limit": f"{int(_MEMORY_SHARE * (available_memory_bytes() or 1 << 30))}B",
                 "threads": default_workers(),
                 "autoinstall_known_extensions": False,

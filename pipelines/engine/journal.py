@@ -58,6 +58,11 @@ class OutputFolder:
             return None
         return identity if config is None else identity.with_current_options(config)
 
+    def make_private(self) -> None:
+        """Create the folders of the unfinished run, which only this user can read."""
+        for name in (JOURNAL, WORK):
+            storage.make_folder(storage.join(self.path, name), is_private=True)
+
     def mark_refused(self, refused: bool = True) -> None:
         """Record whether the unfinished run was refused, so that it does not block other inputs."""
         storage.write_json(self._journal_path(_HEADER), self._header() | {_REFUSED: refused})

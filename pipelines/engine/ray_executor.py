@@ -26,6 +26,7 @@ from pipelines.engine.tasks import REMEDY, Executor, MapCall, begin_map, run_sta
 from pipelines.errors import TaskError, UsageError
 from pipelines.extras import require_extra
 from pipelines.storage import local_cache
+from pipelines.storage.bounded import RATIO_VARIABLE
 
 # Tasks per core that are submitted, so that a core that becomes free need not wait for the driver.
 _SUBMITTED_PER_CORE = 3
@@ -36,7 +37,7 @@ _CONNECT_S = 10.0
 # How often a task reports its progress at most.
 _REPORT_S = 0.5
 # Variables of the driver that workers on all nodes get.
-_FORWARDED = ("WEBTEXT_DEBUG", local_cache.VARIABLE)
+_FORWARDED = ("WEBTEXT_DEBUG", local_cache.VARIABLE, RATIO_VARIABLE)
 # Where Ray looks for the token of a cluster. `ray.init` on one machine writes the file.
 _TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _TOKEN_FILE = "~/.ray/auth_token"
@@ -163,8 +164,11 @@ class RayExecutor(Executor):
                 options |= {"num_cpus": self._limit, "include_dashboard": False}
             try:
                 ray.init(**options, logging_level=logging.ERROR)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise UsageError(f"{address}: cannot connect to this Ray cluster ({error})") from error
+            except Exception as error:  # of any type: Ray raises what its processes and the system report
+                problem = "cannot start Ray on this machine" if address == "local" else "cannot connect to this cluster"
+                raise UsageError(
+                    f"--executor ray: {problem} ({address}: {error}); repair it, or omit --executor ray"
+                ) from error
         return ray
 
 

@@ -323,6 +323,7 @@ class StageRun:
         recorded = self._folder.recorded_identity()
         if recorded is None:
             self._folder.check_unclaimed()
+        self._folder.make_private()
         self._folder.remove_temporaries()
         if recorded is None or decision.changed_inputs:
             self._folder.write_header(self._identity, self._shard_inputs)
@@ -359,6 +360,7 @@ class StageRun:
             return
         if self.lock_error:
             raise self.lock_error
+        self._folder.make_private()
         for entry in intact:
             self._folder.write_entry(entry)
         self._folder.write_header(self._identity, self._shard_inputs, self._folder.listed_in_stage_folders())

@@ -323,9 +323,7 @@ def table_batches(
     # Single large rows, and texts that repeat, make a batch larger than the footer lets expect.
     if file_format(path) == "arrow":
         with _open_arrow(path) as (_, batches):
-            for batch in batches:
-                for column in batch.columns:
-                    _check_offsets(column)
+            for batch in shards.bounded_batches(map(_check_offsets, batches), path):
                 yield from shards.split_by_bytes(batch, 4 * batch_bytes)
         return
     with shards.open_stream(path) as stream:
@@ -377,8 +375,10 @@ def _open_arrow(path: str) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]
             yield reader.schema, iter(reader)
 
 
-def _check_offsets(column: pa.Array) -> None:
+def _check_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Raise ArrowInvalid for a damaged column, which pyarrow would read beyond its end; any bytes are texts here."""
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        column = column.view(pa.binary() if pa.types.is_string(column.type) else pa.large_binary())
-    column.validate(full=True)
+    for column in batch.columns:
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            column = column.view(pa.binary() if pa.types.is_string(column.type) else pa.large_binary())
+        column.validate(full=True)
+    return batch

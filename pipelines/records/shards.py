@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pipelines import storage
 from pipelines.engine.manifest import FileEntry
 from pipelines.errors import InputError, WebtextError
+from pipelines.storage.bounded import DataLimit
 
 _GROUP_ROWS = 8192
 _GROUP_BYTES = 32 << 20
@@ -23,6 +24,8 @@ _READ_ROWS = 1024
 # Texts are written in 0.6 times the time of level 3, for an eighth more space (benchmarks/dedup.md).
 _ZSTD_LEVEL = 1
 _MAX_REPEATED_BYTES = 256 << 20
+# A row takes at least the time of this much text, even without any.
+_ROW_BYTES = 256
 # Reads the first rows of a row group without the rest of their columns, which `pre_buffer` would read.
 _PROBING: dict[str, Any] = {"pre_buffer": False, "buffer_size": 1 << 16}
 # What pyarrow raises for a damaged file (UnicodeDecodeError: for the name of a column).
@@ -161,13 +164,33 @@ def read_batches(
 def stream_batches(
     stream: BinaryIO, path: str, columns: Sequence[str] | None, row_groups: Sequence[int] | None, rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of an open Parquet file; see `read_batches`."""
+    """Yield the batches of an open Parquet file; see `read_batches` and `bounded_batches`."""
     file = open_parquet(stream, path)
     if columns is not None:
         require_columns(path, file.schema_arrow.names, columns)
     with damage_reported(path):
         # One thread: every core has its own worker already, and further threads only cost system time.
-        yield from file.iter_batches(batch_size=rows, columns=columns, row_groups=row_groups, use_threads=False)
+        batches = file.iter_batches(batch_size=rows, columns=columns, row_groups=row_groups, use_threads=False)
+        yield from bounded_batches(batches, path)
+
+
+def bounded_batches(batches: Iterable[pa.RecordBatch], path: str) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a file; raise InputError if they contain too much for its size, see DataLimit."""
+    limit = DataLimit(path)
+    for batch in batches:
+        limit.count(max(_ROW_BYTES * batch.num_rows, sum(map(_decoded_bytes, batch.columns))))
+        yield batch
+
+
+def _decoded_bytes(column: pa.Array) -> int:
+    """Return the bytes of a column, also if its texts are in a dictionary."""
+    if pa.types.is_struct(column.type):
+        return sum(map(_decoded_bytes, column.flatten()))
+    if pa.types.is_dictionary(column.type):
+        with contextlib.suppress(pa.ArrowNotImplementedError):  # of numbers
+            lengths = pc.binary_length(column.dictionary.cast(pa.large_binary()))
+            return pc.sum(lengths.take(column.indices)).as_py() or 0
+    return int(column.nbytes)
 
 
 def rows_per_batch(
@@ -262,9 +285,12 @@ def count_rows(path: str) -> int:
 
 
 def open_parquet(stream: Any, path: str) -> pq.ParquetFile:
-    """Open a stream as Parquet; raise InputError if it is not."""
+    """Open a stream as Parquet; raise InputError if it is not, or has too many rows for its size, see DataLimit."""
     with damage_reported(path, "is not a Parquet file"):
-        return pq.ParquetFile(stream)
+        file = pq.ParquetFile(stream)
+    rows = file.metadata.num_rows
+    DataLimit(path).count(_ROW_BYTES * rows, f"{rows:,} rows, counted as {_ROW_BYTES} bytes each,")
+    return file
 
 
 @contextlib.contextmanager

@@ -1,17 +1,28 @@
-"""Bounded reads of untrusted streams: a few hundred kilobytes of zstd can contain one line of 10 GB."""
+"""Bounded reads of untrusted files: a few hundred kilobytes of zstd can contain one line of 10 GB."""
 
 from __future__ import annotations
 
 import io
 import itertools
+import os
 from collections.abc import Iterator
 from typing import BinaryIO
+
+from pipelines import storage
+from pipelines.errors import InputError
+from pipelines.format import format_bytes
 
 # No web page is near this size; parsing takes several times the memory.
 MAX_LINE_BYTES = 64 << 20
 # A text file is one document. Text is rarely compressed to less than a tenth, zeros to a ten-thousandth.
 _MAX_TEXT_BYTES = 1 << 30
-_MAX_RATIO = 16
+_MAX_TEXT_RATIO = 16
+# A compressed or Parquet file may contain 1 GiB, or this many times its size. Of 1,355 real files above 100 kB, a page
+# has the highest ratio, 27; small JSON files written by programs reach 110, tables of webtext 5.
+MAX_RATIO = 10_000
+MAX_DATA_BYTES = 1 << 30
+# Worker processes, also those on other machines, get the ratio by this variable.
+RATIO_VARIABLE = "WEBTEXT_MAX_COMPRESSION_RATIO"
 _READ_BYTES = 1 << 20
 # Larger blocks of lines, with what is decoded of them, leave the processor's cache.
 BLOCK_BYTES = 1 << 18
@@ -52,7 +63,7 @@ def line_blocks(stream: BinaryIO, max_bytes: int | None = None, block_bytes: int
 
 def max_text_bytes(file_bytes: int) -> int:
     """Return the largest document that a text file of this size on disk, possibly compressed, may contain."""
-    return max(MAX_LINE_BYTES, min(_MAX_TEXT_BYTES, _MAX_RATIO * file_bytes))
+    return max(MAX_LINE_BYTES, min(_MAX_TEXT_BYTES, _MAX_TEXT_RATIO * file_bytes))
 
 
 def read_at_most(stream: BinaryIO, max_bytes: int) -> bytearray | None:
@@ -63,3 +74,25 @@ def read_at_most(stream: BinaryIO, max_bytes: int) -> bytearray | None:
         if len(data) > max_bytes:
             return None
     return data
+
+
+class DataLimit:
+    """Counts the data that are read of a file, and refuses a decompression bomb."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._data_bytes = 0
+        self._limit = MAX_DATA_BYTES
+
+    def count(self, data_bytes: int, evidence: str = "") -> None:
+        """Add bytes of data; raise InputError above 1 GiB and `--max-compression-ratio` times the size of the file."""
+        self._data_bytes += data_bytes
+        if self._data_bytes > self._limit:
+            file_bytes, ratio = storage.size_bytes(self._path), int(os.environ.get(RATIO_VARIABLE, MAX_RATIO))
+            self._limit = max(self._limit, ratio * file_bytes)
+            if self._data_bytes > self._limit:
+                raise InputError(
+                    f"{self._path}: contains at least {self._data_bytes // max(1, file_bytes):,} times its size "
+                    f"({evidence or format_bytes(self._data_bytes)} in {file_bytes:,} bytes; the limit is {ratio:,}); "
+                    "if you trust the file, raise --max-compression-ratio"
+                )

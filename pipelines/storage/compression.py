@@ -11,12 +11,13 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import zstandard
 
 from pipelines import progress, storage
 from pipelines.errors import DamagedFileError, InputError
+from pipelines.storage.bounded import DataLimit
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -69,12 +70,13 @@ def open_decompressed(path: str, *, report_bytes: bool = False) -> Iterator[Bina
 
     With `report_bytes`, progress is reported in compressed bytes read. Inside the block, a truncated or corrupt file
     raises DamagedFileError with its name and the offset reached in the compressed bytes, once all data before the
-    damage has been read. Raises InputError for an archive, and for compressed data under another suffix.
+    damage has been read. Raises InputError for an archive, for compressed data under another suffix, and see DataLimit.
     """
     with storage.open_read(path) as raw, _translate_damage(path, raw):
         source = cast(BinaryIO, _Reader(functools.partial(_read_reported, raw))) if report_bytes else raw
         _check_format(path, raw)
-        yield io.BufferedReader(_decoder(path, source), _BUFFER_BYTES)
+        decode = _decoder(path, source)
+        yield io.BufferedReader(_Reader(decode, DataLimit(path)) if decode else cast(Any, source), _BUFFER_BYTES)
 
 
 def _read_reported(raw: BinaryIO, size: int) -> bytes:
@@ -101,7 +103,7 @@ def read_bzip2_streams(path: str, begin: int, end: int) -> Iterator[bytes]:
     """
     with storage.open_read(path) as raw, _translate_damage(path, raw):
         _check_format(path, raw)
-        position = begin
+        position, limit = begin, DataLimit(path)
         while position < end:
             raw.seek(position)
             decoder = bz2.BZ2Decompressor()
@@ -110,6 +112,7 @@ def read_bzip2_streams(path: str, begin: int, end: int) -> Iterator[bytes]:
                 if decoder.needs_input and not compressed:
                     raise EOFError("the last bzip2 stream is incomplete")
                 if data := decoder.decompress(compressed, _READ_BYTES):
+                    limit.count(len(data))
                     yield data
             position = raw.tell() - len(decoder.unused_data)
 
@@ -137,24 +140,25 @@ def _check_format(path: str, raw: BinaryIO) -> None:
             raise InputError(f"{path}: contains {kind} data; rename it to end in {suffix}")
 
 
-def _decoder(path: str, raw: BinaryIO) -> io.RawIOBase:
+def _decoder(path: str, raw: BinaryIO) -> Callable[[int], bytes | memoryview] | None:
     name = path.lower()
     if name.endswith(".zst"):
-        return _zstd_reader(raw)
+        return _zstd_decoder(raw)
     if name.endswith(".xz"):
-        return _Reader(lzma.LZMAFile(raw).read1)
+        return lzma.LZMAFile(raw).read1
     if name.endswith(".bz2"):
-        return _Reader(bz2.BZ2File(raw).read1)
+        return bz2.BZ2File(raw).read1
     if name.endswith(".gz"):
-        return _Reader(gzip.GzipFile(fileobj=raw, mode="rb").read1)
-    return cast(io.RawIOBase, raw)
+        return gzip.GzipFile(fileobj=raw, mode="rb").read1
+    return None
 
 
 class _Reader(io.RawIOBase):
     """Reads by a function that returns at most so many bytes: of a decoder, `read1` keeps the data before an error."""
 
-    def __init__(self, read: Callable[[int], bytes | memoryview]) -> None:
+    def __init__(self, read: Callable[[int], bytes | memoryview], limit: DataLimit | None = None) -> None:
         self._read = read
+        self._limit = limit
 
     def readable(self) -> bool:
         """Return True."""
@@ -164,12 +168,14 @@ class _Reader(io.RawIOBase):
         """Fill a buffer; return 0 at the end of the data."""
         target = memoryview(buffer).cast("B")
         data = self._read(len(target))
+        if self._limit:
+            self._limit.count(len(data))
         target[: len(data)] = data
         return len(data)
 
 
-def _zstd_reader(raw: BinaryIO) -> _Reader:
-    """Read zstd frames block by block, so that memory is bounded and all data before damage is returned.
+def _zstd_decoder(raw: BinaryIO) -> Callable[[int], memoryview]:
+    """Return a function that reads zstd frames block by block: memory is bounded, and all data before damage is read.
 
     The decoder discards its output when a call fails.
     """
@@ -183,7 +189,7 @@ def _zstd_reader(raw: BinaryIO) -> _Reader:
         data, pending = pending[:size], pending[size:]
         return data
 
-    return _Reader(read)
+    return read
 
 
 def _zstd_parts(stream: io.BufferedReader) -> Iterator[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 import glob as globbing
 import hashlib
 import io
@@ -18,6 +19,7 @@ import re
 import shutil
 import tempfile
 import uuid
+import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -55,6 +57,9 @@ _MALFORMED_URL = re.compile(rf"({'|'.join(PROTOCOLS)}):(?!//[^/:]+(/|$))")
 _MACHINE = uuid.uuid4().hex[:8]
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f-]+$")
 _temporary_numbers = itertools.count()
+# Of files that others may read; the system tells it only by a change.
+_UMASK = os.umask(0o077)
+os.umask(_UMASK)
 
 
 File = TypeVar("File")
@@ -117,14 +122,16 @@ def real_path(path: str) -> str:
     return os.path.realpath(plain) if isinstance(file_system, LocalFileSystem) else file_system.unstrip_protocol(plain)
 
 
-def temporary_path(name: str) -> str:
-    """Return a path in the folder of temporary files of this machine."""
-    return os.path.join(tempfile.gettempdir(), name)
-
-
 def temporary_folder() -> contextlib.AbstractContextManager[str]:
     """Return a local folder for temporary files (in `TMPDIR`) that is removed at the end of the block."""
     return tempfile.TemporaryDirectory(prefix="webtext-")
+
+
+def temporary_folder_of(owner: object) -> str:
+    """Return a local folder for temporary files, of this user alone, that is removed with the object that needs it."""
+    folder = tempfile.mkdtemp(prefix="webtext-")
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def map_files(
@@ -199,10 +206,12 @@ def free_bytes(path: str) -> int | None:
     return shutil.disk_usage(plain).free
 
 
-def make_folder(path: str) -> None:
-    """Create a folder and its parents if they do not exist."""
+def make_folder(path: str, *, is_private: bool = False) -> None:
+    """Create a folder and its parents if they do not exist; a private one is readable by this user only."""
     with _accessing(path, "write") as (file_system, plain):
         file_system.makedirs(plain, exist_ok=True)
+        if is_private and isinstance(file_system, LocalFileSystem):
+            os.chmod(plain, 0o700)
 
 
 def list_folder(path: str) -> list[str]:
@@ -374,24 +383,29 @@ class HashingWriter(io.BufferedIOBase):
 def atomic_write(path: str, *, durable: bool = True) -> Iterator[HashingWriter]:
     """Yield a stream whose bytes appear under `path` when the block ends, and not at all if it raises.
 
+    Until then, only this user can read them.
+
     `durable` waits until they are on the disk, and computes their SHA-256. A work file needs neither: a power loss
     shows in its CRC-32, which takes an eighth of the time.
     """
     file_system, plain = _file_system(path)
     # An object appears when its upload is complete: there is nothing to rename.
-    is_object = isinstance(file_system, ObjectStore)
+    is_object, is_file = isinstance(file_system, ObjectStore), isinstance(file_system, LocalFileSystem)
     temporary = plain if is_object else f"{plain}.tmp-{_MACHINE}-{os.getpid()}-{next(_temporary_numbers)}"
     with translate_os_errors(path, "write"):
         file_system.makedirs(plain.rsplit("/", 1)[0] or "/", exist_ok=True)
-        raw: Any = file_system.open(temporary, "wb")
+        private = functools.partial(os.open, mode=0o600)
+        raw: Any = open(temporary, "xb", opener=private) if is_file else file_system.open(temporary, "wb")  # noqa: SIM115
     writer = HashingWriter(raw, path, durable)
     try:
         yield writer
         with translate_os_errors(path, "write"):
             raw.flush()
-            if durable and isinstance(file_system, LocalFileSystem):
+            if durable and is_file:
                 os.fsync(raw.fileno())
             raw.close()
+            if is_file:
+                os.chmod(temporary, 0o666 & ~_UMASK)
             if not is_object:
                 _rename(file_system, temporary, plain)
         forget_copy(file_system, plain)

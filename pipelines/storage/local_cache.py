@@ -7,7 +7,7 @@ others need its space; a download that was interrupted is removed by the next on
 from __future__ import annotations
 
 import contextlib
-import getpass
+import errno
 import hashlib
 import os
 import shutil
@@ -71,9 +71,12 @@ def known_copy_of(file_system: AbstractFileSystem, plain: str) -> str | None:
 def _current_copy(file_system: AbstractFileSystem, plain: str) -> str:
     info = file_system.info(plain)
     version = [str(info.get(name)) for name in ("name", "size", "etag", "modified")]
-    folder = Path(os.environ.get(VARIABLE) or Path(tempfile.gettempdir(), f"webtext-cache-{getpass.getuser()}"))
+    user = getattr(os, "getuid", int)()
+    folder = Path(os.environ.get(VARIABLE) or Path(tempfile.gettempdir(), f"webtext-cache-{user}"))
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if VARIABLE not in os.environ and folder.lstat().st_uid != user:
+            raise PermissionError(errno.EPERM, "owned by another user")
     except OSError as error:
         raise StorageError(f"{folder}: cannot hold local copies ({error.strerror}); name one with --scratch") from error
     copy = folder / (hashlib.sha256("\n".join(version).encode()).hexdigest()[:32] + _COPY)
@@ -84,6 +87,7 @@ def _current_copy(file_system: AbstractFileSystem, plain: str) -> str:
         except FileNotFoundError:
             _make_room(folder, int(info["size"]))
             part = copy.with_suffix(_PART)
+            part.touch(0o600)
             file_system.get_file(plain, str(part))
             part.replace(copy)
     return str(copy)

@@ -29,6 +29,7 @@ from pipelines import storage
 from pipelines.engine.config import make_config
 from pipelines.engine.executor import LocalExecutor, make_executor
 from pipelines.engine.folder_lock import folder_lock
+from pipelines.engine.journal import JOURNAL, WORK, OutputFolder
 from pipelines.engine.manifest import Identity, check_entries, read_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.engine.tasks import Executor
@@ -62,6 +63,26 @@ class Notes(Silent):
 
     def note(self, message: str) -> None:
         self.notes.append(message)
+
+
+def test_an_unfinished_run_is_private_and_its_result_as_other_programs_write_files(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[int] = []
+    remove_journal = OutputFolder.remove_journal
+
+    def record(folder: OutputFolder) -> None:
+        modes.extend(Path(folder.path, name).stat().st_mode & 0o777 for name in (JOURNAL, WORK))
+        remove_journal(folder)
+
+    monkeypatch.setattr(OutputFolder, "remove_journal", record)
+    run_stage(corpus, "dedup", tmp_path / "out", RunOptions())
+    assert modes == [0o700, 0o700]
+    (tmp_path / "other").touch()
+    expected = (tmp_path / "other").stat().st_mode
+    folders = [tmp_path / "out", *(corpus / name for name in stage_names())]
+    written = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert {path: path.stat().st_mode for path in written} == dict.fromkeys(written, expected)
 
 
 @_ALL_STAGES

@@ -12,15 +12,18 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from pipelines import progress
 from pipelines.engine.executor import LocalExecutor, _serve, make_executor
 from pipelines.engine.tasks import Executor, SerialExecutor, item_name, run_state
-from pipelines.errors import InputError, TaskError, WebtextError
+from pipelines.errors import InputError, TaskError, UsageError, WebtextError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -313,3 +316,20 @@ def test_with_debug_an_error_of_the_initializer_has_its_traceback(monkeypatch: p
 def test_a_serial_executor_has_no_persistent_workers() -> None:
     with SerialExecutor().persistent_workers(_initialize):
         assert list(SerialExecutor().map(_square, _TASKS[:1], None, lambda _: None, item_name)) == [(_TASKS[0], 0)]
+
+
+@pytest.mark.parametrize("error", [OSError("AF_UNIX path length cannot exceed 107 bytes"), Exception("timed out")])
+def test_a_ray_that_cannot_start_is_not_a_bug_of_webtext(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def init(**_options: object) -> None:
+        raise error
+
+    ray: Any = ModuleType("ray")
+    ray.__spec__ = ModuleSpec("ray", None)
+    ray.init, ray.is_initialized = init, lambda: False
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    for address, problem in ((None, "cannot start Ray on this machine"), ("auto", "cannot connect to this cluster")):
+        message = rf"^--executor ray: {problem} \({address or 'local'}: {error}\); repair it, or omit --executor ray$"
+        with pytest.raises(UsageError, match=message):
+            list(make_executor(2, "ray", address).map(abs, [1], None, lambda _: None, str))

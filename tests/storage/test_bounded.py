@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,10 +23,12 @@ from pipelines.errors import InputError
 from pipelines.records import inputs, shards
 from pipelines.records.document_options import DocumentConfig
 from pipelines.records.drops import Drops
+from pipelines.records.reader import table_batches
 from pipelines.records.url_lists import BadRow, read_urls
 from pipelines.stages.fetch.links import open_links, read_links
 from pipelines.storage import bounded
 from pipelines.storage.bounded import line_blocks
+from pipelines.storage.compression import read_bzip2_streams
 
 _MIB = 1 << 20
 _BOMB_MIB = 400
@@ -174,3 +180,104 @@ def test_examples_of_a_benchmark_are_bounded(tmp_path: Path) -> None:
         [benchmark] = parse_benchmarks([f"a={_bomb(tmp_path, name)}"])
         with pytest.raises(InputError, match=rf"{name}:1: is too long \(a line of 2097152 bytes or more\)"):
             list(read_example_batches(benchmark, "auto"))
+
+
+def _repeat(path: Path, text: str, rows: int, *, groups: int = 1, is_dictionary: bool = False) -> Path:
+    """Write a table of one text in all rows, as a dictionary of some kilobytes."""
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array([text]))
+    table = pa.table({"text": column, "url": column})
+    if path.suffix == ".arrow":
+        with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(table)
+        return path
+    with pq.ParquetWriter(path, table.schema, compression="zstd", store_schema=is_dictionary) as writer:
+        for _ in range(groups):
+            writer.write_table(table)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "is_dictionary"),
+    [("x.parquet", 1, False), ("x.parquet", 20, False), ("x.parquet", 1, True), ("x.arrow", 1, True)],
+)
+def test_a_text_that_is_in_very_many_rows_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, groups: int, is_dictionary: bool
+) -> None:
+    monkeypatch.setattr(bounded, "MAX_DATA_BYTES", 4 * _MIB)
+    rows = 2000 // groups
+    path = str(_repeat(tmp_path / name, "lorem ipsum " * 500, rows, groups=groups, is_dictionary=is_dictionary))
+    size = Path(path).stat().st_size
+    message = rf"^{path}: contains at least [\d,]+ times its size \([\d.]+ MB in {size:,} bytes; the limit is 1,000\); "
+    reads: list[Callable[[], object]] = [lambda: _documents(Path(path)), lambda: list(table_batches(path))]
+    if name == "x.parquet":
+        [benchmark] = parse_benchmarks([f"a={path}"])
+        reads += [
+            lambda: list(read_urls(path)),
+            lambda: list(shards.read_rows(path)),
+            lambda: list(read_example_batches(benchmark, "auto")),
+        ]
+    for read in reads:
+        monkeypatch.setenv(bounded.RATIO_VARIABLE, "1000")
+        with pytest.raises(InputError, match=message + "if you trust the file, raise --max-compression-ratio$"):
+            read()
+    monkeypatch.setenv(bounded.RATIO_VARIABLE, "10000000")
+    texts, drops = _documents(Path(path))
+    assert (len(texts), drops) == (2000, {})
+
+
+def test_a_table_of_very_many_rows_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "MAX_DATA_BYTES", 64 * _MIB)
+    path = _repeat(tmp_path / "x.parquet", "x", 1 << 18, groups=4)
+    size = path.stat().st_size
+    with pytest.raises(InputError, match=rf"\(1,048,576 rows, counted as 256 bytes each, in {size:,} bytes; .*10,000"):
+        inputs.open_documents(str(path))
+
+
+@pytest.mark.parametrize("suffix", ["jsonl.gz", "jsonl.zst", "jsonl.xz", "jsonl.bz2", "csv.zst", "txt.zst"])
+def test_a_compressed_file_of_one_repeated_line_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr(bounded, "MAX_DATA_BYTES", _MIB)
+    line = b'{"text": "the same"}\n' if suffix.startswith("jsonl") else b"text\n"
+    data = line * (4 * _MIB // len(line))
+    compress: dict[str, Callable[[bytes], bytes]] = {"zst": zstandard.compress, "xz": lzma.compress}
+    path = tmp_path / f"x.{suffix}"
+    path.write_bytes((compress | {"bz2": bz2.compress, "gz": gzip.compress})[path.suffix[1:]](data))
+    config = DocumentConfig(document="line")
+
+    def read() -> int:
+        [shard] = inputs.open_documents(str(path), config).shards
+        return sum(batch.num_rows for batch in inputs.read_documents(shard, Drops()))
+
+    monkeypatch.setenv(bounded.RATIO_VARIABLE, "100")
+    message = rf"^{path}: contains at least [\d,]+ times its size \([\d.]+ MB in [\d,]+ bytes; the limit is 100\);"
+    with pytest.raises(InputError, match=message):
+        read()
+    if suffix.endswith("bz2"):
+        with pytest.raises(InputError, match=message):
+            list(read_bzip2_streams(str(path), 0, path.stat().st_size))
+    monkeypatch.setenv(bounded.RATIO_VARIABLE, "100000")
+    assert read() == data.count(b"\n") - suffix.startswith("csv")
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.arrow"])
+def test_columns_of_any_type_are_counted(tmp_path: Path, name: str) -> None:
+    number = pa.array([1, 2, None]).dictionary_encode()
+    text = pa.array(["a", None, "ccc"]).dictionary_encode()
+    nested = pa.StructArray.from_arrays([text, number], names=["text", "number"])
+    columns = {
+        "text": text,
+        "number": number,
+        "nested": nested,
+        "null": pa.nulls(3),
+        "view": pa.array(["a", None, "b"], pa.string_view()),
+    }
+    table = pa.table(columns if name == "x.arrow" else {"text": text, "number": number, "null": pa.nulls(3)})
+    if name == "x.arrow":
+        with pa.ipc.new_file(tmp_path / name, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        pq.write_table(table, tmp_path / name)
+    assert [batch.to_pylist() for batch in table_batches(str(tmp_path / name))] == [table.to_pylist()]

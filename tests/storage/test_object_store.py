@@ -344,3 +344,22 @@ def test_a_scratch_folder_that_is_a_file_is_named(bucket: str, tmp_path: Path, m
     storage.write_bytes(f"{bucket}/a", b"a")
     with pytest.raises(StorageError, match=r"file: cannot hold local copies .*; name one with --scratch"):
         storage.mapped_path(f"{bucket}/a")
+
+
+def test_a_copy_is_private_and_its_folder_of_no_other_user(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.write_bytes(f"{bucket}/a", b"a")
+    monkeypatch.setenv("WEBTEXT_SCRATCH", str(tmp_path))
+    assert Path(storage.mapped_path(f"{bucket}/a")).stat().st_mode & 0o777 == 0o600
+    monkeypatch.delenv("WEBTEXT_SCRATCH")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    storage.write_bytes(f"{bucket}/b", b"b")
+    assert Path(storage.mapped_path(f"{bucket}/b")).parent.stat().st_mode & 0o777 == 0o700
+    storage.write_bytes(f"{bucket}/c", b"c")
+    (tmp_path / "webtext-cache-12345").mkdir()
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+    with pytest.raises(
+        StorageError, match=r"cannot hold local copies \(owned by another user\); name one with --scratch"
+    ):
+        storage.mapped_path(f"{bucket}/c")

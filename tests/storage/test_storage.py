@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -308,3 +309,30 @@ def test_the_checksum_of_a_work_file_is_its_crc(tmp_path: Path) -> None:
     assert (stream.size_bytes, stream.checksum) == (9, "crc32:cbf43926")  # the check value of CRC-32
     assert storage.checksum_of(path, stream.checksum) == stream.checksum
     assert storage.checksum_of(path, "0" * 64) == storage.sha256_of(path)
+
+
+def test_a_file_is_private_until_it_is_complete_and_then_as_other_programs_write_it(tmp_path: Path) -> None:
+    with storage.atomic_write(str(tmp_path / "folder" / "file")) as stream:
+        stream.write(b"x")
+        [temporary] = (tmp_path / "folder").iterdir()
+        assert temporary.stat().st_mode & 0o777 == 0o600
+    (tmp_path / "other").touch()
+    assert (tmp_path / "folder" / "file").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_a_prepared_link_is_not_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_temporary_numbers", iter([7]))
+    (tmp_path / f"file.tmp-{files._MACHINE}-{os.getpid()}-7").symlink_to(tmp_path / "victim")
+    with pytest.raises(StorageError, match="file: cannot write: File exists"):
+        storage.write_bytes(str(tmp_path / "file"), b"x")
+    assert not (tmp_path / "victim").exists()
+
+
+def test_the_temporary_folder_of_an_object_is_private_and_removed_with_it() -> None:
+    owner = threading.Event()
+    first, second = (Path(storage.temporary_folder_of(owner)) for _ in range(2))
+    assert first != second
+    assert first.stat().st_mode & 0o777 == 0o700
+    del owner
+    assert not first.exists()
+    assert not second.exists()
