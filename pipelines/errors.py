@@ -6,7 +6,7 @@ import contextlib
 from collections import deque
 from collections.abc import Iterator
 
-from pipelines.format import escape_unprintable
+from pipelines.format import escape_controls, mask_credentials
 
 # Messages quote values of untrusted files, which may have megabytes.
 _MAX_MESSAGE_CHARACTERS = 2000
@@ -20,9 +20,9 @@ class WebtextError(Exception):
     def __str__(self) -> str:
         """Return the message in one line; of a long one the beginning, which names the file, and the end, the remedy.
 
-        It can quote any character of a file: those that a terminal would obey are written as `\\x1b`.
+        It can quote any character of a file: those that a terminal would obey are written as `\\u001b`.
         """
-        return _escape_message(" ".join(super().__str__().splitlines()))
+        return shorten_message(format_message(shorten_message(" ".join(super().__str__().splitlines()))))
 
 
 class UsageError(WebtextError):
@@ -67,19 +67,17 @@ class StorageError(WebtextError):
 
 
 class TaskError(WebtextError):
-    """A task failed; the message names it and the cause, with --debug also the traceback."""
-
-    def __str__(self) -> str:
-        """Return the message with its lines."""
-        return _escape_message(Exception.__str__(self), keep="\n")
+    """A task failed; the message names it and the cause, with --debug a note has the traceback."""
 
 
-def _escape_message(message: str, keep: str = "") -> str:
-    return shorten_message(escape_unprintable(shorten_message(message), keep))
+def format_message(text: str, one_line: bool = True) -> str:
+    """Return the text of a message without credentials, and with visible control characters."""
+    return escape_controls(mask_credentials(text), one_line)
 
 
 def shorten_message(message: str) -> str:
-    """Return a message with its middle left out if it is longer than 2,000 characters."""
+    """Return a message without credentials, and with its middle left out if it is longer than 2,000 characters."""
+    message = mask_credentials(message)
     half = _MAX_MESSAGE_CHARACTERS // 2
     return message if len(message) <= 2 * half else f"{message[:half]} [...] {message[-half:]}"
 

@@ -7,10 +7,21 @@ import datetime as dt
 import json
 import math
 import re
+import sys
 from collections.abc import Collection, Iterable
 from typing import Any
 
 _SEPARATORS = str.maketrans("", "", "-_. ")
+# What a terminal obeys or what reorders a text: control characters other than tabs and line feeds, line separators and
+# directional controls; also halves of surrogate pairs, which cannot be written as UTF-8. In a line, line feeds too.
+_SET = r"\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_CONTROLS, _LINE_CONTROLS = re.compile(rf"\r(?!\n)|[{_SET}]"), re.compile(rf"[\r\n{_SET}]")
+# User and password of a URL. A name alone is not one in abfs://CONTAINER@ACCOUNT, and a number after a colon is a port,
+# but secret keys may contain slashes. Without a scheme, as of a proxy, only those before a host with a port.
+_CREDENTIALS = re.compile(
+    r"(?<=://)(?:(?<!abfs://)(?<!abfss://)[^\s/?#<>]{1,500}|[^\s/?#:\[<>]{0,500}:(?!\d+(?:\W|$))[^\s<>]{1,500})@"
+    r"|(?<![\w.%+~-])[\w.%+~-]{1,100}:[^\s/@]{1,200}@(?=[\w.-]+:\d)"
+)
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -107,6 +118,21 @@ def escape_unprintable(text: str, keep: Collection[str] = ()) -> str:
         return text
     unprintable = (character for character in set(text) if not (character.isprintable() or character in keep))
     return text.translate({ord(character): character.encode("unicode_escape").decode() for character in unprintable})
+
+
+def escape_controls(text: str, one_line: bool = False) -> str:
+    """Write characters that a terminal obeys or that reorder a text as `\\u001b`, which is also valid in JSON."""
+    return (_LINE_CONTROLS if one_line else _CONTROLS).sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def escape_output(text: str, one_line: bool = False) -> str:
+    """Return a text for standard output: without controls if that is a terminal, else as it is."""
+    return escape_controls(text, one_line) if sys.stdout.isatty() else text
+
+
+def mask_credentials(text: str) -> str:
+    """Replace user and password of the URLs in a text: `https://***@host/`."""
+    return _CREDENTIALS.sub("***@", text)
 
 
 def to_json(value: Any) -> str:

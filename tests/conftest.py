@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import time
 import urllib.request
 import uuid
@@ -95,6 +96,13 @@ def browser() -> Iterator[Any]:
         pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
     with Browser(program) as started:
         yield started
+
+
+@pytest.fixture
+def terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> pytest.CaptureFixture[str]:
+    """The captured output of a program whose standard output is a terminal."""
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda stream: stream is sys.stdout)
+    return capsys
 
 
 @pytest.fixture

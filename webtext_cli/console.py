@@ -12,14 +12,15 @@ import shutil
 import sys
 import textwrap
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import click
 
 from pipelines.engine.run import Summary
-from pipelines.errors import UsageError
-from pipelines.format import format_bytes, format_duration, format_number, format_quantity, to_json
+from pipelines.errors import UsageError, format_message
+from pipelines.format import escape_output, format_bytes, format_duration, format_number, format_quantity, to_json
 from pipelines.progress import Progress, Silent, set_terminal
 
 _PLAIN_INTERVAL_S = 10.0
@@ -38,8 +39,20 @@ _log.propagate = False
 _log.addHandler(logging.NullHandler())
 
 
+class _LogFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return format_message(super().format(record), one_line=False)
+
+
+# Libraries may quote a text in a warning, or in a log record, which is written to standard error.
+_format_warning = warnings.formatwarning
+warnings.formatwarning = lambda *values, **options: format_message(_format_warning(*values, **options), one_line=False)
+cast(logging.Handler, logging.lastResort).setFormatter(_LogFormatter())
+
+
 def complain(line: str, error: BaseException | None = None) -> None:
     """Write a line to standard error, and to the log file, which also gets the traceback of an error."""
+    line = format_message(line)
     click.echo(line, err=True)
     _log.info(line, exc_info=error)
 
@@ -59,7 +72,7 @@ class QuietProgress(Silent):
         self._write(self._note_line(message))
 
     def _note_line(self, message: str) -> str:
-        line = f"note: {message}"
+        line = f"note: {format_message(message)}"
         return textwrap.fill(line, _BRIEF_WIDTH, subsequent_indent=" " * 6) if self._brief else line
 
 
@@ -83,10 +96,11 @@ class PlainProgress(QuietProgress):
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """See `Progress.start`."""
-        self._label, self._total, self._unit, self._done, self._printed_done = label, total, unit, 0, 0
+        self._label, self._total, self._unit = format_message(label), total, unit
+        self._done = self._printed_done = 0
         self._started_at = self._printed_at = time.monotonic()
         if not self._brief and total is not None:
-            self._write(f"{label} ...")
+            self._write(f"{self._label} ...")
 
     def advance(self, units: int) -> None:
         """See `Progress.advance`."""
@@ -148,10 +162,11 @@ class BarProgress(QuietProgress):
                 left = task.time_remaining if task.percentage >= 1 else None
                 return Text(done + format_rate(speed, left, unit), no_wrap=True)
 
-        columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description}"), BarColumn(12), Details())
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=self._brief)
+        label_column = TextColumn("{task.description}", markup=False)
+        columns = (SpinnerColumn(finished_text="✓"), label_column, BarColumn(12), Details())
+        self._bar = Progress(*columns, console=Console(stderr=True, emoji=False), transient=self._brief)
         self._bar.start()
-        self._task = self._bar.add_task(label, total=total, counted=True)
+        self._task = self._bar.add_task(format_message(label), total=total, counted=True)
 
     def advance(self, units: int) -> None:
         """See `Progress.advance`."""
@@ -212,7 +227,7 @@ def open_log(path: str | None) -> None:
         handler = logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--log-file {path}: {error.strerror}") from None
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    handler.setFormatter(_LogFormatter("%(asctime)s %(message)s"))
     _log.addHandler(handler)
     _log.setLevel(logging.INFO)
     _log.info(f"$ {shlex.join(sys.argv)}")
@@ -235,7 +250,8 @@ def say(text: str) -> None:
     """Write a line to standard output; a closed pipe (`webtext build | head`) does not stop the command."""
     _log.info(text)
     try:
-        click.echo(text)
+        # Without color, click would remove ANSI sequences from what goes to a file or pipe.
+        click.echo(escape_output(text), color=True)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -263,7 +279,7 @@ def print_summary(summary: Summary, as_json: bool) -> None:
     if as_json:
         say(to_json(summary.to_json()))
         return
-    say(f"{summary.stage}: done in {format_duration(summary.seconds)}, in {summary.output}")
+    say(f"{summary.stage}: done in {format_duration(summary.seconds)}, in {format_message(summary.output)}")
     print_funnel("records", summary.records_in, summary.dropped)
     for name, value in summary.extra.items():
         # Tables are printed by their command, and included in --json.
@@ -311,6 +327,8 @@ def print_table(
     from rich.console import Console
     from rich.table import Table
 
+    # Before the columns are measured.
+    headings, *rows = [[escape_output(cell, one_line=True) for cell in row] for row in (headings, *rows)]
     padding = (0, 0) if narrow or text_columns else (0, 1)
     table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", padding=padding)
     for position, heading in enumerate(headings):
@@ -320,7 +338,7 @@ def print_table(
     for row in _fit_to_terminal(headings, rows) if narrow and sys.stdout.isatty() else rows:
         table.add_row(*row)
     # Without a terminal, rich would fold at 80 columns; a file or pipe has no width.
-    console = Console(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False, color_system=None)
     with console.capture() as captured:
         console.print(table)
     say("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))

@@ -183,7 +183,9 @@ def _explain_usage(error: click.ClickException, argv: Sequence[str]) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return error.exit_code
-    click.echo(f"error: {_describe_usage(error)}", err=True)
+    from pipelines.errors import format_message
+
+    click.echo(format_message(f"error: {_describe_usage(error)}"), err=True)
     click.echo(f"see `{command} --help`", err=True)
     return error.exit_code
 
@@ -210,13 +212,13 @@ def _describe_usage(error: click.ClickException) -> str:
 
 
 def _explain_failure(error: BaseException, argv: Sequence[str]) -> int:
-    from pipelines.errors import WebtextError, shorten_message
+    from pipelines.errors import WebtextError, format_message, shorten_message
     from webtext_cli.console import complain
 
     if os.environ.get("WEBTEXT_DEBUG"):
         import traceback
 
-        traceback.print_exc()
+        click.echo(format_message("".join(traceback.format_exception(error)), one_line=False), err=True, nl=False)
     if isinstance(error, WebtextError):
         # Messages of stages name the option for the output; build and demo only have --corpus.
         option = {"build": "--corpus", "demo": "--corpus", "stats": "--html"}.get(argv[0], "--output")

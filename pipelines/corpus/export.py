@@ -15,7 +15,7 @@ from pipelines import storage
 from pipelines.build import require_finished_stages
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
-from pipelines.format import to_json
+from pipelines.format import escape_output, to_json
 from pipelines.pipeline import DOCUMENT_STAGES
 from pipelines.records import inputs
 from pipelines.records.document_options import DocumentConfig
@@ -59,7 +59,7 @@ def export_text(
                     record = SEPARATOR * (written > 0) + str(row["text"])
                 else:
                     record = to_json({key: value for key, value in row.items() if value is not None}) + "\n"
-                stream.write(record.encode())
+                stream.write((escape_output(record) if output == "-" else record).encode())
                 written += 1
             if written == limit:
                 break

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import json
 import math
 import re
 import tomllib
@@ -19,7 +20,7 @@ import msgspec
 
 from pipelines import storage
 from pipelines.errors import UsageError
-from pipelines.format import suggest_nearest
+from pipelines.format import mask_credentials, suggest_nearest
 
 CONFIG_FILE = "webtext.toml"
 # tomllib takes quadratic time for the parts of a key (minutes for 100 KB), and memory for each of its parents.
@@ -68,12 +69,10 @@ def option_fields(config_type: type[Any]) -> list[dataclasses.Field[Any]]:
 
 
 def identity_of(config: Any) -> dict[str, Any]:
-    """Return the values that determine the result, as JSON values."""
-    return {
-        field.name: list(value) if isinstance(value := getattr(config, field.name), tuple) else value
-        for field in dataclasses.fields(config)
-        if spec_of(field).identity
-    }
+    """Return the values that determine the result, as JSON values; another password of a URL is not another result."""
+    options = [field.name for field in dataclasses.fields(config) if spec_of(field).identity]
+    values: dict[str, Any] = json.loads(mask_credentials(json.dumps({name: getattr(config, name) for name in options})))
+    return values
 
 
 def read_tables(path: str) -> dict[str, dict[str, Any]]:

@@ -16,6 +16,7 @@ from pipelines import storage
 from pipelines.engine.machine import peak_bytes
 from pipelines.engine.manifest import Identity, Manifest
 from pipelines.errors import InputError, StorageError
+from pipelines.format import mask_credentials
 from pipelines.progress import Progress
 
 _RUNS = "runs.jsonl"
@@ -70,7 +71,7 @@ class RecordedProgress(Progress):
         self._run = {
             "stage": identity.stage,
             "started": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-            "command": sys.argv,
+            "command": [*map(mask_credentials, sys.argv)],
             "version": importlib.metadata.version("webtext-kit"),
             "config": identity.config,
             "inputs": identity.inputs,
@@ -119,7 +120,7 @@ class RecordedProgress(Progress):
         """Record the end of the run; `manifest` is None if it failed. A whole run did all of the tasks itself."""
         line = self._run_so_far() | {
             "outcome": "done" if manifest else "failed",
-            "error": error and error[:_MAX_ERROR_CHARACTERS],
+            "error": error and mask_credentials(error)[:_MAX_ERROR_CHARACTERS],
         }
         if manifest:
             figures = ("records_in", "records_out", "dropped", "counts")

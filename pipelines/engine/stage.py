@@ -8,6 +8,7 @@ from typing import Any
 
 from pipelines.engine.manifest import FileEntry, ShardEntry
 from pipelines.engine.tasks import Executor, SerialExecutor
+from pipelines.format import mask_credentials
 from pipelines.progress import Progress, Silent
 
 # In `Stage.grows`.
@@ -90,4 +91,5 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
-        return {**{name: value for name, value in vars(self).items() if name != "extra"}, **self.extra}
+        fields = {name: value for name, value in vars(self).items() if name != "extra"}
+        return {**fields, "output": mask_credentials(self.output), **self.extra}

@@ -99,7 +99,7 @@ class SerialExecutor(Executor):
             except (WebtextError, KeyboardInterrupt):
                 raise
             except Exception as error:
-                raise TaskError(_crash_message(call.name(item), error)) from error
+                raise _crash(call.name(item), error) from error
             finally:
                 progress.set_sink(None)
             yield item, result
@@ -133,9 +133,11 @@ def run_task(load: Callable[[], tuple[Any, Any]], item: Any, name: str) -> bytes
     except WebtextError as error:
         return pickle.dumps(("error", error))
     except Exception as error:  # noqa: BLE001 - the parent raises it, with the name of the task
-        return pickle.dumps(("error", TaskError(_crash_message(name, error))))
+        return pickle.dumps(("error", _crash(name, error)))
 
 
-def _crash_message(name: str, error: BaseException) -> str:
-    details = "".join(traceback.format_exception(error)) if os.environ.get("WEBTEXT_DEBUG") else ""
-    return f"{name}: {type(error).__name__}: {error}" + (f"\n{details}" if details else "; --debug shows the traceback")
+def _crash(name: str, error: BaseException) -> TaskError:
+    crash = TaskError(f"{name}: {type(error).__name__}: {error}; --debug shows the traceback")
+    if os.environ.get("WEBTEXT_DEBUG"):
+        crash.add_note("".join(traceback.format_exception(error)))
+    return crash

@@ -20,6 +20,7 @@ from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.layouts import LAYOUTS
 from pipelines.evaluation.metrics import Metric
 from pipelines.evaluation.records import Record
+from pipelines.format import mask_credentials
 from pipelines.model.io.model_folder import TrainedModel
 from pipelines.model.training.data import token_bytes
 from pipelines.tokenizers.formats import load_tokenizer
@@ -62,7 +63,7 @@ class ModelFacts:
         size = trained.model.architecture
         # A checkpoint gets its held-out loss later, and is the finished model's if it is the last one.
         weights = dataclasses.replace(trained, config=vars(size), step=None, figures={})
-        facts = trained.path, weights.fingerprint(), trained.parameters, trained.step
+        facts = mask_credentials(trained.path), weights.fingerprint(), trained.parameters, trained.step
         return cls(*facts, size.context, size.vocab_size, trained.end_of_text, hash_config(trained.config))
 
 

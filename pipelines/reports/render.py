@@ -53,8 +53,6 @@ def document_text(text: str) -> Markup:
     Characters without a glyph that would disturb the page (directional overrides, ESC, halves of surrogate pairs) are
     written as `\x1b`; joiners and unusual spaces, which many scripts need, stay.
     """
-    if text.isprintable():
-        return Markup.escape(text)
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     kept = {c for c in {*lines} if c in "\n\t" or not (c in _BIDI_CONTROLS or unicodedata.category(c) in ("Cc", "Cs"))}
     return Markup.escape(escape_unprintable(lines, keep=kept))

@@ -31,6 +31,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.errors import InputError, StorageError, WebtextError
+from pipelines.format import mask_credentials
 from pipelines.storage.local_cache import forget_copy, known_copy_of, local_copy_of
 from pipelines.storage.object_files import MAX_RANGE, Upload
 from pipelines.storage.object_store import PROTOCOLS, WEB_PROTOCOLS, ObjectStore, open_store
@@ -90,7 +91,7 @@ def absolute_path(path: str) -> str:
 
 def names_below_common_folder(paths: Sequence[str]) -> list[str]:
     """Return the part of each path below the folder that all of them have in common, so that no two are equal."""
-    parts = [absolute_path(path).split("/") for path in paths]
+    parts = [mask_credentials(absolute_path(path)).split("/") for path in paths]
     levels = zip(*(folders for *folders, _ in parts), strict=False)
     shared = len(list(itertools.takewhile(lambda names: len(set(names)) == 1, levels)))
     # `basename` of each part, since it escapes what is not UTF-8 so that a document can contain it.
@@ -530,8 +531,7 @@ def file_system(path: str) -> fsspec.AbstractFileSystem:
 
 def _file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
     if _MALFORMED_URL.match(path):  # otherwise a local folder `s3:` would be made
-        shown = re.sub(r"//.*@", "//***@", path)  # it may contain credentials
-        raise StorageError(f"{shown}: not a URL of an object store; write s3://BUCKET/FOLDER")
+        raise StorageError(f"{path}: not a URL of an object store; write s3://BUCKET/FOLDER")
     if "://" not in path:  # also a name with `::`, which fsspec would take for a chain of URLs
         return LocalFileSystem(), str(LocalFileSystem._strip_protocol(path))
     protocol, _, rest = path.partition("://")

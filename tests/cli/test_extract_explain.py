@@ -65,7 +65,7 @@ def test_each_block_has_its_probability_and_what_moved_it(tmp_path: Path, capsys
     assert " yes 0.95 " in " ".join(text.split())
     assert "text +" in text
     end = lines.index("page        a.html")
-    assert lines[end + 1 : end + 3] == [r"title       River Tame\ue000", "type        forum"]
+    assert lines[end + 1 : end + 3] == ["title       River Tame\ue000", "type        forum"]
     assert lines[end + 3].startswith("confidence  0.")
     assert lines[end + 4].startswith("outcome     kept, ")
     assert lines[end + 6] == "River Tame"

@@ -90,7 +90,7 @@ def test_missing_parts_are_not_printed(capsys: pytest.CaptureFixture[str]) -> No
         assert part not in text, part
 
 
-def test_texts_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_cannot_control_the_terminal(terminal: pytest.CaptureFixture[str]) -> None:
     report = full_report()
     odd = {"before": _ODD, "text": _ODD, "after": _ODD, "place": _ODD, "sources": [{"id": _ODD, "url": None}]}
     report["benchmarks"] = [
@@ -100,8 +100,9 @@ def test_texts_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -
     report["common_ngrams"][0]["ngram"] = _ODD
     for setting in report["sensitivity"]:
         setting["benchmarks"] = [setting["benchmarks"][0] | {"name": _ODD, "split": _ODD}]
-    shown = "".join(_shown(capsys, report))
+    shown = "".join(_shown(terminal, report))
     assert shown.isprintable()
+    assert r"a\u001b[2J\u202e" in shown
     assert ":smile: [red]b" in shown
 
 

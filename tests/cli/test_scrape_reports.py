@@ -43,7 +43,7 @@ def test_explain_prints_the_submissions_and_the_verdict_last(
     table = [line.split() for line in lines if line.startswith(" RS_2015-01")]
     assert len(table) == 50
     assert table[0] == ["RS_2015-01", "4", "a03", "python", "2015-01-01", "3", "kept"]
-    assert table[1][-4:] == [r"py\x1b[31mthon", "2015-01-01", "4", "merged_into_link"]
+    assert table[1][-4:] == ["py\x1b[31mthon", "2015-01-01", "4", "merged_into_link"]
     assert table[-1][-2:] == ["1", "low_score"]
     assert lines[-3:] == [
         "and 10 more; all together: kept 1, merged_into_link 23, low_score 36",
@@ -121,7 +121,7 @@ def test_lint_prints_months_problems_and_bad_lines(tmp_path: Path, capsys: pytes
     row = next(line.split() for line in lines if line.startswith(" 2015-01"))
     assert row == ["2015-01", "4", "100", "1/31", "0", "1.5", "25", "25", "25", "25", "0", "0", "0"]
     assert lines[-2:] == [
-        "RS_2015-01: bad lines: not_json 1; the first, line 5: oops \\x1b[31m",
+        "RS_2015-01: bad lines: not_json 1; the first, line 5: oops \x1b[31m",
         "5 lines of 1 file, 1 month: a scrape refuses none of these",
     ]
     records = [{"id": f"b{n}", "url": _PAGE, "score": 1, "created_utc": _SEPTEMBER_S} for n in range(1500)]

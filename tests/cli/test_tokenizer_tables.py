@@ -28,11 +28,11 @@ def _report(**changed: Any) -> dict[str, Any]:
     } | changed
 
 
-def test_a_report_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_is_printed(terminal: pytest.CaptureFixture[str]) -> None:
     print_tokenizer_report(json.loads(json.dumps(_report())))
-    shown = capsys.readouterr().out
+    shown = terminal.readouterr().out
     lines = [line.split() for line in shown.splitlines()]
-    assert ["this", "tokenizer", r"GPT-2\x1b"] in lines
+    assert ["this", "tokenizer", r"GPT-2\u001b"] in lines
     assert ["entries", "1,000", "50,257"] in lines
     assert "bytes per token, corpus 2.50 2.00".split() in lines
     assert "entries used, held-out split 50.0% 50.0%".split() in lines

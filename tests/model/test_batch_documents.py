@@ -185,7 +185,7 @@ def test_a_batch_as_json(folder: TokenFolder) -> None:
     assert [tuple(Piece(**piece) for piece in item["pieces"]) for item in shown] == [block.pieces for block in blocks]
 
 
-def test_a_batch_is_printed_with_its_documents(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_batch_is_printed_with_its_documents(terminal: pytest.CaptureFixture[str]) -> None:
     pieces = (
         Piece(
             "d1",
@@ -200,12 +200,12 @@ def test_a_batch_is_printed_with_its_documents(capsys: pytest.CaptureFixture[str
         Piece("d2", None, "train", "train-00002.bin", 1510, 1513, 0, f"no URL{END_OF_TEXT}"),
     )
     print_batch({"step": 12_000, "blocks": [BatchBlock(4711, pieces)]})
-    assert capsys.readouterr().out.splitlines() == [
+    assert terminal.readouterr().out.splitlines() == [
         "step 12,000, 1 of 1: block 4,711",
         "  train-00002.bin, tokens 1,500 to 1,509: document d1 from its token 2,000",
-        r"  https://example.com/\x1b[31m",
+        r"  https://example.com/\u001b[31m",
         "    first",
-        r"        red \x1b[31m, no\xa0break",
+        "        red \\u001b[31m, no\u00a0break",
         "  train-00002.bin, tokens 1,510 to 1,512: document d2 from its beginning",
         "    no URL<|endoftext|>",
         "",

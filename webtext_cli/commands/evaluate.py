@@ -9,7 +9,7 @@ import click
 from pipelines.build import check_corpus, write_index
 from pipelines.engine.config import flag_of
 from pipelines.engine.run import RunOptions
-from pipelines.errors import InputError, UsageError
+from pipelines.errors import InputError, UsageError, format_message
 from pipelines.evaluation.config import EvaluateConfig, TaskOptions
 from pipelines.progress import Silent
 from pipelines.storage import join
@@ -104,4 +104,4 @@ def command(
         return
     for comparison in comparisons:
         print_comparison(comparison)
-    say(f"{join(folder, PAGE)}  all results in this folder (open in a browser)")
+    say(f"{format_message(join(folder, PAGE))}  all results in this folder (open in a browser)")

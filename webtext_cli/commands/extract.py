@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pipelines import storage
-from pipelines.format import escape_unprintable, format_decimal, plural
+from pipelines.format import format_decimal, plural
 from webtext_cli.console import print_result, print_table, say, shorten
 from webtext_cli.options import StageCall, stage_command
 
@@ -72,20 +72,20 @@ def _print_explanation(explanation: Mapping[str, Any]) -> None:
     detail = f" ({explanation['detail']})" if explanation["detail"] else ""
     kept = f"kept, {plural(explanation['words'], 'word')}"
     why = f"; no block is kept: {explanation['why_nothing']}" if explanation["why_nothing"] else ""
-    say(f"page        {escape_unprintable(explanation['url'] or explanation['id'])}")
-    say(f"title       {escape_unprintable(explanation['title'] or 'none')}")
+    say(f"page        {explanation['url'] or explanation['id']}")
+    say(f"title       {explanation['title'] or 'none'}")
     say(f"type        {explanation['page_type'] or 'not detected'}")
     say(f"confidence  {format_decimal(explanation['confidence'])} (estimated F1 of the text; 1.00 is perfect)")
     reason = explanation["reason"]
     say(f"outcome     {f'dropped as {reason}{detail}{why}' if reason else kept}")
     if reason is None:
         say("")
-        say(escape_unprintable(explanation["text"], keep="\n\t"))
+        say(explanation["text"])
 
 
 def _row(block: Mapping[str, Any]) -> list[str]:
     return [
-        shorten(escape_unprintable(" ".join(block["text"].split())), _TEXT_CHARACTERS),
+        shorten(" ".join(block["text"].split()), _TEXT_CHARACTERS),
         block["tag"],
         f"{block['words']:,}",
         "yes" if block["is_kept"] else "repeats" if block["is_repetition"] else "–",

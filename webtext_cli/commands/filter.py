@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from pipelines.engine.config import flag_of
-from pipelines.errors import UsageError
-from pipelines.format import escape_unprintable, format_bytes, format_percent
+from pipelines.errors import UsageError, format_message
+from pipelines.format import format_bytes, format_percent
 from webtext_cli.console import describe_field, print_funnel, print_result, print_table, say, say_wrapped
 from webtext_cli.options import DOCUMENTS_HELP, StageCall, check_disjoint, stage_command
 from webtext_cli.parameters import Number
@@ -80,7 +80,7 @@ def command(
         card = train(train_quality, unfiltered, call.output, config, call.run_options(), seed=config.seed)
         print_result(card, call.as_json, _print_card)
         if not call.as_json:
-            say(f"{call.output}: card.json and weights.npy written")
+            say(f"{format_message(call.output)}: card.json and weights.npy written")
         return
     files = call.configured(rules=rules, quality_model=quality_model)
     if not (explain or dry_run):
@@ -100,8 +100,8 @@ def command(
 
 def _print_explanation(explanation: Mapping[str, Any]) -> None:
     """Print the value of every rule for a document, the verdict last."""
-    say(f"id   {escape_unprintable(explanation['id'])}")
-    say(f"url  {escape_unprintable(explanation['url'] or '–')}")
+    say(f"id   {explanation['id']}")
+    say(f"url  {explanation['url'] or '–'}")
     rows = [
         [
             rule["rule"],

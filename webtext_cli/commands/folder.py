@@ -12,7 +12,7 @@ from pipelines import storage
 from pipelines.build import StageStatus, check_corpus
 from pipelines.build import status as read_status
 from pipelines.engine.config import CONFIG_FILE
-from pipelines.errors import UsageError
+from pipelines.errors import UsageError, format_message
 from pipelines.format import format_bytes, format_count, to_json
 from webtext_cli.console import complain, format_done, format_rate, print_result, print_table, say
 from webtext_cli.options import corpus_option, input_option, inputs_or_corpus, output_options
@@ -40,7 +40,7 @@ def init(folder: str, as_json: bool) -> None:
         raise UsageError(f"{path}: already exists; edit it, or name another folder")
     storage.write_bytes(path, config_template().encode())
     text = f"wrote {path}: name your dumps under [scrape], then run `webtext build --corpus {folder}`"
-    print_result({"path": path}, as_json, lambda _: say(text))
+    print_result({"path": path}, as_json, lambda _: say(format_message(text)))
 
 
 @click.command("status", cls=Command)
@@ -146,7 +146,7 @@ def clean(corpus: str, stages: bool, yes: bool, dry_run: bool, as_json: bool) ->
     if not removable:
         say("nothing to remove")
         return 0
-    rows = [[item.path, item.what, item.loss, format_bytes(item.size_bytes)] for item in removable]
+    rows = [[format_message(item.path), item.what, item.loss, format_bytes(item.size_bytes)] for item in removable]
     print_table(["path", "what it is", "what is lost", "size"], rows)
     total = format_bytes(sum(item.size_bytes for item in removable))
     if dry_run:
@@ -161,6 +161,6 @@ def clean(corpus: str, stages: bool, yes: bool, dry_run: bool, as_json: bool) ->
     removed = remove(corpus, removable)
     for item in removable:
         if item not in removed:
-            say(f"{item.path}: is in use or has changed; not removed")
+            say(f"{format_message(item.path)}: is in use or has changed; not removed")
     say(f"{format_bytes(sum(item.size_bytes for item in removed))} removed")
     return 0

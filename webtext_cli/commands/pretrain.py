@@ -10,7 +10,6 @@ import click
 
 from pipelines.build import check_corpus
 from pipelines.errors import UsageError
-from pipelines.format import escape_unprintable
 from pipelines.model import require_torch
 from pipelines.storage import join
 from webtext_cli.console import print_result, print_summary, print_table, say
@@ -126,14 +125,14 @@ def print_batch(batch: Mapping[str, Any]) -> None:
         for piece in block.pieces:
             say(f"  {_describe_origin(piece)}")
             if piece.url is not None:
-                say(f"  {escape_unprintable(piece.url)}")
+                say(f"  {piece.url}")
             # Only line feeds end a line: Python splits at more characters than a terminal does.
             for line in piece.text.split("\n"):
-                say(f"    {escape_unprintable(line.expandtabs(4))}")
+                say(f"    {line.expandtabs(4)}")
         say("")
 
 
 def _describe_origin(piece: Piece) -> str:
     tokens = f"{piece.file}, tokens {piece.start:,} to {piece.stop - 1:,}"
     start = "its beginning" if piece.document_start == 0 else f"its token {piece.document_start:,}"
-    return f"{tokens}: document {escape_unprintable(piece.id)} from {start}"
+    return f"{tokens}: document {piece.id} from {start}"

@@ -14,7 +14,7 @@ import click
 
 from pipelines import storage
 from pipelines.engine.run import RunOptions
-from pipelines.errors import UsageError
+from pipelines.errors import UsageError, format_message
 from pipelines.format import format_bytes, format_count, format_percent, plural, to_json
 from pipelines.records.document_options import DocumentConfig
 from webtext_cli.console import complain, describe_field, make_progress, print_result, print_table, say, shorten
@@ -193,7 +193,7 @@ def stats(
         storage.write_bytes(html, page.encode())
     print_result(statistics, as_json, _print_statistics)
     if html and not as_json:
-        say(f"page: {html}")
+        say(f"page: {format_message(html)}")
 
 
 @click.command("sql", cls=Command)

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from pipelines.errors import UsageError
-from pipelines.format import escape_unprintable
 from webtext_cli.console import print_table, say_wrapped, shorten
 from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_command
 
@@ -56,7 +55,7 @@ def print_tokenizer_report(report: Mapping[str, Any]) -> None:
     from pipelines.reports.tokenizer import compare_figures, describe_run
 
     reference = report["reference"]
-    names = [shorten(escape_unprintable(reference["name"]), _NAME_CHARACTERS)] if reference else []
+    names = [shorten(reference["name"], _NAME_CHARACTERS)] if reference else []
     print_table(["", "this tokenizer", *names], compare_figures(report), narrow=True)
     rare = report["rare"]
     say_wrapped(

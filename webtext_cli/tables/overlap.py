@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.format import escape_unprintable, format_count, format_number, plural
+from pipelines.format import format_count, format_number, plural
 from pipelines.reports.overlap_text import (
     COLUMNS,
     PAPER_COUNT,
@@ -83,10 +83,10 @@ def _print_benchmarks(report: Report) -> None:
 
 def _benchmark_rows(benchmark: Row) -> list[list[str]]:
     """Return the row of a benchmark, and below it the figures of the paper."""
-    split = "not named" if benchmark["split"] is None else escape_unprintable(benchmark["split"])
+    split = "not named" if benchmark["split"] is None else benchmark["split"]
     values = [(column, column.read(benchmark)) for column in _SHOWN]
     cells = [percent(value) if column.is_percent else format_count(value) for column, value in values]
-    rows = [[_short_name(benchmark["name"]), split, *cells]]
+    rows = [[shorten(benchmark["name"], _NAME_CHARACTERS), split, *cells]]
     return [*rows, _paper_row("  the paper", benchmark["paper"])] if benchmark["paper"] else rows
 
 
@@ -101,7 +101,7 @@ def _percent_row(name: str, percents: Mapping[str, float]) -> list[str]:
 def _print_sensitivity(report: Report) -> None:
     settings = report["sensitivity"]
     for sentence in describe_ranges(settings):
-        say_wrapped(escape_unprintable(sentence))
+        say_wrapped(sentence)
     for first in range(0, len(settings[0]["benchmarks"]), _BENCHMARKS_PER_TABLE):
         shown = slice(first, first + _BENCHMARKS_PER_TABLE)
         rows = [
@@ -115,7 +115,7 @@ def _print_sensitivity(report: Report) -> None:
             ]
             for setting in settings
         ]
-        names = [_short_name(label(row)) for row in settings[0]["benchmarks"][shown]]
+        names = [shorten(label(row), _NAME_CHARACTERS) for row in settings[0]["benchmarks"][shown]]
         title = "Sensitivity: % of positions / % of distinct"
         if len({tuple(row[4:]) for row in rows}) > 1:
             print_table(["  n", "apostr.", "letters", "lines", *names], rows, title=title)
@@ -136,13 +136,13 @@ def _print_scores(benchmark: Row) -> None:
     parts = ("all", "clean", "overlapping", "not_tested")
     rows = [
         [
-            escape_unprintable(score["metric"]),
+            score["metric"],
             *(f"{format_number(score[part]['mean'])} ({score[part]['examples']:,})" for part in parts),
         ]
         for score in benchmark["scores"]
     ]
     headings = ["metric (examples)", "all", "clean", "overlapping", "not tested"]
-    print_table(headings, rows, title=f"Scores on {escape_unprintable(label(benchmark))}")
+    print_table(headings, rows, title=f"Scores on {label(benchmark)}")
 
 
 def _print_boilerplate(report: Report) -> None:
@@ -151,7 +151,7 @@ def _print_boilerplate(report: Report) -> None:
         say_wrapped(f"ignored: {ignored}")
     rows = [
         [
-            shorten(escape_unprintable(common["ngram"]), _PASSAGE_CHARACTERS // 2),
+            shorten(common["ngram"], _PASSAGE_CHARACTERS // 2),
             f"{common['documents']:,}",
             f"{common['count']:,}",
         ]
@@ -165,13 +165,8 @@ def _print_boilerplate(report: Report) -> None:
 def _print_longest_passage(benchmark: Row) -> None:
     """Print the longest passage of a benchmark on one line, shortened, with a document that contains it."""
     passage = benchmark["passages"][0]
-    text = shorten(escape_unprintable(" ".join(passage["text"].split())), _PASSAGE_CHARACTERS)
-    sources = "".join(f", in {escape_unprintable(source['url'] or source['id'])}" for source in passage["sources"][:1])
+    text = shorten(" ".join(passage["text"].split()), _PASSAGE_CHARACTERS)
+    sources = "".join(f", in {source['url'] or source['id']}" for source in passage["sources"][:1])
     say_wrapped(
-        f"longest in {escape_unprintable(label(benchmark))}: {plural(passage['words'], 'word')}, "
-        f"{escape_unprintable(passage['place'])}{sources}: {text}"
+        f"longest in {label(benchmark)}: {plural(passage['words'], 'word')}, {passage['place']}{sources}: {text}"
     )
-
-
-def _short_name(name: str) -> str:
-    return shorten(escape_unprintable(name), _NAME_CHARACTERS)

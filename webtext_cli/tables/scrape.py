@@ -6,7 +6,7 @@ import datetime as dt
 from collections import Counter
 from typing import Any
 
-from pipelines.format import escape_unprintable, format_count, plural
+from pipelines.format import format_count, plural
 from pipelines.stages.scrape.reports import SCORE_LABELS, days_in_month
 from webtext_cli.console import print_table, say, say_wrapped, shorten
 
@@ -53,8 +53,8 @@ def _submission_cells(row: dict[str, Any]) -> list[str]:
     return [
         row["file"],
         f"{row['line']:,}",
-        escape_unprintable(row["id"]),
-        escape_unprintable(row["subreddit"]),
+        row["id"],
+        row["subreddit"],
         dt.datetime.fromtimestamp(row["created_utc"], dt.UTC).strftime("%Y-%m-%d") if row["created_utc"] else "–",
         format_count(row["score"]),
         row["outcome"],
@@ -98,7 +98,7 @@ def _print_file(file: dict[str, Any]) -> None:
         say_wrapped(file["problem"])
     if first := file["first_bad"]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in file["bad_reasons"].items())
-        text = shorten(escape_unprintable(first["text"]), _MAX_CHARACTERS)
+        text = shorten(first["text"], _MAX_CHARACTERS)
         say_wrapped(f"{file['file']}: bad lines: {reasons}; the first, line {first['line']:,}: {text}")
 
 

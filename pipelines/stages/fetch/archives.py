@@ -25,6 +25,7 @@ import surt
 from pipelines import storage
 from pipelines.engine.run import StageRun
 from pipelines.errors import InputError, UsageError
+from pipelines.format import mask_credentials
 from pipelines.records import inputs, shards
 from pipelines.stages.fetch.captures import read_record
 from pipelines.stages.fetch.config import FetchConfig
@@ -70,7 +71,7 @@ def archives_input(config: FetchConfig) -> str | None:
         storage.file_system(config.cc_records)  # raises for an unknown scheme
         open_index(config.cc_index, config.cc_records)
     options = [config.archive, config.archive_for, config.archive_window, config.cc_index, config.wayback_requests]
-    return hashlib.sha256(json.dumps(options).encode()).hexdigest()
+    return hashlib.sha256(mask_credentials(json.dumps(options)).encode()).hexdigest()
 
 
 def query_archives(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext) -> None:
@@ -81,7 +82,7 @@ def query_archives(run: StageRun, link_shards: Sequence[LinkShard], context: Fet
     for name in config.archive:
         if name == "commoncrawl":
             # A page that one index lacks, another may have.
-            names = hashlib.sha256("\n".join(config.cc_index).encode()).hexdigest()[:8]
+            names = hashlib.sha256(mask_credentials("\n".join(config.cc_index)).encode()).hexdigest()[:8]
             index = open_index(config.cc_index, config.cc_records)
             read = functools.partial(
                 read_record, functools.partial(storage.join, config.cc_records), config.max_page_bytes

@@ -15,7 +15,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from pipelines import progress, storage
 from pipelines.engine.manifest import ShardEntry
@@ -30,6 +29,7 @@ from pipelines.engine.retry import (
 )
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError, UsageError
+from pipelines.format import mask_credentials
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.decision import SubmissionFilter, subreddit_names
 from pipelines.stages.scrape.sources import write_listing
@@ -86,7 +86,7 @@ class ApiClient:
         self._session = requests.Session()
         self._session.headers.update({"User-Agent": _USER_AGENT, "Accept": "application/json"})
         self._next_request = clock()
-        self._retries = Retries(urlsplit(self._base_url).netloc or self._base_url, _POLICY, clock, sleep)
+        self._retries = Retries(mask_credentials(self._base_url).rpartition("//")[2], _POLICY, clock, sleep)
 
     def records(self, path: str, parameters: Mapping[str, str]) -> list[Record]:
         """Return the list under `data` in the response to a query.
