@@ -77,7 +77,7 @@ def format_message(text: str, one_line: bool = True) -> str:
 
 def shorten_message(message: str) -> str:
     """Return a message without credentials, and with its middle left out if it is longer than 2,000 characters."""
-    message = mask_credentials(message)
+    message = mask_credentials(message)  # first, so that no part of a password remains
     half = _MAX_MESSAGE_CHARACTERS // 2
     return message if len(message) <= 2 * half else f"{message[:half]} [...] {message[-half:]}"
 
