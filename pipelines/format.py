@@ -114,8 +114,6 @@ def suggest_nearest(name: str, known: Iterable[str], otherwise: str) -> str:
 
 def escape_unprintable(text: str, keep: Collection[str] = ()) -> str:
     """Write characters without a glyph, such as ESC and no-break spaces, as `\\x1b`, except those in `keep`."""
-    if text.isprintable():
-        return text
     unprintable = (character for character in set(text) if not (character.isprintable() or character in keep))
     return text.translate({ord(character): character.encode("unicode_escape").decode() for character in unprintable})
 

@@ -96,8 +96,7 @@ class PlainProgress(QuietProgress):
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """See `Progress.start`."""
-        self._label, self._total, self._unit = format_message(label), total, unit
-        self._done = self._printed_done = 0
+        self._label, self._total, self._unit, self._done, self._printed_done = format_message(label), total, unit, 0, 0
         self._started_at = self._printed_at = time.monotonic()
         if not self._brief and total is not None:
             self._write(f"{self._label} ...")
@@ -250,8 +249,7 @@ def say(text: str) -> None:
     """Write a line to standard output; a closed pipe (`webtext build | head`) does not stop the command."""
     _log.info(text)
     try:
-        # Without color, click would remove ANSI sequences from what goes to a file or pipe.
-        click.echo(escape_output(text), color=True)
+        click.echo(escape_output(text), color=True)  # without color, click would remove ANSI sequences in a pipe
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -269,8 +267,7 @@ def say_wrapped(text: str) -> None:
     """Write a long line; on a terminal, wrap it between words and indent the following lines."""
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
-        wrapped = textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-        text = "\n".join(wrapped)
+        text = textwrap.fill(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     say(text)
 
 

@@ -79,8 +79,7 @@ def _print_explanation(explanation: Mapping[str, Any]) -> None:
     reason = explanation["reason"]
     say(f"outcome     {f'dropped as {reason}{detail}{why}' if reason else kept}")
     if reason is None:
-        say("")
-        say(explanation["text"])
+        say(f"\n{explanation['text']}")
 
 
 def _row(block: Mapping[str, Any]) -> list[str]:

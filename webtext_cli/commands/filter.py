@@ -100,8 +100,7 @@ def command(
 
 def _print_explanation(explanation: Mapping[str, Any]) -> None:
     """Print the value of every rule for a document, the verdict last."""
-    say(f"id   {explanation['id']}")
-    say(f"url  {explanation['url'] or '–'}")
+    say(f"id   {explanation['id']}\nurl  {explanation['url'] or '–'}")
     rows = [
         [
             rule["rule"],

@@ -83,10 +83,9 @@ def _print_benchmarks(report: Report) -> None:
 
 def _benchmark_rows(benchmark: Row) -> list[list[str]]:
     """Return the row of a benchmark, and below it the figures of the paper."""
-    split = "not named" if benchmark["split"] is None else benchmark["split"]
     values = [(column, column.read(benchmark)) for column in _SHOWN]
     cells = [percent(value) if column.is_percent else format_count(value) for column, value in values]
-    rows = [[shorten(benchmark["name"], _NAME_CHARACTERS), split, *cells]]
+    rows = [[shorten(benchmark["name"], _NAME_CHARACTERS), benchmark["split"] or "not named", *cells]]
     return [*rows, _paper_row("  the paper", benchmark["paper"])] if benchmark["paper"] else rows
 
 
