@@ -20,7 +20,9 @@ from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.definitions import parse_tasks, read_task, task_names
 from pipelines.evaluation.scoring import Scorer
 from pipelines.evaluation.stage import KINDS, evaluate, rescore
+from pipelines.evaluation.task import ModelFacts
 from pipelines.model.device import DeviceConfig
+from pipelines.model.io.model_folder import open_model
 from webtext_cli.main import main
 
 
@@ -280,3 +282,9 @@ def test_files_of_the_same_name_are_told_apart(tmp_path: Path, model: str) -> No
     ]
     hashes = [hashlib.sha256((tmp_path / file["path"]).read_bytes()).hexdigest() for file in result["files"]]
     assert [file["sha256"] for file in result["files"]] == hashes
+
+
+def test_the_recorded_path_of_a_model_has_no_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "user:secret@host" / "model")
+    assert ModelFacts.of(open_model("file://user:secret@host/model")).path == "file://***@host/model"

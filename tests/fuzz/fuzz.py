@@ -103,6 +103,7 @@ def fixed_inputs(target: Target) -> list[bytes]:
 def check(target: Target, data: bytes, folder: Path, must_accept: bool = False) -> None:
     """Run a target on an input; raise if the outcome is not acceptable."""
     from pipelines.errors import TaskError, WebtextError
+    from pipelines.format import escape_controls
 
     written, memory = os.fstat(2).st_size, _peak_memory()
     faulthandler.dump_traceback_later(MAX_SECONDS, exit=True)
@@ -114,7 +115,7 @@ def check(target: Target, data: bytes, folder: Path, must_accept: bool = False) 
         message = str(error)
         if must_accept:
             raise UnacceptableError(f"a valid input is refused: {message}") from error
-        if len(message) > _MESSAGE_CHARACTERS or not message.isprintable():
+        if len(message) > _MESSAGE_CHARACTERS or escape_controls(message, one_line=True) != message:
             raise UnacceptableError(f"not one line of text: {message!r}") from error
         if str(pickle.loads(pickle.dumps(error))) != message:
             raise UnacceptableError("the error does not pass between processes") from error
