@@ -97,9 +97,7 @@ def test_a_run_records_and_shows_no_password(
         ["dedup", "docs.jsonl", "--workers", "1", "--threshold", "0.6", "--json"],
         ["train-bpe", "--workers", "1", "--vocab-size", "300"],
         ["tokenize", "--workers", "1"],
-        ["stats", "--html", "file://user:secret@host/stats.html"],
         ["status"],
-        ["show", "--domain", "nothing.com"],
         ["clean", "--dry-run", "--stages"],
         ["dedup", "http://user:secret@127.0.0.1:9/x", "--workers", "-1"],
         ["dedup", "user:secret@host:80"],
@@ -119,7 +117,7 @@ def test_a_run_records_and_shows_no_password(
     log = Path("log").read_text()
     assert "$ webtext dedup docs.jsonl --workers 1 --corpus file://***@host/corpus --log-file log" in log
     files = [path for path in Path("user:secret@host").rglob("*") if path.is_file()]
-    assert {"runs.jsonl", "manifest.json", "index.html", "stats.html"} <= {path.name for path in files}
+    assert {"runs.jsonl", "manifest.json", "index.html"} <= {path.name for path in files}
     for path in (Path("log"), *files):
         assert b"secret" not in path.read_bytes(), path
     assert "cret@" not in shown.err
