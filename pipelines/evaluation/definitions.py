@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import msgspec
 from pipelines import storage
 from pipelines.benchmark_sets.benchmarks import find_split, parse_name, split_role
 from pipelines.benchmark_sets.registry import HubSplit, find_entry
-from pipelines.engine.config import check_known, read_tables
+from pipelines.engine.config import Tables, check_known, convert, places, read_toml
 from pipelines.engine.manifest import has_manifest
 from pipelines.errors import UsageError
 from pipelines.evaluation.records import SUFFIXES
@@ -51,6 +50,7 @@ class TaskDefinition:
     aliases: tuple[str, ...] = ()
     data: str | None = None
     examples: str | None = None
+    path: str = ""
 
     def values(self, variant: str) -> dict[str, Any]:
         """Return the options of a variant."""
@@ -187,19 +187,17 @@ def find_task(name: str) -> TaskDefinition:
 def read_task(name: str) -> TaskDefinition:
     """Return a task of data/tasks."""
     tables = _read_tables(name)
+    path = data_path(f"{_FOLDER}/{name}.toml")
+    table = {"name": name, "benchmark": name, **tables.pop(_FLAT), **tables, "path": path}
+    task = convert(table, TaskDefinition, places(path))
     # TOML has no null: nan is a figure that the paper only drew.
-    paper = {
-        key: [None if math.isnan(value) else value for value in values]
-        for key, values in tables.pop("paper", {}).items()
-    }
-    return msgspec.convert(
-        {"name": name, "benchmark": name, **tables.pop(_FLAT), **tables, "paper": paper}, TaskDefinition
-    )
+    paper = {key: tuple(None if value != value else value for value in values) for key, values in task.paper.items()}
+    return dataclasses.replace(task, paper=paper)
 
 
 def _read_tables(name: str) -> dict[str, dict[str, Any]]:
     """Return the tables of a task; kind, choices and variants default to those of the task named by `like`."""
-    tables = read_tables(data_path(f"{_FOLDER}/{name}.toml"))
+    tables = read_toml(data_path(f"{_FOLDER}/{name}.toml"), Tables)
     if like := tables[_FLAT].pop("like", None):
         other = _read_tables(like)
         tables |= {key: other.get(key, {}) | tables.get(key, {}) for key in ("choices", "variants")}
@@ -207,18 +205,28 @@ def _read_tables(name: str) -> dict[str, dict[str, Any]]:
     return tables
 
 
+class _OwnTask(msgspec.Struct, forbid_unknown_fields=True):
+    """The keys of a user's table [task] that are not options of its kind."""
+
+    kind: str
+    title: str = ""
+    data: str | None = None
+    examples: str | None = None
+
+
 def _read_own(path: str) -> TaskDefinition:
     """Return the task of a user's file: a table [task] with `kind`, `data` and the options of that kind."""
-    tables = read_tables(path)
-    check_known(next(iter(tables), ""), [_FLAT], "table", path)
-    values = {"title": "", "kind": None} | tables[_FLAT]
-    name, title, kind = storage.basename(path).removesuffix(".toml"), values.pop("title"), values.pop("kind")
-    if not isinstance(kind, str):
-        raise UsageError(f"{path}: [task] has no kind")
+    tables = read_toml(path, Tables)
+    for name in tables.keys() - {_FLAT}:
+        check_known(name, [_FLAT], "table", places(path)([name]))
+    table = tables.get(_FLAT, {})
+    own = {key: table.pop(key) for key in _OwnTask.__struct_fields__ if key in table}
+    task = convert(own, _OwnTask, places(path, _FLAT))
     # Paths are relative to the folder of the file.
     data, examples = (
         value if value is None or value.startswith("/") or "://" in value else storage.join(storage.parent(path), value)
-        for value in (values.pop("data", None), values.pop("examples", None))
+        for value in (task.data, task.examples)
     )
-    choices = {key: Choice(value, "chosen", "") for key, value in values.items()}
-    return TaskDefinition(name, str(title or name), kind, choices, data=data, examples=examples)
+    name = storage.basename(path).removesuffix(".toml")
+    choices = {key: Choice(value, "chosen", "") for key, value in table.items()}
+    return TaskDefinition(name, task.title or name, task.kind, choices, data=data, examples=examples, path=path)
