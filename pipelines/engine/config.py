@@ -121,17 +121,13 @@ def convert(value: Any, kind: type[Config], where: Where, keys: Sequence[str | i
         if isinstance(value, dict) and not message.startswith("Expected"):  # a table of which some key is wrong
             key = next(iter(value), "") if keys else ""
             if unknown := re.fullmatch("Object contains unknown field `(.*)`", message):
-                key, schemas = (
-                    unknown[1],
-                    msgspec.json.schema_components([kind], schema_hook=lambda _: {"type": "string"})[1].values(),
-                )
-                known = {name for schema in schemas for name in schema["properties"]}
+                key, schemas = unknown[1], msgspec.json.schema_components([kind], schema_hook=lambda _: {"x": 0})[1]
+                known = {name for schema in schemas.values() for name in schema["properties"]}
                 message += f"; {suggest_nearest(key, known, 'remove it')}"
             raise UsageError(f"{where((*keys, key))}: {message.removeprefix('Object ')}") from error
-        words = re.sub(
-            "`(.*?)`", lambda names: _WORDS.get(names[1].split()[0], names[1]), message.partition(", got")[0]
-        )
-        raise UsageError(f"{where(keys)}: {keys[-1]} = {value!r}: {words[:1].lower()}{words[1:]}") from error
+        message = message[0].lower() + message[1:].partition(", got")[0]
+        words = re.sub("`(.*?)`", lambda names: _WORDS.get(names[1].split()[0], names[1]), message)
+        raise UsageError(f"{where(keys)}: {keys[-1]} = {value!r}: {words}") from error
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
@@ -218,6 +214,10 @@ def make_config(
     for key, value in table.items():
         if (name := key.replace("-", "_")) in fields and name not in flags:
             values[name] = _checked(fields[name], kinds[name], value, where, key)
+    if missing := [
+        name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in values
+    ]:
+        raise UsageError(f"{where(missing[:1])}: has no {missing[0]}; add it")
     config = config_type(**values)
     check_effects(config, lambda name: None if name in flags else where([name]))
     return config

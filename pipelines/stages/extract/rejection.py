@@ -79,7 +79,7 @@ def find_rejection(
         return None
     size = estimate_words(text)
     rules = _rules()
-    if size > max(rule.many_words for rule in rules.values()):
+    if size > max((rule.many_words for rule in rules.values()), default=0):
         return None
     html = page.decode()
     # Extractors use headings as titles, such as the heading of a login form next to the text.
