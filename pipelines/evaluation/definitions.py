@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from pipelines import storage
 from pipelines.benchmark_sets.benchmarks import find_split, parse_name, split_role
 from pipelines.benchmark_sets.registry import HubSplit, find_entry
@@ -24,6 +22,7 @@ from pipelines.storage.resources import data_names, data_path
 PAPER = "paper"
 _FOLDER = "tasks"
 _FLAT = "task"  # the only table of a user's file, in which options have no reasons
+OWN_KEYS = ("kind", "title", "data", "examples")  # its keys that are not options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,28 +204,19 @@ def _read_tables(name: str) -> dict[str, dict[str, Any]]:
     return tables
 
 
-class _OwnTask(msgspec.Struct, forbid_unknown_fields=True):
-    """The keys of a user's table [task] that are not options of its kind."""
-
-    kind: str
-    title: str = ""
-    data: str | None = None
-    examples: str | None = None
-
-
 def _read_own(path: str) -> TaskDefinition:
     """Return the task of a user's file: a table [task] with `kind`, `data` and the options of that kind."""
     tables = read_toml(path, Tables)
     for name in tables.keys() - {_FLAT}:
         check_known(name, [_FLAT], "table", places(path)([name]))
-    table = tables.get(_FLAT, {})
-    own = {key: table.pop(key) for key in _OwnTask.__struct_fields__ if key in table}
-    task = convert(own, _OwnTask, places(path, _FLAT))
+    table, name = tables.get(_FLAT, {}), storage.basename(path).removesuffix(".toml")
+    own = {key: table.pop(key) for key in OWN_KEYS if key in table}
+    own = {"title": name, **own, "name": name, "choices": {}, "path": path}
+    task = convert(own, TaskDefinition, places(path, _FLAT))
     # Paths are relative to the folder of the file.
     data, examples = (
         value if value is None or value.startswith("/") or "://" in value else storage.join(storage.parent(path), value)
         for value in (task.data, task.examples)
     )
-    name = storage.basename(path).removesuffix(".toml")
     choices = {key: Choice(value, "chosen", "") for key, value in table.items()}
-    return TaskDefinition(name, task.title or name, task.kind, choices, data=data, examples=examples, path=path)
+    return dataclasses.replace(task, choices=choices, data=data, examples=examples)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.engine.config import identity_of, make_config, option, read_toml
+from pipelines.engine.config import identity_of, make_config, option, places, read_toml
 from pipelines.engine.run import RunOptions, Stage, stage_run
 from pipelines.errors import UsageError
 
@@ -86,6 +86,24 @@ def test_bad_toml_and_loose_keys_are_named(tmp_path: Path) -> None:
     path.write_text("[scrape\n")
     with pytest.raises(UsageError, match="is not valid TOML"):
         read_toml(str(path), dict[str, dict[str, Any]])
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("[a]\nb = 0\n", ":2 [a]"),
+        ("# b = 1\n[a]\nc = 'b = 2'\n\"b\" = 0\n", ":4 [a]"),
+        ('[a]\nc = """\nb = 1\n"""\nb = 0\n', ":5 [a]"),
+        ("[c]\nb = 1\n[a]\nb = 0\n[d]\nb = 1\n", ":4 [a]"),
+        ("a.c = 1\na.b = 0\n", ":2 [a]"),
+        ("a = { c = 1, b = 0 }\n", ":1 [a]"),
+        ('[a]\n"\\u0062" = 0\n', " [a]"),
+        ("[a.b]\nc = 1\n[a.b.d]\n", " [a]"),
+    ],
+)
+def test_the_line_of_a_key_is_right_or_left_out(text: str, place: str, tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(text)
+    assert places(str(tmp_path / "a.toml"), "a")(["b"]) == f"{tmp_path}/a.toml{place}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -99,7 +99,7 @@ _FILES: dict[str, tuple[Callable[[Path], object], Content, dict[str, list[str]]]
         f"{kind}.toml": (
             _read_task,
             {"[task]": {"kind": f'"{kind}"', "data": '"data.jsonl"'}},
-            {"[task]": [*_fields(options), *definitions._OwnTask.__struct_fields__]},
+            {"[task]": [*_fields(options), *definitions.OWN_KEYS]},
         )
         for kind, (options, _) in KINDS.items()
     },
