@@ -86,7 +86,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if names.count(rule.name) > 1:
                 raise ValueError(f"{rule.name} is the name of another rule or reason; rename the rule")
             if rule.statistic not in (known := [*STATISTICS, *LINE_STATISTICS]):
-                raise ValueError(f"rule {rule.name}: statistic = {describe_choices(rule.statistic, known)}")
+                raise ValueError(
+                    f"rule {rule.name}: statistic = {rule.statistic!r} {describe_choices(rule.statistic, known)}"
+                )
             if rule.statistic in LINE_STATISTICS and self.lines is None:
                 raise ValueError(f"rule {rule.name}: {rule.statistic} needs a table [lines]")
 
