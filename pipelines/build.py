@@ -8,10 +8,10 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pipelines import storage
-from pipelines.engine.config import CONFIG_FILE, check_known, make_config, option, read_tables
+from pipelines.engine.config import CONFIG_FILE, Tables, check_known, convert, make_config, option, places, read_toml
 from pipelines.engine.executor import ENGINES
 from pipelines.engine.folder_lock import writer_of
 from pipelines.engine.journal import OutputFolder, is_unfinished
@@ -27,6 +27,7 @@ DEFAULT_STAGES = ("scrape", "fetch", "extract", "dedup", "remove-wikipedia", "tr
 # They read documents and write documents, so that a later stage can read their input instead of their output.
 CAN_BE_SKIPPED = ("filter", "dedup", "remove-wikipedia")
 INDEX = "index.html"
+Value = TypeVar("Value")
 # In the head of every page of webtext.
 _GENERATOR = b'<meta name="generator" content="webtext">'
 
@@ -53,19 +54,19 @@ class CorpusConfig:
         self.corpus = corpus
         self._running = running
         self.path = storage.join(corpus, CONFIG_FILE)
-        self.tables = read_tables(self.path) if storage.exists(self.path) else {}
+        self.tables = read_toml(self.path, Tables) if storage.exists(self.path) else {}
         for name in self.tables:
             check_known(name, ["build", "run", *BY_NAME], "table", self.path)
 
     def options(self, stage: str, config_type: type[Any], flags: Mapping[str, Any] | None = None) -> Any:
         """Return the config of a stage: its table, overridden by command-line flags."""
-        keys = BY_NAME[stage].path_keys
-        options = {key: value for key, value in self._table(stage).items() if key not in keys}
-        return make_config(config_type, options, flags=flags or {}, where=f"{self.path} [{stage}]", other_keys=keys)
+        return make_config(
+            config_type, self._table(stage), flags or {}, places(self.path, stage), BY_NAME[stage].path_keys
+        )
 
     def run_settings(self, flags: Mapping[str, Any]) -> RunSettings:
         """Return the table [run], overridden by command-line flags."""
-        return make_config(RunSettings, self._table("run"), flags, where=f"{self.path} [run]")
+        return make_config(RunSettings, self._table("run"), flags, places(self.path, "run"))
 
     def files(self, stage: str) -> dict[str, str | None]:
         """Return the files that a stage's table lists, as arguments for the stage's function, with their paths.
@@ -74,27 +75,20 @@ class CorpusConfig:
         """
         spec = BY_NAME[stage]
         if not (key := spec.file_table):
-            paths = string_list(self._table(stage).get(spec.files, []), f"[{stage}] {spec.files}") if spec.files else []
+            paths = self._value(stage, spec.files, tuple[str, ...], ()) if spec.files else ()
             return {path: path for path in map(self._resolve, paths)}
-        table = self._table(stage).get(key, {})
-        if not isinstance(table, dict) or not all(path is True or isinstance(path, str) for path in table.values()):
-            raise UsageError(f'{CONFIG_FILE}: [{stage}] {key} is not a table; write {key} = {{ NAME = "PATH" }}')
-        named = {name: None if path is True else self._resolve(path) for name, path in table.items()}
+        table = self._value(stage, key, dict[str, str | bool], {})
+        named = {name: self._resolve(path) if isinstance(path, str) else None for name, path in table.items() if path}
         return {name if path is None else f"{name}={path}": path for name, path in named.items()}
 
     def paths(self, stage: str) -> dict[str, str]:
         """Return the single files and folders that a stage's table names, by key."""
-        table = self._table(stage)
-        paths = {key: table[key] for key in BY_NAME[stage].paths if key in table}
-        for key, value in paths.items():
-            if not isinstance(value, str):
-                raise UsageError(f"{CONFIG_FILE}: [{stage}] {key} is not a string")
-        return {key: self._resolve(value) for key, value in paths.items()}
+        paths = {key: self._value(stage, key, str, "") for key in BY_NAME[stage].paths}
+        return {key: self._resolve(path) for key, path in paths.items() if path}
 
     def own_input(self, stage: str) -> list[str]:
         """Return the files that a stage reads instead of the folder of an earlier stage; none by default."""
-        values = string_list(self._table(stage).get(INPUT, []), f"[{stage}] {INPUT}")
-        return [self._resolve(value) for value in values]
+        return [self._resolve(path) for path in self._value(stage, INPUT, tuple[str, ...], ())]
 
     def upstream(self, stage: str) -> dict[str, str]:
         """Return the stages whose folders a stage reads, by parameter."""
@@ -109,11 +103,11 @@ class CorpusConfig:
 
     def skipped(self) -> list[str]:
         """Return the stages of `[build] skip`, and the optional ones that are not part of the corpus."""
-        names = string_list(self._table("build").get("skip", []), "[build] skip")
+        names = [*self._value("build", "skip", tuple[str, ...], ())]
         for name in names:
             if name not in CAN_BE_SKIPPED:
                 allowed = ", ".join(CAN_BE_SKIPPED)
-                raise UsageError(f"{CONFIG_FILE} [build] skip: {name} cannot be skipped; only {allowed} can")
+                raise UsageError(f"{self.path} [build] skip: {name} cannot be skipped; only {allowed} can")
         present = (*names, *self._listed())
         return names + [stage.name for stage in PIPELINE if stage.is_optional and stage.name not in present]
 
@@ -124,16 +118,16 @@ class CorpusConfig:
         """
         table = self._table("build")
         for key in table:
-            check_known(key, ["stages", "skip"], "option", f"{CONFIG_FILE} [build]")
+            check_known(key, ["stages", "skip"], "option", f"{self.path} [build]")
         names = [stage.name for stage in PIPELINE]
         listed = self._listed()
         for name in listed:
-            check_known(name, names, "stage", f"{CONFIG_FILE} [build]")
+            check_known(name, names, "stage", f"{self.path} [build] stages")
         for flag, stage in {"--from": first, "--to": last}.items():
             if stage:
                 check_known(stage, names, "stage", flag)
         if not listed and not first and not last:
-            raise UsageError(f"{CONFIG_FILE} [build]: stages is empty; the stages are {', '.join(names)}")
+            raise UsageError(f"{self.path} [build]: stages is empty; the stages are {', '.join(names)}")
         start = names.index(first) if first else 0
         end = names.index(last) if last else len(names) - 1
         unused = self._unused([name for name in listed if name not in self.skipped()])
@@ -146,7 +140,7 @@ class CorpusConfig:
 
     def _listed(self) -> list[str]:
         """Return the stages of `[build] stages`, and the optional ones that are running or have a result."""
-        listed = string_list(self._table("build").get("stages", list(DEFAULT_STAGES)), "[build] stages")
+        listed = [*self._value("build", "stages", tuple[str, ...], DEFAULT_STAGES)]
         others = [stage.name for stage in PIPELINE if stage.is_optional and stage.name not in listed]
         return listed + [
             name for name in others if name in self._running or has_manifest(storage.join(self.corpus, name))
@@ -171,6 +165,11 @@ class CorpusConfig:
 
     def _table(self, name: str) -> dict[str, Any]:
         return self.tables.get(name, {})
+
+    def _value(self, table: str, key: str, kind: type[Value], default: Value) -> Value:
+        """Return the value of a key that is not an option."""
+        values = self._table(table)
+        return convert(values[key], kind, places(self.path), (table, key)) if key in values else default
 
     def _resolve(self, path: str) -> str:
         is_absolute = path.startswith("/") or "://" in path or path == "-"
@@ -332,13 +331,6 @@ def check_corpus(corpus: str, option: str = "") -> None:
     raise InputError(
         f"{corpus}: is not a corpus ({problem}); name another folder with --corpus{use}; `webtext init DIR` creates one"
     )
-
-
-def string_list(value: Any, name: str) -> list[str]:
-    """Return a TOML value that must be a list of strings; raise UsageError otherwise."""
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise UsageError(f"{CONFIG_FILE}: {name} is not a list of strings")
-    return value
 
 
 def _stage_of(folder: str) -> str:

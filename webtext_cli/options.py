@@ -324,7 +324,7 @@ def config_options(config_type: type[Any]) -> Callable[[Any], Any]:
 
 def config_of_flags(config_type: type[Config], flags: Mapping[str, Any]) -> Config:
     """Build a config from the flags that the user set."""
-    return make_config(config_type, {}, _flags_that_are_set(config_type, flags), "")
+    return make_config(config_type, {}, _flags_that_are_set(config_type, flags), str)
 
 
 def _flags_that_are_set(config_type: type[Any], flags: Mapping[str, Any]) -> dict[str, Any]:

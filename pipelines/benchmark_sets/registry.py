@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.engine.config import read_tables
+from pipelines.engine.config import Tables, convert, places, read_toml
 from pipelines.errors import InputError
 from pipelines.extras import require_extra
 from pipelines.format import loose_name
@@ -67,8 +67,9 @@ class Entry:
 @functools.cache
 def known_benchmarks() -> Mapping[str, Entry]:
     """Return the benchmarks of data/benchmarks.toml by their names in order."""
-    tables = read_tables(data_path("benchmarks.toml"))
-    return {name: _entry(name, tables[name]) for name in sorted(tables)}
+    path = data_path("benchmarks.toml")
+    tables = read_toml(path, Tables)
+    return {name: convert({"name": name, **tables[name]}, Entry, places(path, name)) for name in sorted(tables)}
 
 
 def find_entry(name: str, known: Mapping[str, Entry] | None = None) -> Entry | None:
@@ -77,13 +78,6 @@ def find_entry(name: str, known: Mapping[str, Entry] | None = None) -> Entry | N
         if loose_name(name) in map(loose_name, (entry.name, *entry.aliases)):
             return entry
     return None
-
-
-def _entry(name: str, table: Mapping[str, Any]) -> Entry:
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
-    figures = [values.pop(key, None) for key in ("paper_own_train", "paper_webtext")]
-    paper = None if None in figures else PaperFigures(values["title"], *figures)
-    return Entry(name=name, paper=paper, **values)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,19 +1,23 @@
-"""A stage's config: one frozen dataclass, filled from a table of `webtext.toml`, then from flags.
+"""TOML files, whose values are checked by type; and a stage's config, filled from a table of `webtext.toml` and flags.
 
-A field declared with `option` carries its help, bounds and choices. The command line, the `webtext.toml` that
-`webtext init` writes, and the reference are generated from these fields, so that they cannot disagree.
+A config is one frozen dataclass. A field declared with `option` carries its help, bounds and choices. The command line,
+the `webtext.toml` that `webtext init` writes, and the reference are generated from these fields, so that they cannot
+disagree.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
+import functools
 import json
 import math
+import operator
 import re
 import tomllib
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,9 +29,16 @@ from pipelines.format import mask_credentials, suggest_nearest
 CONFIG_FILE = "webtext.toml"
 # tomllib takes quadratic time for the parts of a key (minutes for 100 KB), and memory for each of its parents.
 _LONG_KEY = re.compile(rb"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){50}""")
+# The bytes of TOML to parse for the line of an error, about a second.
+_MAX_SEARCHED = 5_000_000
+_WORDS = {"int": "a whole number", "float": "a number", "str": "a string", "bool": "true or false"}
+_WORDS |= {"array": "a list", "object": "a table", "date": "a day"}
 # The group of the options that describe the input and the output.
 INPUT_OUTPUT = "Input and output"
 Config = TypeVar("Config")
+Tables = dict[str, dict[str, Any]]
+# Returns where keys are set, for messages.
+Where = Callable[[Sequence[str | int]], str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,19 +86,78 @@ def identity_of(config: Any) -> dict[str, Any]:
     return values
 
 
-def read_tables(path: str) -> dict[str, dict[str, Any]]:
-    """Return the tables of a TOML file; raise UsageError if it cannot be parsed."""
+def read_toml(path: str, kind: type[Config]) -> Config:
+    """Return the content of a TOML file as a type, such as `Tables`; raise UsageError if it is not valid."""
     data = storage.read_bytes(path)
     if _LONG_KEY.search(data):
         raise UsageError(f"{path}: has a key of more than 50 parts; remove it")
     try:
         parsed = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not valid TOML ({error})") from error
-    for name, table in parsed.items():
-        if not isinstance(table, dict):
-            raise UsageError(f"{path}: {name} is outside any table; move it into one such as [scrape]")
-    return parsed
+    return convert(parsed, kind, places(path))
+
+
+def convert(value: Any, kind: type[Config], where: Where, keys: Sequence[str | int] = ()) -> Config:
+    """Return the value at `keys` of a TOML file as a type: a struct, a mapping, or that of a single value.
+
+    Raises UsageError, with the line and the key, for an unknown or missing key, for a value of the wrong type or range,
+    and for what the type of a table refuses with ValueError.
+    """
+    if typing.get_origin(kind) is dict and isinstance(value, dict):  # msgspec does not name the keys of mappings
+        item_kind = typing.get_args(kind)[1]
+        items = {key: convert(item, item_kind, where, (*keys, key)) for key, item in value.items()}
+        return typing.cast(Config, items)
+    try:
+        return msgspec.convert(value, kind, builtin_types=(dt.date,), dec_hook=lambda _, value: compile_pattern(value))
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `$")
+        for key, index in re.findall(r"\.(\w+)|\[(\d+)\]", place.partition("[...]")[0]):
+            if index and not isinstance(value[int(index)], dict):
+                break  # an item of a list
+            keys = (*keys, key or int(index))
+            value = value[keys[-1]]
+        if isinstance(value, dict) and not message.startswith("Expected"):  # a table of which some key is wrong
+            key = next(iter(value), "") if keys else ""
+            if unknown := re.fullmatch("Object contains unknown field `(.*)`", message):
+                key, schemas = unknown[1], msgspec.json.schema_components([kind], schema_hook=lambda _: {"x": 0})[1]
+                known = {name for schema in schemas.values() for name in schema["properties"]}
+                message += f"; {suggest_nearest(key, known, 'remove it')}"
+            raise UsageError(f"{where((*keys, key))}: {message.removeprefix('Object ')}") from error
+        message = message[0].lower() + message[1:].partition(", got")[0]
+        words = re.sub("`(.*?)`", lambda names: _WORDS.get(names[1].split()[0], names[1]), message)
+        raise UsageError(f"{where(keys)}: {keys[-1]} = {value!r}: {words}") from error
+
+
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Return a regular expression, which ignores case; raise ValueError if it is not valid."""
+    try:
+        return re.compile(pattern, re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"not a regular expression ({error})") from error
+
+
+def places(path: str, *table: str) -> Where:
+    """Return the function that says where a TOML file sets the keys of a table."""
+    return lambda keys: _place_of(path, (*table, *keys))
+
+
+def _place_of(path: str, keys: Sequence[str | int]) -> str:
+    """Return the file, line and table of a key: `webtext.toml:3 [scrape]`, without the line if it is not certain."""
+    source = storage.read_bytes(path).decode()
+    name = re.escape(next((key for key in reversed(keys) if isinstance(key, str)), ""))
+    matches = list(re.finditer(rf"(?<![\w-]){name}(?=[\"']?[ \t]*[=.\]])", source))
+    lines = set()
+    for match in matches if name and len(matches) * len(source) < _MAX_SEARCHED else ():
+        # A key is set where its value is lost if it has another name; comments and strings also contain its name.
+        with contextlib.suppress(ValueError, RecursionError):
+            renamed: Any = tomllib.loads(f"{source[: match.end()]}-renamed{source[match.end() :]}")
+            try:
+                functools.reduce(operator.getitem, keys, renamed)
+            except (LookupError, TypeError):
+                lines.add(source.count("\n", 0, match.start()) + 1)
+    table = "".join(f" {key + 1}" if isinstance(key, int) else f".{key}" for key in keys[:-1])[1:]
+    return path + (f":{lines.pop()}" if len(lines) == 1 else "") + (f" [{table}]" if table else "")
 
 
 def is_in_range(number: float, minimum: float | None, maximum: float | None) -> bool:
@@ -125,31 +195,37 @@ def make_config(
     config_type: type[Config],
     table: Mapping[str, Any],
     flags: Mapping[str, Any],
-    where: str,
+    where: Where,
     other_keys: Sequence[str] = (),
 ) -> Config:
     """Build a config from a TOML table, overridden by command-line flags, which the command line has checked.
 
-    `other_keys` are keys that the table may have in addition to the options; they are suggested for a mistyped key.
+    `where` returns where keys are set. `other_keys` are keys that the table may have in addition to the options.
     Raises UsageError for an unknown key (naming the nearest known one) and for a value of the wrong type or range.
     """
     fields = {field.name: field for field in option_fields(config_type)}
     for key in table:
         names = [*other_keys, *fields]
-        check_known(key, names if "-" not in key else [name.replace("_", "-") for name in names], "option", where)
+        names = names if "-" not in key else [name.replace("_", "-") for name in names]
+        if key not in names:
+            check_known(key, names, "option", where([key]))
     kinds, values = typing.get_type_hints(config_type), dict(flags)
     for key, value in table.items():
-        if (name := key.replace("-", "_")) not in flags:
-            values[name] = _checked(fields[name], kinds[name], value, f"{where}: {key}")
+        if (name := key.replace("-", "_")) in fields and name not in flags:
+            values[name] = _checked(fields[name], kinds[name], value, where, key)
+    if missing := [
+        name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in values
+    ]:
+        raise UsageError(f"{where(missing[:1])}: has no {missing[0]}; add it")
     config = config_type(**values)
-    check_effects(config, {name: None if name in flags else where for name in values})
+    check_effects(config, lambda name: None if name in flags else where([name]))
     return config
 
 
-def check_effects(config: Any, sources: Mapping[str, str | None]) -> None:
+def check_effects(config: Any, where: Callable[[str], str | None] | None = None) -> None:
     """Raise UsageError for an option that is set although it has no effect without another one.
 
-    `sources` is where the options are set, by name; None for a flag.
+    `where` returns where an option is set, None for a flag.
     """
     for field in dataclasses.fields(config):
         other, _, choices = (spec_of(field).only_with or "").partition("=")
@@ -158,7 +234,7 @@ def check_effects(config: Any, sources: Mapping[str, str | None]) -> None:
         value = getattr(config, other)
         chosen = value if isinstance(value, tuple) else (value,)
         if not (any(item in choices.split("|") for item in chosen) if choices else value):
-            source = sources.get(field.name, type(config).__name__)
+            source = where(field.name) if where else type(config).__name__
             name, sign, start = field.name, " = ", f"{source}: "
             if source is None:
                 name, other, sign, start = flag_of(name), flag_of(other), " ", ""
@@ -171,25 +247,18 @@ def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: str) -> Any:
+def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: Where, key: str) -> Any:
     """Convert a value to the type of its field; raise UsageError if it does not fit."""
-    spec = spec_of(field)
-    try:
-        # TOML reads an unquoted 2017-12-31 as a date.
-        converted = msgspec.convert(value.isoformat() if isinstance(value, dt.date) else value, kind)
-    except msgspec.ValidationError:
-        raise UsageError(f"{where} = {value!r} is not {_kind_in_words(kind)}") from None
-    if isinstance(converted, float) and not math.isfinite(converted):
-        raise UsageError(f"{where} = {value!r} is not a finite number")
+    spec, problem = spec_of(field), ""
+    # TOML reads an unquoted 2017-12-31 as a date.
+    converted = convert(value.isoformat() if isinstance(value, dt.date) else value, kind, where, [key])
     for item in converted if isinstance(converted, tuple) else (converted,):
         if spec.choices and item not in spec.choices and item is not None:
-            raise UsageError(f"{where} = {item!r} {describe_choices(item, spec.choices)}")
-        if isinstance(item, int | float) and not is_in_range(item, spec.minimum, spec.maximum):
-            raise UsageError(f"{where} = {item!r} must be {describe_range(spec.minimum, spec.maximum)}")
+            problem = describe_choices(item, spec.choices)
+        elif isinstance(item, int | float) and not (abs(item) < 2**63 and math.isfinite(item)):
+            problem = "is not a finite number of 64 bits"
+        elif isinstance(item, int | float) and not is_in_range(item, spec.minimum, spec.maximum):
+            problem = f"must be {describe_range(spec.minimum, spec.maximum)}"
+        if problem:
+            raise UsageError(f"{where([key])}: {key} = {item!r} {problem}")
     return converted
-
-
-def _kind_in_words(kind: Any) -> str:
-    kinds = {"int": "a whole number", "float": "a number", "str": "a string", "bool": "true or false"}
-    name = kind.__name__ if isinstance(kind, type) else str(kind).removesuffix(" | None")
-    return kinds.get(name, "a list of strings")

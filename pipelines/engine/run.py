@@ -447,7 +447,7 @@ def stage_run(
     Raises LockedError if another process writes the folder, ChangedRunError if it contains the result of another
     config, version or input, and InputError if webtext did not write it.
     """
-    check_effects(config, {})
+    check_effects(config)
     shard_inputs = shard_inputs or {}
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
 

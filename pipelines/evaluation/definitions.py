@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-
-import msgspec
 
 from pipelines import storage
 from pipelines.benchmark_sets.benchmarks import find_split, parse_name, split_role
 from pipelines.benchmark_sets.registry import HubSplit, find_entry
-from pipelines.engine.config import check_known, read_tables
+from pipelines.engine.config import Tables, check_known, convert, places, read_toml
 from pipelines.engine.manifest import has_manifest
 from pipelines.errors import UsageError
 from pipelines.evaluation.records import SUFFIXES
@@ -25,6 +22,7 @@ from pipelines.storage.resources import data_names, data_path
 PAPER = "paper"
 _FOLDER = "tasks"
 _FLAT = "task"  # the only table of a user's file, in which options have no reasons
+OWN_KEYS = ("kind", "title", "data", "examples")  # its keys that are not options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +49,7 @@ class TaskDefinition:
     aliases: tuple[str, ...] = ()
     data: str | None = None
     examples: str | None = None
+    path: str = ""
 
     def values(self, variant: str) -> dict[str, Any]:
         """Return the options of a variant."""
@@ -187,19 +186,17 @@ def find_task(name: str) -> TaskDefinition:
 def read_task(name: str) -> TaskDefinition:
     """Return a task of data/tasks."""
     tables = _read_tables(name)
+    path = data_path(f"{_FOLDER}/{name}.toml")
+    table = {"name": name, "benchmark": name, **tables.pop(_FLAT), **tables, "path": path}
+    task = convert(table, TaskDefinition, places(path))
     # TOML has no null: nan is a figure that the paper only drew.
-    paper = {
-        key: [None if math.isnan(value) else value for value in values]
-        for key, values in tables.pop("paper", {}).items()
-    }
-    return msgspec.convert(
-        {"name": name, "benchmark": name, **tables.pop(_FLAT), **tables, "paper": paper}, TaskDefinition
-    )
+    paper = {key: tuple(None if value != value else value for value in values) for key, values in task.paper.items()}
+    return dataclasses.replace(task, paper=paper)
 
 
 def _read_tables(name: str) -> dict[str, dict[str, Any]]:
     """Return the tables of a task; kind, choices and variants default to those of the task named by `like`."""
-    tables = read_tables(data_path(f"{_FOLDER}/{name}.toml"))
+    tables = read_toml(data_path(f"{_FOLDER}/{name}.toml"), Tables)
     if like := tables[_FLAT].pop("like", None):
         other = _read_tables(like)
         tables |= {key: other.get(key, {}) | tables.get(key, {}) for key in ("choices", "variants")}
@@ -209,16 +206,17 @@ def _read_tables(name: str) -> dict[str, dict[str, Any]]:
 
 def _read_own(path: str) -> TaskDefinition:
     """Return the task of a user's file: a table [task] with `kind`, `data` and the options of that kind."""
-    tables = read_tables(path)
-    check_known(next(iter(tables), ""), [_FLAT], "table", path)
-    values = {"title": "", "kind": None} | tables[_FLAT]
-    name, title, kind = storage.basename(path).removesuffix(".toml"), values.pop("title"), values.pop("kind")
-    if not isinstance(kind, str):
-        raise UsageError(f"{path}: [task] has no kind")
+    tables = read_toml(path, Tables)
+    for name in tables.keys() - {_FLAT}:
+        check_known(name, [_FLAT], "table", places(path)([name]))
+    table, name = tables.get(_FLAT, {}), storage.basename(path).removesuffix(".toml")
+    own = {key: table.pop(key) for key in OWN_KEYS if key in table}
+    own = {"title": name, **own, "name": name, "choices": {}, "path": path}
+    task = convert(own, TaskDefinition, places(path, _FLAT))
     # Paths are relative to the folder of the file.
     data, examples = (
         value if value is None or value.startswith("/") or "://" in value else storage.join(storage.parent(path), value)
-        for value in (values.pop("data", None), values.pop("examples", None))
+        for value in (task.data, task.examples)
     )
-    choices = {key: Choice(value, "chosen", "") for key, value in values.items()}
-    return TaskDefinition(name, str(title or name), kind, choices, data=data, examples=examples)
+    choices = {key: Choice(value, "chosen", "") for key, value in table.items()}
+    return dataclasses.replace(task, choices=choices, data=data, examples=examples)

@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import progress, storage
-from pipelines.engine.config import make_config
+from pipelines.engine.config import check_known, make_config, places
 from pipelines.engine.machine import check_memory
 from pipelines.engine.manifest import ShardEntry, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, TaskResult, stage_run
-from pipelines.errors import ChangedRunError, InputError, UsageError
+from pipelines.errors import ChangedRunError, InputError
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.definitions import PAPER, TaskInput
 from pipelines.evaluation.metrics import summarize
@@ -178,15 +178,14 @@ def rescore(
 
 def build_task(task: TaskInput, encoder: Encoder, limit: int | None) -> Task[Any]:
     """Return a task on its files; raise UsageError for an unknown kind or option."""
-    definition = task.definition
-    if definition.kind not in KINDS:
-        raise UsageError(f"task {task.label}: unknown kind {definition.kind!r}; known: {', '.join(KINDS)}")
+    definition, where = task.definition, places(task.definition.path, "task")
+    check_known(definition.kind, tuple(KINDS), "kind", where(["kind"]))
     options, kind = KINDS[definition.kind]
-    config: Any = make_config(options, definition.values(task.variant), {}, f"task {task.label}")
+    config: Any = make_config(options, definition.values(task.variant), {}, where)
     for name in _TEMPLATES:
         value = getattr(config, name, ())
         for template in [value] if isinstance(value, str) else value:
-            check_template(template, f"task {task.label}: {name}")
+            check_template(template, f"{where([name])}: {name}")
     built = kind(config, task.files, encoder, limit)
     if task.examples:
         built.show(task.examples, task.shots, task.seed)

@@ -78,6 +78,7 @@ def load_tokenizer(data: bytes, source: str) -> Tokenizer:
     """
     try:
         tokenizer = Tokenizer.from_buffer(data)
+        tokenizer.encode("a")  # raises if it has no token for unknown characters
     except BaseException as error:  # tokenizers raises nothing narrower; its panics are not even an Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise

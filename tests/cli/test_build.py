@@ -35,16 +35,15 @@ def test_the_stages_of_a_build(tables: dict[str, Any], first: str | None, last: 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"stages": ["scrap"]}, r"\[build\]: unknown stage 'scrap'; did you mean scrape\?"),
-        ({"stages": "scrape"}, r"\[build\] stages is not a list of strings"),
-        ({"stage": ["scrape"]}, r"\[build\]: unknown option 'stage'; did you mean stages\?"),
+        ('stages = ["scrap"]', r"\[build\] stages: unknown stage 'scrap'; did you mean scrape\?"),
+        ('stages = "scrape"', r"webtext.toml:2 \[build\]: stages = 'scrape': expected a list"),
+        ('stage = ["scrape"]', r"webtext.toml \[build\]: unknown option 'stage'; did you mean stages\?"),
     ],
 )
-def test_an_invalid_list_of_stages_is_refused(table: dict[str, Any], message: str) -> None:
-    config = CorpusConfig("nowhere")
-    config.tables = {"build": table}
+def test_an_invalid_list_of_stages_is_refused(table: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "webtext.toml").write_text(f"[build]\n{table}\n")
     with pytest.raises(UsageError, match=message):
-        config.stages(None, None)
+        CorpusConfig(str(tmp_path)).stages(None, None)
 
 
 @pytest.fixture
@@ -265,7 +264,7 @@ def test_a_tokenizer_of_the_toml_replaces_train_bpe(corpus: Path, capsys: pytest
     assert main(["tokenize", "--corpus", "corpus", "-q"]) == 0
     (corpus / "webtext.toml").write_text("[tokenize]\ntokenizer = 3\n")
     assert main(["tokenize", "--corpus", "corpus", "-q"]) == 2
-    assert "[tokenize] tokenizer is not a string" in capsys.readouterr().err
+    assert "webtext.toml:2 [tokenize]: tokenizer = 3: expected a string" in capsys.readouterr().err
 
 
 def test_benchmarks_of_the_toml_are_a_table_of_paths_and_known_names(tmp_path: Path) -> None:
@@ -274,7 +273,11 @@ def test_benchmarks_of_the_toml_are_a_table_of_paths_and_known_names(tmp_path: P
     config = CorpusConfig(str(tmp_path))
     assert list(config.files("overlap-report")) == [f"mine/test={tmp_path}/b.txt", "absolute=/data/c.txt", "lambada"]
     assert config.files("overlap-report")["lambada"] is None
-    for value in ('["mine=b.txt"]', '"mine=b.txt"', "{ mine = 3 }", "{ mine = false }"):
+    for value, problem in {
+        '["mine=b.txt"]': r"\[overlap-report\]: benchmark = .*: expected a table",
+        '"mine=b.txt"': r"\[overlap-report\]: benchmark = .*: expected a table",
+        "{ mine = 3 }": r"\[overlap-report.benchmark\]: mine = 3: expected",
+    }.items():
         (tmp_path / "webtext.toml").write_text(f"[overlap-report]\nbenchmark = {value}\n")
-        with pytest.raises(UsageError, match=r'benchmark is not a table; write benchmark = { NAME = "PATH" }'):
+        with pytest.raises(UsageError, match=f"webtext.toml:2 {problem}"):
             CorpusConfig(str(tmp_path)).files("overlap-report")

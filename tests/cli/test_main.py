@@ -322,7 +322,7 @@ def test_every_option_of_a_new_toml_is_valid_once_it_is_uncommented(stage: Stage
             choice = choices.partition("|")[0] or values[other] or next(iter(specs[other].choices), "en")
             chosen[other] = [choice] if isinstance(fields[other], tuple) else choice
             condition = specs[other].only_with
-        config = make_config(config_type, chosen, {}, "webtext.toml")
+        config = make_config(config_type, chosen, {}, str)
         assert getattr(config, name) is not None
         assert default is None or getattr(config, name) == default
 

@@ -59,7 +59,7 @@ def run_stage(
 ) -> Summary:
     """Run one stage on the inputs in the corpus folder, and on the stages before it there or in `upstream`."""
     stage = BY_NAME[name]
-    config = make_config(stage.config_type(), {**CASES[name].config, **changed}, {}, f"case {name}")
+    config = make_config(stage.config_type(), {**CASES[name].config, **changed}, {}, str)
     read: dict[str, Any] = {parameter: f"{upstream or corpus}/{source}" for parameter, source in stage.reads.items()}
     if stage.files == "dumps":
         read["dumps"] = sorted(str(path) for path in (corpus / "dumps").iterdir())

@@ -241,7 +241,7 @@ def test_a_ray_node_that_dies_changes_nothing(corpus: Path, name: str, tmp_path:
     )
     if name == "tokenize":
         files["tokenizer"] = str(corpus / "train-bpe")
-    config = make_config(stage.config_type(), CASES[name].config, {}, name)
+    config = make_config(stage.config_type(), CASES[name].config, {}, str)
     with two_ray_nodes(web) as (executor, kill):
         loses = LosesNode(executor, kill)
         stage.load()(config, **files, output=str(tmp_path / "ray"), options=RunOptions(executor=loses))

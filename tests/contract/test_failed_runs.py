@@ -115,7 +115,7 @@ def attempt(corpus: Path, files: Path) -> Callable[..., list[str]]:
 
     def run(name: str, output: Path, kind: str = "good", *, overwrite: bool = False, **changed: Any) -> list[str]:
         stage, notes = BY_NAME[name], Notes()
-        config = make_config(stage.config_type(), {**CASES[name].config, **changed}, {}, f"case {name}")
+        config = make_config(stage.config_type(), {**CASES[name].config, **changed}, {}, str)
         options = RunOptions(progress=notes, overwrite=overwrite, discard_pages=overwrite)
         stage.load()(config, **_inputs(corpus, files, name, kind), output=str(output), options=options)
         return notes.notes

@@ -321,6 +321,7 @@ def test_examples_that_are_missing_or_of_no_use_are_refused(tmp_path: Path, mode
         run_task(str(tmp_path / "own.toml"), model, tmp_path / "out", shots=1)
     task = own_task(tmp_path, "choice", _RECORDS, choices=[" a", " b"], gold="label", content_free=["N/A"])
     with pytest.raises(
-        UsageError, match="own: content_free has no effect without input; set input or omit content_free"
+        UsageError,
+        match=r"own.toml:6 \[task\]: content_free has no effect without input; set input or omit content_free",
     ):
         run_task(task, model, tmp_path / "out")

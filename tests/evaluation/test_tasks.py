@@ -354,8 +354,12 @@ def test_bad_options_are_named(tmp_path: Path, model: str, capsys: pytest.Captur
         ("guess", {}, "unknown kind 'guess'; known: perplexity, choice, last-word, answer"),
         ("choice", {"normalised": "sum"}, "did you mean normalized"),
         ("choice", {"normalized": "mean"}, "is not one of sum, token, byte, ratio"),
-        ("answer", {"prompt": "Q: {question\nA:"}, r"task own: prompt: the placeholder '{question' is not closed"),
-        ("choice", {"choices": ["{a}", "{b {c}"]}, r"task own: choices: the placeholder '{b' is not closed"),
+        (
+            "answer",
+            {"prompt": "Q: {question\nA:"},
+            r"own.toml:4 .task.: prompt: the placeholder '{question' is not closed",
+        ),
+        ("choice", {"choices": ["{a}", "{b {c}"]}, r"own.toml:4 .task.: choices: the placeholder '{b' is not closed"),
     ):
         with pytest.raises(UsageError, match=message):
             run_task(own_task(tmp_path, kind, [{"q": 1}], **options), model, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""The targets that are one file: dumps, lists of URLs, archives, documents, benchmarks, scores, webtext.toml."""
+"""The targets that are one file: dumps, lists of URLs, archives, documents, benchmarks, scores, TOML."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import io
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 from fuzz_targets import DOCUMENTS, add, add_file, add_packed, gz
 from fuzz_web import HTML
 
+# Python warns of regular expressions that may once mean something else; users write none.
+warnings.filterwarnings("ignore", "Possible", FutureWarning)
 _TWO = {"id": ["a", "b"], "text": ["one", "two"]}
 
 
@@ -138,6 +141,107 @@ def _config() -> list[bytes]:
     return [text.encode(), "\n".join(options).encode()]
 
 
+def _filter(path: str) -> None:
+    import pyarrow as pa
+
+    from pipelines.stages.filter.rules import load_rules
+
+    texts = ["One text. And {another}.\n" * 9, "", "éà ... [12]\nCookies, javascript"]
+    load_rules([path], [], [], None).apply(pa.record_batch({"id": ["a", "b", "c"], "text": texts})).reasons()
+
+
+def _select(path: str) -> None:
+    from pipelines.engine.config import read_toml
+    from pipelines.stages.scrape.decision import Profile
+    from pipelines.stages.scrape.submission import Submission
+
+    profile = read_toml(path, Profile)
+    for url in ("http://a.example/1.PDF?x", "http://[::1]/", "x" * 2000):
+        submission = Submission(id="a", created_utc=1500000000, url=url, score=9, subreddit="news")
+        profile.reason_to_drop(submission, url, "a.example")
+
+
+def _find_signs(path: str) -> None:
+    import pyarrow as pa
+
+    from pipelines.engine.config import read_toml
+    from pipelines.stages.remove_wikipedia.stage import MirrorSigns
+
+    read_toml(path, MirrorSigns).drop_reasons(pa.array(["From Wikipedia, the free encyclopedia\n[edit] " * 9]))
+
+
+def _reject(path: str) -> None:
+    from unittest.mock import patch
+
+    from pipelines.stages.extract import rejection
+
+    rejection._rules.cache_clear()
+    with patch.object(rejection, "data_path", return_value=path):
+        rejection.find_rejection("404 not found", "Page not found. Sign in to continue.", HTML)
+
+
+def _read_preset(path: str) -> None:
+    from unittest.mock import patch
+
+    from pipelines.model.training import recipe
+
+    with patch.object(recipe, "data_path", return_value=path):
+        recipe.make_recipe("tiny")
+
+
+def _read_benchmarks(path: str) -> None:
+    from unittest.mock import patch
+
+    from pipelines.benchmark_sets import registry
+
+    registry.known_benchmarks.cache_clear()
+    with patch.object(registry, "data_path", return_value=path):
+        registry.find_entry("x")
+
+
+def _ask(path: str) -> None:
+    """Make the requests of a task, of files that are valid."""
+    from pipelines.evaluation.definitions import PAPER, TaskInput, find_task
+    from pipelines.evaluation.stage import build_task
+
+    data = f"{path}-data.jsonl"
+    with open(data, "w") as stream:
+        stream.write('{"text": "a b c.", "question": "q", "answer": ["b", "c"], "label": 1, "sentence": "a _ c"}\n' * 3)
+    task = build_task(TaskInput(find_task(path), PAPER, (data,)), _encoder(), 2)
+    for request in task.requests():
+        assert len(request.prefix) <= 64
+
+
+@functools.cache
+def _encoder() -> Any:
+    from pipelines.evaluation.task import Encoder, ModelFacts
+    from pipelines.tokenizers.formats import tokenizer_files
+
+    tokenizer = tokenizer_files([(83, 71), (256, 68)])["tokenizer.json"]
+    return Encoder(tokenizer, ModelFacts("model", "", 1, None, 64, 259, 258))
+
+
+def _tasks() -> list[bytes]:
+    """Return tasks of each kind, with their options as in data/tasks."""
+    from pipelines.evaluation.definitions import read_task, task_names
+
+    known = [read_task(name) for name in task_names()]
+    values = [{"kind": task.kind, "layout": "records"} | task.values("paper") for task in known]
+    texts = ["".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items()) for options in values]
+    own = 'kind = "choice"\nprompt = "{question}"\nchoices = ["{answer}", "{text}"]\ngold = "label"\n'
+    return [f"[task]\n{text}".encode() for text in (own, *texts)]
+
+
+def _published(folder: str) -> list[bytes]:
+    """Return the files of a folder of data/, or a file."""
+    from pathlib import Path
+
+    from pipelines.storage.resources import data_path
+
+    path = Path(data_path(folder))
+    return [file.read_bytes() for file in (sorted(path.glob("*.toml")) if path.is_dir() else [path])]
+
+
 def warc_records() -> list[bytes]:
     """Return a warcinfo, a response, a request and a response."""
     block = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + HTML
@@ -238,9 +342,15 @@ add_file(
 )
 _add_parquet("scores.parquet", _read_scores, "f1", {"example": [0, 1, 2, 3], "f1": [0.5, None, 1.0, 0.0]})
 _add_parquet("counts.parquet", _add_up_counts, "word", {"word": ["a", " b"], "count": [3, 2]})
-add_file(
-    "webtext.toml",
-    _read_config,
-    _config,
-    '[scrape]|[build]|[[a]]| = """|\'\'\'|1979-05-27|inf|nan|0o7|a.b.c|{}|[1]|"x"|-1',
-)
+_TOML_WORDS = '[scrape]|[build]|[[a]]| = """|\'\'\'|1979-05-27|inf|nan|0o7|a.b.c|{}|[1]|"x"|-1|"("|"{x"|(?'
+add_file("webtext.toml", _read_config, _config, _TOML_WORDS)
+add_file("task.toml", _ask, _tasks, _TOML_WORDS + "|layout|kind|cluster|{text}")
+for _name, _read, _folder, _words in (
+    ("filter-profile.toml", _filter, "filters", "[[rule]]|[lines]|statistic|min|max|sentences|words"),
+    ("scrape-profile.toml", _select, "profiles", "[[rule]]|unlike|created_from|domains|subreddit_words"),
+    ("mirror-signs.toml", _find_signs, "wikipedia-mirror-signs.toml", "[[sign]]|pattern|count|weight"),
+    ("rejection.toml", _reject, "rejection.toml", "titles|html|few_words"),
+    ("preset.toml", _read_preset, "presets", "value|origin|layers"),
+    ("benchmarks.toml", _read_benchmarks, "benchmarks.toml", "splits|paper|aliases|own_train"),
+):
+    add_file(_name, _read, functools.partial(_published, _folder), f"{_TOML_WORDS}|{_words}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzz_files import warc_records
-from fuzz_targets import DOCUMENTS, add
+from fuzz_targets import DOCUMENTS, add, gz
 
 _WORDS = 'null|true|-1|[]|{}|"x"|1e999|\\ud800'
 
@@ -163,6 +163,55 @@ def _read_fetched(folder: str) -> None:
     [pages], warcs = stage.files("pages-", ".parquet"), stage.files("pages-", ".warc")
     for page in read_pages(FetchedShard(folder, pages, tuple(warcs))):
         assert len(page.id) == 32
+
+
+# The index of Common Crawl
+
+_KEYS = ("example,a)/1", "example,a)/2")
+
+
+@functools.cache
+def _common_crawl() -> Path:
+    """Return a folder with both forms of the index, and the records that it names."""
+    import datetime as dt
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = _new_folder()
+    record = gz(warc_records()[1])
+    (folder / "a.warc.gz").write_bytes(record)
+    place = {"url": "http://a.example/1", "status": "200", "filename": "a.warc.gz", "offset": "0", "mime": "text/html"}
+    line = f" 20140102030405 {json.dumps({**place, 'length': str(len(record))})}\n"
+    lines = gz("".join(key + line for key in _KEYS).encode())
+    (folder / "cdx-00000.gz").write_bytes(lines)
+    (folder / "cluster.idx").write_text(f"{_KEYS[0]} 20140102030405\tcdx-00000.gz\t0\t{len(lines)}\t1\n")
+    columns = {
+        "url_surtkey": [_KEYS[0]], "url": [place["url"]], "fetch_time": [dt.datetime(2014, 1, 2, tzinfo=dt.UTC)],
+        "fetch_status": pa.array([200], pa.int16()), "warc_filename": ["a.warc.gz"],
+        "warc_record_offset": pa.array([0], pa.int32()), "warc_record_length": pa.array([len(record)], pa.int32()),
+        "content_mime_detected": ["text/html"],
+    }  # fmt: skip
+    pq.write_table(pa.table(columns), folder / "index.parquet")
+    return folder
+
+
+def _look_up(index: str, folder: str) -> None:
+    """Read the captures of two keys, and the first of them that is a page."""
+    import pyarrow as pa
+
+    from pipelines.stages.fetch.archives import open_index
+    from pipelines.stages.fetch.captures import Wanted, find_page, read_record
+    from pipelines.stages.fetch.config import FetchConfig
+    from pipelines.stages.fetch.outcomes import Failure, dropped
+
+    config = FetchConfig(archive_window=9)
+    read = functools.partial(read_record, lambda name: f"{folder}/{name.replace('/', '')}", config.max_page_bytes)
+    wanted = Wanted("http://a.example/1", 1388631845, dropped(0, Failure("dns", "")))
+    for part in open_index([f"{folder}/{index}"], folder):
+        with part.open_blocks() as blocks:
+            for block in blocks[:9]:
+                find_page(block.read(pa.array(_KEYS)).to_pylist(), read, wanted, wanted.url, config)
 
 
 # Tokenizers and token shards
@@ -333,6 +382,13 @@ _add("fetched-pages", _fetched, "pages-00000.parquet", _read_fetched)
 _add("fetched-warc", _fetched, "pages-00000.warc", _read_fetched)
 _add("journal-header", _unfinished, "_journal/run.json", _resume_copy)
 _add("journal-entry", _unfinished, "_journal/first--first.json", _resume_copy)
+for _index_name, _file in (
+    ("cluster.idx", "cluster.idx"),
+    ("cluster.idx", "cdx-00000.gz"),
+    ("index.parquet", "index.parquet"),
+    ("index.parquet", "a.warc.gz"),
+):
+    _add(f"crawl-{_file}", _common_crawl, _file, functools.partial(_look_up, _index_name))
 _add("tokenizer.json", functools.partial(_form, "tokenizer.json"), "tokenizer.json", _read_tokenizer)
 _add("encoder.json", functools.partial(_form, "encoder.json", "vocab.bpe"), "encoder.json", _read_tokenizer)
 _add("merges.txt", functools.partial(_form, "vocab.json", "merges.txt"), "merges.txt", _read_tokenizer)

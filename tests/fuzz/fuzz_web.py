@@ -110,6 +110,41 @@ def _search(data: bytes, folder: Path) -> None:
         json.dumps(record, ensure_ascii=False)
 
 
+def _play_back(data: bytes, folder: Path) -> None:
+    """Look up a page in the Wayback Machine, which answers every request, of its index too, with the input."""
+    from pipelines.stages.fetch.captures import Wanted, find_page
+    from pipelines.stages.fetch.config import FetchConfig
+    from pipelines.stages.fetch.outcomes import Failure, dropped
+    from pipelines.stages.fetch.transport import Client
+    from pipelines.stages.fetch.wayback import Wayback
+
+    class Impatient(Wayback):
+        def _pause(self, seconds: float) -> None:
+            """Send the next request at once."""
+
+    server = _server()
+    server.answer = data
+    config = FetchConfig(wayback_url=server.url.rstrip("/"), timeout=2.0, archive_window=9)
+    client = Client({"User-Agent": "webtext"}, 1, allow_private_addresses=True)
+    wayback, wanted = (
+        Impatient(config, client),
+        Wanted("http://a.example/1", 1388631845, dropped(0, Failure("dns", ""))),
+    )
+    with contextlib.closing(client):
+        row = {"timestamp": "20140102030405", "url": wanted.url}
+        capture, _, _ = find_page([row], wayback._playback, wanted, wanted.url, config)
+        assert capture is None or capture.warc_record({})
+        wayback.find_page(wanted)
+
+
+def _captures() -> list[bytes]:
+    rows = [["timestamp", "original"], ["20140102030405", "http://a.example/1"], ["2014", "http://a.example/1"]]
+    original = _HEAD.replace(b"Set-Cookie", b"X-Archive-Orig-Content-Type: text/html\r\nX-Archive-Orig-Date")
+    moved = b"HTTP/1.1 302 Found\r\nLocation: /web/20140102030406id_/http://a.example/2\r\nContent-Length: 0\r\n\r\n"
+    answers = [json.dumps(rows).encode(), HTML]
+    return [original + b"Content-Length: %d\r\n\r\n" % len(body) + body for body in answers] + [moved]
+
+
 def _extract(data: bytes, folder: Path) -> None:
     """Extract a page; the first line of the input is its Content-Type and its Content-Encoding."""
     from pipelines.stages.extract.child import RawPage
@@ -158,4 +193,5 @@ add("robots", _read_robots, lambda: [_ROBOTS], _ROBOTS_WORDS)
 add("http-page", _receive, _responses, _HTTP_WORDS)
 add("http-robots", functools.partial(_receive, is_robots=True), lambda: _responses()[::-1], _HTTP_WORDS)
 add("arctic-shift", _search, lambda: [_SEARCH], _SEARCH_WORDS)
+add("wayback", _play_back, _captures, _HTTP_WORDS + "|X-Archive-Orig-|/web/2014id_/|[[]]|null")
 add("html", _extract, _pages, _HTML_WORDS)

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import re
 
-from pipelines.engine.config import read_tables
+from pipelines.engine.config import Tables, read_toml
 from pipelines.engine.machine import check_memory
 from pipelines.errors import WebtextError
 from pipelines.format import format_bytes, format_rounded
@@ -50,7 +50,7 @@ def flops_per_token(parameters: int, layers: int, width: int, context: int) -> i
 @functools.cache
 def peak_flops(device_name: str) -> float | None:
     """Return the dense 16-bit peak in FLOP/s of a GPU, by torch's name for it; None if it is not in `gpus.toml`."""
-    gpus = read_tables(data_path("gpus.toml")).values()
+    gpus = read_toml(data_path("gpus.toml"), Tables).values()
     peaks = (gpu["peak_tflops"] * 1e12 for gpu in gpus if re.fullmatch(gpu["name"], device_name.strip()))
     return next(peaks, None)
 

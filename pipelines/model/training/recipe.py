@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING
 from typing import Any
 
-from pipelines.engine.config import check_known, identity_of, make_config, option, read_tables
+from pipelines.engine.config import check_known, identity_of, make_config, option, places, read_toml
 from pipelines.errors import UsageError
 from pipelines.storage.resources import data_names, data_path
 
@@ -125,7 +125,7 @@ class Choice:
 
 def read_preset(name: str) -> dict[str, Choice]:
     """Return the values of a preset, in the order of its file."""
-    return {key: Choice(**entry) for key, entry in read_tables(data_path(f"presets/{name}.toml")).items()}
+    return read_toml(data_path(f"presets/{name}.toml"), dict[str, Choice])
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
@@ -155,8 +155,10 @@ def _reject_constant(name: str) -> None:
 def make_recipe(preset: str, overrides: Sequence[str] = (), seed: int = 0) -> Recipe:
     """Return the recipe of a preset with `--set` overrides; raise UsageError for values that contradict each other."""
     values: dict[str, Any] = {key: entry.value for key, entry in read_preset(preset).items()}
-    values |= {"preset": preset, "seed": seed, **parse_overrides(overrides)}
-    recipe = make_config(Recipe, values, {}, "--set")
+    changed = parse_overrides(overrides)
+    where = places(data_path(f"presets/{preset}.toml"))
+    values |= {"preset": preset, "seed": seed, **changed}
+    recipe = make_config(Recipe, values, {}, lambda keys: "--set" if keys[0] in changed else where(keys))
     if recipe.width % recipe.heads:
         raise UsageError(
             f"--set width={recipe.width} is not divisible by {recipe.heads} heads; "

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from html import unescape
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
-from pipelines import storage
+import msgspec
+
 from pipelines.algorithms.web.urls import registered_domain
+from pipelines.engine.config import compile_pattern, read_toml
 from pipelines.storage.resources import data_path
 
 # A title is enough evidence for a text of at most _TINY words. A text of fewer than _NEARLY_EMPTY words is dropped
@@ -35,6 +36,9 @@ _APOLOGY = "sorry|we are sorry|oops|ups|whoops|lo sentimos|désolée?s?|leider|�
 _BEGINNING = rf"(?:^|[.!?…:;。！–—|¡]) *(?:(?:{_APOLOGY})[,!，、]? ?)?"
 _OPEN_QUOTE = re.compile(r"[\"“„«「][^\n]*$")
 _NEVER = "(?!)"
+# Of a title.
+_END = "[.!…]*"
+_Count = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 
 
 class Rejection(NamedTuple):
@@ -44,18 +48,23 @@ class Rejection(NamedTuple):
     detail: str
 
 
-class _Rule(NamedTuple):
+class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of `data/rejection.toml`."""
 
-    reason: str
-    clear_title: re.Pattern[str]
-    title: re.Pattern[str]
-    sentence: re.Pattern[str]
-    html: re.Pattern[str]
-    redirected_to: re.Pattern[str]
-    limits: tuple[int, int]
-    start_characters: int
-    whole_page: bool
+    few_words: _Count
+    many_words: _Count
+    start_characters: _Count
+    titles: tuple[str, ...]
+    sentences: tuple[str, ...]
+    clear_titles: tuple[str, ...] = (_NEVER,)
+    html: re.Pattern[str] | None = None
+    redirected_to: re.Pattern[str] | None = None
+    whole_page: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what is not a regular expression."""
+        for patterns, end in ((self.titles, _END), (self.clear_titles, _END), (self.sentences, "")):
+            _any_of(patterns, end)
 
 
 def find_rejection(
@@ -70,7 +79,7 @@ def find_rejection(
         return None
     size = estimate_words(text)
     rules = _rules()
-    if size > max(rule.limits[1] for rule in rules):
+    if size > max((rule.many_words for rule in rules.values()), default=0):
         return None
     html = page.decode()
     # Extractors use headings as titles, such as the heading of a login form next to the text.
@@ -80,22 +89,23 @@ def find_rejection(
     whole = functools.cache(lambda: _normalize(_visible_text(html))[:_PAGE_CHARACTERS])
     text = whole() if size < _NEARLY_EMPTY and estimate_words(whole()) <= _SHORT_PAGE else _normalize(text)
     redirect = url if url and requested_url and url != requested_url else ""
-    for rule in rules:
-        clear = next(filter(None, map(rule.clear_title.fullmatch, title_parts)), None)
-        titled = clear or next(filter(None, map(rule.title.fullmatch, title_parts)), None)
-        redirected = rule.redirected_to.search(redirect)
+    for reason, rule in rules.items():
+        clear = next(filter(None, map(_any_of(rule.clear_titles, _END).fullmatch, title_parts)), None)
+        titled = clear or next(filter(None, map(_any_of(rule.titles, _END).fullmatch, title_parts)), None)
+        redirected = rule.redirected_to and rule.redirected_to.search(redirect)
         named = titled or redirected
         sentence = _find_sentence(rule, text[: rule.start_characters])
         if not (named or sentence or rule.whole_page):
             continue
-        has_fact = bool(rule.html.search(html) or (titled and redirected))
-        has_fact |= rule.reason == "soft_404" and _is_sent_home(redirect, requested_url)
+        has_fact = bool((rule.html and rule.html.search(html)) or (titled and redirected))
+        has_fact |= reason == "soft_404" and _is_sent_home(redirect, requested_url)
         # Extractors drop messages, too, but a message elsewhere on the page is weaker evidence than one in the text.
         elsewhere = _find_sentence(rule, whole()) if not sentence and (named or has_fact) else None
         evidence = bool(named) + 2 * bool(sentence) + bool(elsewhere) + has_fact
         match = sentence or elsewhere or named
-        if match and size <= (0, rule.limits[0] // 2 if clear else _TINY, *rule.limits)[min(evidence, 3)]:
-            return Rejection(rule.reason, " ".join(match[0].split())[:_DETAIL_CHARACTERS])
+        few, many = rule.few_words, rule.many_words
+        if match and size <= (0, few // 2 if clear else _TINY, few, many)[min(evidence, 3)]:
+            return Rejection(reason, " ".join(match[0].split())[:_DETAIL_CHARACTERS])
     return Rejection("nearly_empty", f"{size} words") if 0 < size < _NEARLY_EMPTY else None
 
 
@@ -106,31 +116,19 @@ def estimate_words(text: str) -> int:
 
 
 @functools.cache
-def _rules() -> tuple[_Rule, ...]:
-    tables = tomllib.loads(storage.read_bytes(data_path("rejection.toml")).decode())
-    return tuple(
-        _Rule(
-            reason=reason,
-            clear_title=_any_of(table.get("clear_titles", [_NEVER]), end="[.!…]*"),
-            title=_any_of(table["titles"], end="[.!…]*"),
-            sentence=_any_of(table["sentences"], start=_BEGINNING),
-            html=re.compile(table.get("html", _NEVER)),
-            redirected_to=re.compile(table.get("redirected_to", _NEVER)),
-            limits=(table["few_words"], table["many_words"]),
-            start_characters=table["start_characters"],
-            whole_page=table.get("whole_page", False),
-        )
-        for reason, table in tables.items()
-    )
+def _rules() -> dict[str, _Rule]:
+    return read_toml(data_path("rejection.toml"), dict[str, _Rule])
 
 
-def _any_of(patterns: list[str], start: str = "", end: str = "") -> re.Pattern[str]:
-    return re.compile(f"{start}(?:{'|'.join(patterns)}){end}", re.IGNORECASE | re.MULTILINE)
+@functools.cache
+def _any_of(patterns: tuple[str, ...], end: str) -> re.Pattern[str]:
+    """Return what matches one of the titles before an `end`, or the beginning of one of the sentences."""
+    return compile_pattern(f"(?m){'' if end else _BEGINNING}(?:{'|'.join(patterns)}){end}")
 
 
 def _find_sentence(rule: _Rule, text: str) -> re.Match[str] | None:
     """Return the first sentence of a rule, outside of quotation marks, or None."""
-    matches = rule.sentence.finditer(text)
+    matches = _any_of(rule.sentences, "").finditer(text)
     return next((match for match in matches if not _OPEN_QUOTE.search(text, 0, match.start())), None)
 
 

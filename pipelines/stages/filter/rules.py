@@ -14,7 +14,6 @@ import inspect
 import math
 import numbers
 import sys
-import tomllib
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
@@ -27,7 +26,7 @@ import pyarrow as pa
 from pipelines import storage
 from pipelines.algorithms.quality.lines import LINE_STATISTICS, LineRules, edit_lines
 from pipelines.algorithms.quality.statistics import STATISTICS, describe
-from pipelines.engine.config import check_known
+from pipelines.engine.config import check_known, describe_choices, read_toml
 from pipelines.errors import InputError, UsageError
 from pipelines.records.document_filter import DropReason, json_fields
 from pipelines.storage.resources import data_names, data_path
@@ -39,6 +38,7 @@ OTHER_REASONS = ("empty_text", "language", "low_quality")
 _LINE_NAMES, _NAMES = tuple(LINE_STATISTICS), tuple(STATISTICS)
 
 Values = npt.NDArray[np.float64]
+Threshold = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,9 +46,14 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_]*$")]
     statistic: str
-    min: float | None = None
-    max: float | None = None
+    min: Threshold | None = None
+    max: Threshold | None = None
     source: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a rule without a threshold, or with two."""
+        if (self.min is None) == (self.max is None):
+            raise ValueError(f"rule {self.name} needs either min or max")
 
     @property
     def bound(self) -> float:
@@ -73,6 +78,19 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     description: str
     rule: tuple[Rule, ...] = ()
     lines: LineRules | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for rules that contradict each other."""
+        names = [*OTHER_REASONS, *(rule.name for rule in self.rule)]
+        for rule in self.rule:
+            if names.count(rule.name) > 1:
+                raise ValueError(f"{rule.name} is the name of another rule or reason; rename the rule")
+            if rule.statistic not in (known := [*STATISTICS, *LINE_STATISTICS]):
+                raise ValueError(
+                    f"rule {rule.name}: statistic = {rule.statistic!r} {describe_choices(rule.statistic, known)}"
+                )
+            if rule.statistic in LINE_STATISTICS and self.lines is None:
+                raise ValueError(f"rule {rule.name}: {rule.statistic} needs a table [lines]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +199,7 @@ def load_rules(
     """Return the rules of a run.
 
     `further` are names of rules of any profile or of functions in `own_file`; `thresholds` are `RULE=VALUE` or
-    `RULE=off`. Raises UsageError for unknown names, InputError for files that are not a profile.
+    `RULE=off`. Raises UsageError for unknown names and invalid profiles, InputError for a file that is not Python.
     """
     chosen = {name: read_profile(name) for name in profiles}
     if len(chosen) < len(profiles):
@@ -230,24 +248,10 @@ def load_rules(
 
 
 def read_profile(name: str) -> Profile:
-    """Read a profile of `data/filters/` by name, or a TOML file; raise InputError if it is invalid."""
+    """Read a profile of `data/filters/` by name, or a TOML file; raise UsageError if it is invalid."""
     if not name.endswith(".toml"):
         check_known(name, data_names("filters"), "profile", "--profile")
-    path = name if name.endswith(".toml") else data_path(f"filters/{name}.toml")
-    try:
-        profile = msgspec.convert(tomllib.loads(storage.read_bytes(path).decode()), Profile)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        raise InputError(f"{path}: is not a profile of rules ({error})") from error
-    names = [*OTHER_REASONS, *(rule.name for rule in profile.rule)]
-    for rule in profile.rule:
-        if names.count(rule.name) > 1:
-            raise InputError(f"{path}: {rule.name} is the name of another rule or reason; rename the rule")
-        if rule.statistic in LINE_STATISTICS and profile.lines is None:
-            raise InputError(f"{path}: rule {rule.name}: {rule.statistic} needs a table [lines]")
-        if (rule.min is None) == (rule.max is None):
-            raise InputError(f"{path}: rule {rule.name} needs either min or max")
-        check_known(rule.statistic, [*STATISTICS, *LINE_STATISTICS], "statistic", f"{path}: rule {rule.name}")
-    return profile
+    return read_toml(name if name.endswith(".toml") else data_path(f"filters/{name}.toml"), Profile)
 
 
 @functools.cache

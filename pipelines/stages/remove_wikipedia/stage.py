@@ -6,15 +6,16 @@ import contextlib
 import dataclasses
 import itertools
 import re
-import tomllib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import registered_domain
+from pipelines.engine.config import read_toml
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import UsageError
 from pipelines.records import inputs
@@ -34,14 +35,24 @@ _ARCHIVED = re.compile(r"https?://web\.archive\.org/web/[^/]+/(?:https?:/{1,2})?
 _SISTER = "sister"
 
 
-class MirrorSigns(NamedTuple):
-    """Signs that a text is a copy of a Wikipedia article: notices and links that such copies contain.
+_Count = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
-    `signs` are names, patterns, minimum occurrences and weights; a text with a total of `min_weight` is a copy.
-    """
 
-    signs: tuple[tuple[str, re.Pattern[str], int, int], ...]
-    min_weight: int
+class Sign(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A notice or link that copies of Wikipedia articles contain; it counts if it occurs `count` times."""
+
+    name: str
+    pattern: re.Pattern[str]
+    count: _Count = 1
+    weight: _Count = 1
+    source: str = ""
+
+
+class MirrorSigns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Signs that a text is a copy of a Wikipedia article: it is one if their weights add up to `min_weight`."""
+
+    sign: tuple[Sign, ...]
+    min_weight: _Count
 
     def drop_reasons(self, texts: pa.StringArray) -> list[DropReason | None]:
         """Return the reason to drop each text that is a copy; a text without the word Wikipedia is not."""
@@ -49,9 +60,9 @@ class MirrorSigns(NamedTuple):
         for row in pc.indices_nonzero(pc.match_substring(texts, "ikipedia")).to_pylist():
             text = texts[row].as_py()
             present = {
-                name: weight
-                for name, pattern, occurrences, weight in self.signs
-                if sum(1 for _ in itertools.islice(pattern.finditer(text), occurrences)) == occurrences
+                sign.name: sign.weight
+                for sign in self.sign
+                if sum(1 for _ in itertools.islice(sign.pattern.finditer(text), sign.count)) == sign.count
             }
             if sum(present.values()) >= self.min_weight:
                 reasons[row] = DropReason("wikipedia_mirror_text", ", ".join(present))
@@ -107,7 +118,7 @@ def remove_wikipedia(
         fingerprints["reference"] = indexed.fingerprint
     if config.mirror_text:
         signs_path = data_path("wikipedia-mirror-signs.toml")
-        signs, fingerprints["mirror_signs"] = read_mirror_signs(signs_path), storage.sha256_of(signs_path)
+        signs, fingerprints["mirror_signs"] = read_toml(signs_path, MirrorSigns), storage.sha256_of(signs_path)
     options = options.for_input(inputs.size_on_disk(source.files) + (indexed.size_bytes if indexed else 0))
     with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
         if not run.finished:
@@ -124,16 +135,6 @@ def remove_wikipedia(
                     "--reference recognizes copies of Wikipedia by their text"
                 )
         return run.finish()
-
-
-def read_mirror_signs(path: str) -> MirrorSigns:
-    """Read the signs of a TOML file."""
-    table = tomllib.loads(storage.read_bytes(path).decode())
-    signs = (
-        (sign["name"], re.compile(sign["pattern"], re.IGNORECASE), sign.get("count", 1), sign.get("weight", 1))
-        for sign in table["sign"]
-    )
-    return MirrorSigns(tuple(signs), table["min_weight"])
 
 
 def _open_reference(reference: Sequence[str], index: str | None) -> ReferenceSource | None:

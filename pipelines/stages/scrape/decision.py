@@ -11,20 +11,18 @@ import contextlib
 import dataclasses
 import datetime as dt
 import functools
-import hashlib
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import canonical_url, host_of, registered_domain
-from pipelines.engine.config import check_effects
-from pipelines.errors import InputError, UsageError
+from pipelines.engine.config import check_effects, read_toml
+from pipelines.errors import UsageError
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.submission import Submission
 from pipelines.storage.resources import data_path
@@ -121,7 +119,7 @@ def resolve_config(config: ScrapeConfig) -> ScrapeConfig:
     Lists of URLs have no scores, times and subreddits, so that no option about them applies. Raises UsageError for one
     that is set.
     """
-    check_effects(config, {})
+    check_effects(config)
     if config.source == "urls":
         return dataclasses.replace(config, min_score=None, karma=None, after=None, before=None, subreddit=())
     profile = load_profile(config.profile)
@@ -172,15 +170,15 @@ def _parse_day(text: str | None, flag: str) -> int | None:
 Names = Annotated[frozenset[Annotated[str, Meta(pattern=r"^[^A-Z\s]+$")]], Meta(min_length=1)]
 # Only the part after the last dot is compared.
 Endings = Annotated[frozenset[Annotated[str, Meta(pattern="^[a-z0-9]+$")]], Meta(min_length=1)]
-Number = Annotated[int, Meta(ge=0)]
+Number = Annotated[int, Meta(ge=0, le=2**31)]
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One reason to drop a submission; exactly one of the conditions is set. Times in seconds since 1970, UTC.
+    """One reason to drop a submission; exactly one of the conditions is set.
 
-    Lists are in lower case. `extensions` are those of the canonical URL's path; `endings`, `shorter_than` (characters)
-    and `unlike` (a regular expression that has to match all of it, ignoring case) apply to the URL as it was submitted.
-    `except_subreddits` belongs to `subreddit_words`.
+    Lists are in lower case. `created_from` is a day. `extensions` are those of the canonical URL's path; `endings`,
+    `shorter_than` (characters) and `unlike` (a regular expression that has to match all of it, ignoring case) apply to
+    the URL as it was submitted. `except_subreddits` belongs to `subreddit_words`.
     """
 
     name: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$")]
@@ -188,13 +186,22 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hosts: Names = frozenset()
     extensions: Endings = frozenset()
     endings: Endings = frozenset()
-    shorter_than: Annotated[int, Meta(gt=0, le=1000)] | None = None
-    unlike: str | None = None
-    created_from: int | None = None
+    shorter_than: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    unlike: re.Pattern[str] | None = None
+    created_from: dt.date | None = None
     over_18: bool = False
     subreddits: Names = frozenset()
     subreddit_words: Names = frozenset()
     except_subreddits: Names = frozenset()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a rule without a condition, or with several."""
+        values = msgspec.structs.asdict(self)
+        conditions = [name for name in values if values[name] and name not in ("name", "except_subreddits")]
+        if len(conditions) != 1:
+            raise ValueError(f"rule {self.name!r} has {len(conditions)} conditions, expected 1")
+        if self.except_subreddits and not self.subreddit_words:
+            raise ValueError(f"rule {self.name!r}: except_subreddits requires subreddit_words")
 
     def matches(self, submission: Submission, url: str, domain: str) -> bool:
         """Return whether the rule drops a submission with this canonical URL and registered domain."""
@@ -207,7 +214,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.over_18:
             return submission.over_18 is True
         if self.created_from is not None:
-            return submission.created_utc >= self.created_from
+            return submission.created_utc >= midnight_utc(self.created_from)
         if self.subreddits:
             return submission.subreddit.lower() in self.subreddits
         if self.subreddit_words:
@@ -218,7 +225,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return _extension(submitted) in self.endings
         if self.shorter_than is not None:
             return len(submitted) < self.shorter_than
-        return self.unlike is not None and re.fullmatch(self.unlike, submitted, re.IGNORECASE) is None
+        return self.unlike is not None and self.unlike.fullmatch(submitted) is None
 
 
 def _extension(url: str) -> str:
@@ -229,50 +236,34 @@ def _extension(url: str) -> str:
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The rules of a profile in order, and its defaults of `--min-score` and `--karma`."""
 
-    name: str
     version: Number
     description: str
     min_score: Number
-    karma: Literal["max", "sum", "first"]
-    fingerprint: str
-    rules: tuple[Rule, ...] = msgspec.field(name="rule", default=())
+    karma: Annotated[str, Meta(pattern="^(max|sum|first)$")]
+    rule: tuple[Rule, ...] = ()
+    name: str = ""
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if two rules have the same name."""
+        if len({rule.name for rule in self.rule}) < len(self.rule):
+            raise ValueError("two rules have the same name; rule names are drop reasons, so they must be unique")
 
     def reason_to_drop(self, submission: Submission, url: str, domain: str) -> str | None:
         """Return the name of the first rule that matches a submission with this canonical URL and registered domain."""
-        for rule in self.rules:
+        for rule in self.rule:
             if rule.matches(submission, url, domain):
                 return rule.name
         return None
 
 
 def load_profile(name: str) -> Profile:
-    """Read a profile by name; raise InputError if its file is missing or invalid."""
+    """Read a profile by name; raise UsageError if its file is invalid."""
     path = data_path(f"profiles/{name}.toml")
-    return parse_profile(name, storage.read_bytes(path), path)
+    return msgspec.structs.replace(read_toml(path, Profile), name=name, fingerprint=storage.sha256_of(path))
 
 
-@functools.lru_cache(maxsize=32)
-def parse_profile(name: str, data: bytes, path: str) -> Profile:
-    """Parse the content of a profile's file; raise InputError, with the file's name, if it is invalid."""
-    try:
-        tables = tomllib.loads(data.decode())
-        for rule in tables.get("rule", []):
-            rule |= {key: midnight_utc(value) for key, value in rule.items() if type(value) is dt.date}
-            conditions = rule.keys() - {"name", "except_subreddits"}
-            if len(conditions) != 1:
-                raise ValueError(f"rule {rule.get('name')!r} has {len(conditions)} conditions, expected 1")
-            if "except_subreddits" in rule and conditions != {"subreddit_words"}:
-                raise ValueError(f"rule {rule.get('name')!r}: except_subreddits requires subreddit_words")
-            re.compile(str(rule.get("unlike")))
-        fingerprint = hashlib.sha256(data).hexdigest()
-        profile = msgspec.convert(tables | {"name": name, "fingerprint": fingerprint}, Profile)
-        if len({rule.name for rule in profile.rules}) < len(profile.rules):
-            raise ValueError("two rules have the same name; rule names are drop reasons, so they must be unique")
-    except (ValueError, re.error) as error:
-        raise InputError(f"{path}: is not a valid profile ({error}); compare with the others in that folder") from error
-    return profile
-
-
+@functools.cache
 def midnight_utc(day: dt.date) -> int:
     """Return the first second of a day, UTC."""
     return int(dt.datetime.combine(day, dt.time(), dt.UTC).timestamp())

@@ -12,7 +12,6 @@ import datetime as dt
 import hashlib
 import json
 import math
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -22,11 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines import storage
+from pipelines.engine.config import Tables, read_toml
 from pipelines.engine.manifest import FileEntry
 from pipelines.format import plural
 from pipelines.records import shards
 from pipelines.records.schemas import make_schema
-from pipelines.stages.scrape.decision import SubmissionFilter
+from pipelines.stages.scrape.decision import SubmissionFilter, midnight_utc
 from pipelines.stages.scrape.submission import Submission
 from pipelines.storage.resources import data_path
 
@@ -269,9 +269,9 @@ def unusable_months(reports: Sequence[dict[str, Any]], filter: SubmissionFilter)
 
     def is_requested(month: str) -> bool:
         start, end = month_span(month)
-        limits = [filter.before, *(rule.created_from for rule in filter.profile.rules)]
-        is_before = all(limit is None or start < limit for limit in limits)
-        return is_before and (filter.after is None or end > filter.after)
+        limits = [midnight_utc(rule.created_from) for rule in filter.profile.rule if rule.created_from]
+        limits += [] if filter.before is None else [filter.before]
+        return all(start < limit for limit in limits) and (filter.after is None or end > filter.after)
 
     problems = {report["month"]: report["problem"] for report in reports}
     return {month: problem for month, problem in problems.items() if problem and is_requested(month)}
@@ -280,16 +280,16 @@ def unusable_months(reports: Sequence[dict[str, Any]], filter: SubmissionFilter)
 def name_late_months(months: Sequence[str], filter: SubmissionFilter) -> list[str]:
     """Return a message if a rule of the profile drops every submission of some months, because they are too late."""
     return [
-        f"--profile {filter.profile.name} drops all submissions from {month_of(rule.created_from)} on ({rule.name}); "
+        f"--profile {filter.profile.name} drops all submissions from {rule.created_from:%Y-%m} on ({rule.name}); "
         "choose another --profile, such as none, to keep them"
-        for rule in filter.profile.rules
-        if rule.created_from and max(months, default="") >= month_of(rule.created_from)
+        for rule in filter.profile.rule
+        if rule.created_from and max(months, default="") >= f"{rule.created_from:%Y-%m}"
     ]
 
 
 def known_months() -> dict[str, dict[str, Any]]:
     """Return the months whose scores are known to be recorded at ingestion, with the evidence."""
-    return tomllib.loads(storage.read_bytes(data_path(_KNOWN_MONTHS)).decode())
+    return read_toml(data_path(_KNOWN_MONTHS), Tables)
 
 
 def known_months_version() -> str:

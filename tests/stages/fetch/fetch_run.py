@@ -64,8 +64,8 @@ def run_fetch(
     if urls is not None:
         source.write_text("".join(f"{url}\n" for url in urls), encoding="utf-8")
     options = RunOptions(executor=make_executor(workers), overwrite=overwrite, discard_pages=discard_pages)
-    settings = make_config(FetchConfig, {}, {**QUICK, **config}, "fetch")
-    summary = fetch(settings, links=str(source), output=str(folder / "fetch"), options=options, retry=tuple(retry))
+    settings = make_config(FetchConfig, {}, {**QUICK, **config}, str)
+    summary = fetch(settings, links=str(source), output=str(folder / str), options=options, retry=tuple(retry))
     return Fetched(folder / "fetch", summary)
 
 
@@ -108,9 +108,9 @@ def take_pages(
     if not links.exists():
         write_links(links, [addresses[::2], addresses[1::2]] if len(addresses) > 1 else [addresses])
     flags = {"source": "warc", "pages": tuple(map(str, pages)), **config}
-    settings = make_config(FetchConfig, {}, flags, "fetch")
+    settings = make_config(FetchConfig, {}, flags, str)
     options = RunOptions(executor=make_executor(workers), progress=progress or Silent())
-    return Fetched(folder / "fetch", fetch(settings, links=str(links), output=str(folder / "fetch"), options=options))
+    return Fetched(folder / "fetch", fetch(settings, links=str(links), output=str(folder / str), options=options))
 
 
 def outcomes_by_path(fetched: Fetched) -> dict[str, str]:
@@ -126,9 +126,9 @@ def fetch_links(folder: Path, urls: list[str], **config: Any) -> Fetched:
     links = folder / "links"
     if not links.exists():
         write_links(links, [urls])
-    settings = make_config(FetchConfig, {}, {**QUICK, **config}, "fetch")
+    settings = make_config(FetchConfig, {}, {**QUICK, **config}, str)
     options = RunOptions(executor=make_executor(1))
-    return Fetched(folder / "fetch", fetch(settings, links=str(links), output=str(folder / "fetch"), options=options))
+    return Fetched(folder / "fetch", fetch(settings, links=str(links), output=str(folder / str), options=options))
 
 
 def sources(fetched: Fetched) -> dict[str, str]:

@@ -12,13 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.algorithms.web.urls import registered_domain
+from pipelines.engine.config import read_toml
 from pipelines.engine.executor import make_executor
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, UsageError
 from pipelines.progress import Silent
 from pipelines.records.schemas import DOCUMENT_SCHEMA
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
-from pipelines.stages.remove_wikipedia.stage import read_mirror_signs, remove_wikipedia
+from pipelines.stages.remove_wikipedia.stage import MirrorSigns, remove_wikipedia
 from pipelines.storage.resources import data_path
 from webtext_cli.commands.remove_wikipedia import command
 
@@ -226,7 +227,7 @@ def test_every_sign_of_mirrors_has_a_source_and_no_weight_that_decides_alone_but
 
 
 def test_no_real_page_is_taken_for_a_mirror_but_wikipedia_itself(shared_data):
-    signs = read_mirror_signs(data_path("wikipedia-mirror-signs.toml"))
+    signs = read_toml(data_path("wikipedia-mirror-signs.toml"), MirrorSigns)
     dropped, mentions = set(), 0
     for path in sorted((shared_data / "pages" / "wcxb-dev" / "html").glob("*.html.gz")):
         html = gzip.decompress(path.read_bytes())

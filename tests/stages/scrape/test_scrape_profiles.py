@@ -21,20 +21,22 @@ from pipelines.algorithms.web.urls import canonical_url, registered_domain
 from pipelines.engine.config import identity_of
 from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions
-from pipelines.errors import ChangedRunError, InputError
+from pipelines.errors import ChangedRunError, UsageError
+from pipelines.stages.scrape import decision
 from pipelines.stages.scrape.config import PROFILES, ScrapeConfig
 from pipelines.stages.scrape.decision import (
     Profile,
     Rule,
     load_profile,
     make_filter,
-    parse_profile,
+    midnight_utc,
     resolve_config,
 )
 from pipelines.stages.scrape.stage import scrape
 from pipelines.stages.scrape.submission import Submission
 from pipelines.storage.resources import data_path
 
+_PATTERNS = (r"https?://[a-z./]+", r"http://\S+", ".*pdf.*")
 _HEAD = "version = 1\ndescription = 'Mine.'\nmin_score = 3\nkarma = 'max'\n"
 
 
@@ -54,8 +56,8 @@ def _fits(rule: Rule, submission: Submission, url: str, domain: str) -> bool:
         or any(last.endswith(f".{extension}") for extension in rule.extensions)
         or any(head.endswith(f".{ending}") for ending in rule.endings)
         or (rule.shorter_than is not None and len(submitted) < rule.shorter_than)
-        or (rule.unlike is not None and re.fullmatch(rule.unlike, submitted, re.IGNORECASE) is None)
-        or (rule.created_from is not None and submission.created_utc >= rule.created_from)
+        or (rule.unlike is not None and rule.unlike.fullmatch(submitted) is None)
+        or (rule.created_from is not None and submission.created_utc >= midnight_utc(rule.created_from))
         or (rule.over_18 and submission.over_18)
         or name in rule.subreddits
         or (name not in rule.except_subreddits and any(word in name for word in rule.subreddit_words))
@@ -63,7 +65,7 @@ def _fits(rule: Rule, submission: Submission, url: str, domain: str) -> bool:
 
 
 def _by_loop(profile: Profile, submission: Submission, url: str, domain: str) -> str | None:
-    return next((rule.name for rule in profile.rules if _fits(rule, submission, url, domain)), None)
+    return next((rule.name for rule in profile.rule if _fits(rule, submission, url, domain)), None)
 
 
 def _some(values: list[str]) -> st.SearchStrategy[frozenset[str]]:
@@ -76,8 +78,14 @@ _CONDITIONS = st.one_of(
     st.fixed_dictionaries({"extensions": _some(["pdf", "jpg", "com", "gz"])}),
     st.fixed_dictionaries({"endings": _some(["pdf", "jpg", "com", "gz"])}),
     st.fixed_dictionaries({"shorter_than": st.integers(1, 40)}),
-    st.fixed_dictionaries({"unlike": st.sampled_from([r"https?://[a-z./]+", r"http://\S+", ".*pdf.*"])}),
-    st.fixed_dictionaries({"created_from": st.integers(0, 6)}),
+    st.fixed_dictionaries(
+        {
+            "unlike": st.sampled_from(
+                [re.compile(one, re.IGNORECASE) for one in (r"https?://[a-z./]+", r"http://\S+", ".*pdf.*")]
+            )
+        }
+    ),
+    st.fixed_dictionaries({"created_from": st.dates(dt.date(1970, 1, 1), dt.date(1970, 1, 4))}),
     st.just({"over_18": True}),
     st.fixed_dictionaries({"subreddits": _some(["news", "earthporn", "pics"])}),
     st.fixed_dictionaries(
@@ -95,7 +103,7 @@ _SUBMISSIONS = st.builds(
         st.sampled_from(["", "?", "?q=a.pdf", "#x.jpg", "#!/x.jpg", "?a=b#!c.pdf", "?a/b.jpg", "&amp;b.gz", " .gz"]),
     ),
     subreddit=st.sampled_from(["news", "News", "EarthPorn", "pornpics", "", "other", "PICS"]),
-    created_utc=st.integers(0, 6),
+    created_utc=st.sampled_from([0, 86_399, 86_400, 172_800, 259_199]),
     over_18=st.booleans(),
 )
 
@@ -104,7 +112,7 @@ _SUBMISSIONS = st.builds(
 @given(st.lists(_CONDITIONS, max_size=8), st.lists(_SUBMISSIONS, min_size=1, max_size=10))
 def test_rules_drop_what_the_docs_say(conditions: list[dict[str, Any]], submissions: list[Submission]) -> None:
     rules = tuple(Rule(f"rule_{place}", **condition) for place, condition in enumerate(conditions))
-    profile = Profile("mine", 1, "", 3, "max", rules, "")
+    profile = Profile(1, "", 3, "max", rules)
     for submission in submissions:
         url = canonical_url(submission.url or "")
         if url is None:
@@ -262,7 +270,7 @@ def test_subreddits_of_pornography_and_hate_are_blocked_and_safe_ones_kept() -> 
 
 
 def test_subreddits_are_listed_once() -> None:
-    rules = {rule.name: rule for rule in load_profile("webtext-2019").rules}
+    rules = {rule.name: rule for rule in load_profile("webtext-2019").rule}
     words, exceptions = (
         rules["explicit_subreddit_name"].subreddit_words,
         rules["explicit_subreddit_name"].except_subreddits,
@@ -314,7 +322,7 @@ def test_webtext_2019_blocks_no_domain_in_openais_list() -> None:
     youporn xnxx eporner xtube tube8 youjizz ashemaletube myvidster nhentai e-hentai hentai-foundry donmai derpibooru
     livejournal typepad weibo op amazonaws cloudfront zippyshare thepiratebay torrentfreak wikileaks wiktionary
     """.split()
-    rules = load_profile("webtext-2019").rules
+    rules = load_profile("webtext-2019").rule
     banned = {name.split(".")[-2] for rule in rules for name in (*rule.domains, *rule.hosts)}
     assert len(banned) > 30
     assert banned & set(shown) == set()
@@ -327,24 +335,33 @@ def test_other_profiles_block_domains_in_openais_list() -> None:
         assert _reasons(profile, *listed) == ["hard_to_scrape"] * 4
 
 
+def _load(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Profile:
+    (folder / "mine.toml").write_text(text)
+    monkeypatch.setattr(decision, "data_path", lambda _: str(folder / "mine.toml"))
+    return load_profile("mine")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[rule]\n", "is not a valid profile .Expected ']]'"),
-        ("rules = []\n", "unknown field `rules`"),
-        ("version = 1\n", "missing required field `description`"),
-        (_HEAD.replace("3", "-1"), ">= 0.*min_score"),
-        (_HEAD.replace("max", "mean"), "'mean'.*karma"),
-        (_HEAD.replace("version = 1", "version = true"), "got `bool`.*version"),
-        (_HEAD + "[[rule]]\ndomains = ['a.com']\n", "missing required field `name`"),
-        (_HEAD + "[[rule]]\nname = 'x'\ndomain = ['a.com']\n", "unknown field `domain`"),
-        (_HEAD + "[[rule]]\nname = 'x'\n", "has 0 conditions, expected 1"),
+        ("[[rule]\n", ": is not valid TOML .Expected ']]'"),
+        ("rules = []\n", ":1: contains unknown field `rules`; did you mean rule.$"),
+        ("version = 1\n", ": missing required field `description`"),
+        (_HEAD.replace("3", "-1"), ":3: min_score = -1: expected a whole number >= 0"),
+        (_HEAD.replace("max", "mean"), ":4: karma = 'mean': expected a string matching regex '.*max.sum.first"),
+        (_HEAD.replace("version = 1", "version = true"), ":1: version = True: expected a whole number"),
+        (_HEAD + "[[rule]]\ndomains = ['a.com']\n", r":6 \[rule 1\]: missing required field `name`"),
+        (
+            _HEAD + "[[rule]]\nname = 'x'\ndomain = ['a.com']\n",
+            r":7 \[rule 1\]: contains unknown field `domain`; did you mean domains",
+        ),
+        (_HEAD + "[[rule]]\nname = 'x'\n", r":6 \[rule 1\]: rule 'x' has 0 conditions, expected 1"),
         (_HEAD + "[[rule]]\nname = 'x'\nover_18 = true\ndomains = ['a.com']\n", "has 2 conditions"),
-        (_HEAD + "[[rule]]\nname = 'x'\ndomains = ['A.com']\n", "domains"),
-        (_HEAD + "[[rule]]\nname = 'x'\nextensions = ['tar.gz']\n", "extensions"),
-        (_HEAD + "[[rule]]\nname = 'x'\nunlike = '('\n", "unterminated subpattern"),
-        (_HEAD + "[[rule]]\nname = 'x'\nshorter_than = true\n", "shorter_than"),
-        (_HEAD + "[[rule]]\nname = 'x'\ncreated_from = '2018-01-01'\n", "created_from"),
+        (_HEAD + "[[rule]]\nname = 'x'\ndomains = ['A.com']\n", r"domains = .*: expected a string matching"),
+        (_HEAD + "[[rule]]\nname = 'x'\nextensions = ['tar.gz']\n", "extensions = .*: expected a string matching"),
+        (_HEAD + "[[rule]]\nname = 'x'\nunlike = '('\n", "not a regular expression .*unterminated subpattern"),
+        (_HEAD + "[[rule]]\nname = 'x'\nshorter_than = true\n", "shorter_than = True: expected a whole number"),
+        (_HEAD + "[[rule]]\nname = 'x'\ncreated_from = '2018-01-01'\n", "created_from = '2018-01-01': expected a day"),
         (_HEAD + "[[rule]]\nname = 'x'\nsubreddits = ['a']\nexcept_subreddits = ['b']\n", "requires subreddit_words"),
         (
             _HEAD + "[[rule]]\nname = 'x'\nover_18 = true\n[[rule]]\nname = 'x'\nover_18 = true\n",
@@ -352,13 +369,15 @@ def test_other_profiles_block_domains_in_openais_list() -> None:
         ),
     ],
 )
-def test_a_wrong_profile_is_refused_by_name(text: str, message: str) -> None:
-    with pytest.raises(InputError, match=f"mine.toml.*{message}"):
-        parse_profile("mine", text.encode(), "mine.toml")
+def test_a_wrong_profile_is_refused_with_the_line(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match=f"mine.toml{message}" if message[0] == ":" else f"mine.toml.*{message}"):
+        _load(text, tmp_path, monkeypatch)
 
 
-def test_a_day_starts_at_midnight_utc() -> None:
-    profile = parse_profile("mine", (_HEAD + "[[rule]]\nname = 'x'\ncreated_from = 2018-01-01\n").encode(), "mine.toml")
+def test_a_day_starts_at_midnight_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = _load(_HEAD + "[[rule]]\nname = 'x'\ncreated_from = 2018-01-01\n", tmp_path, monkeypatch)
     first = int(dt.datetime(2018, 1, 1, tzinfo=dt.UTC).timestamp())
     for created_utc, reason in ((first - 1, None), (first, "x")):
         asked = _submission("http://example.com/", created_utc=created_utc)
@@ -372,10 +391,10 @@ def test_the_docs_name_every_profile_rule_and_condition() -> None:
         profile = load_profile(name)
         head = rf"\| `{name}`[^|]* \| {profile.version} \| {profile.min_score} \| `{profile.karma}` \|"
         assert re.search(head, text), name
-        assert [rule.name for rule in profile.rules if f"`{rule.name}`" not in text] == []
+        assert [rule.name for rule in profile.rule if f"`{rule.name}`" not in text] == []
     conditions = [name for name in Rule.__struct_fields__ if name != "name"]
     formats = (docs / "formats.md").read_text()
     assert [name for name in conditions if not re.search(rf"`{name}\b", formats)] == []
-    rules = {rule.name: rule for rule in load_profile("webtext-2019").rules}
+    rules = {rule.name: rule for rule in load_profile("webtext-2019").rule}
     assert f"{len(rules['blocked_subreddit'].subreddits)} subreddits that are known" in text
     assert f"except {len(rules['explicit_subreddit_name'].except_subreddits)} that are safe" in text

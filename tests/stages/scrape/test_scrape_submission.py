@@ -233,7 +233,7 @@ def test_days_that_cannot_apply_are_refused(config: ScrapeConfig, message: str) 
 )
 def test_options_without_effect_are_refused(flags: dict[str, Any], option: str) -> None:
     with pytest.raises(UsageError, match=f"{option}.* has no effect" if " " not in option else option):
-        make_config(ScrapeConfig, {}, flags, "webtext.toml")
+        make_config(ScrapeConfig, {}, flags, str)
     with pytest.raises(UsageError, match=f"ScrapeConfig: {list(flags)[-1]} has no effect without "):
         make_filter(ScrapeConfig(**flags))
 
