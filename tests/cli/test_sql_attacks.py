@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +12,11 @@ import pytest
 
 from pipelines import storage
 from pipelines.corpus import tables as corpus_tables
+from pipelines.corpus.documents import choose_documents
 from pipelines.corpus.tables import CorpusTables
 from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError
+from pipelines.format import to_json
 from pipelines.records.document_options import DocumentConfig
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
@@ -170,33 +170,65 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     return attack
 
 
+@pytest.fixture(scope="module")
+def opened(folder: Path) -> dict[bool, CorpusTables]:
+    """The tables that all statements share, as each has the same views; by whether files are allowed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(corpus_tables, "available_memory_bytes", lambda: 1 << 28)
+        return {allowed: CorpusTables(["unique"], DocumentConfig(), RunOptions(), allowed) for allowed in (False, True)}
+
+
+def _refuse(tables: CorpusTables, statement: str) -> str:
+    """Return the error of a statement, which may come after some rows."""
+    canary = _CANARY  # noqa: F841 - no table
+    with pytest.raises(UsageError) as error:
+        to_json([batch.to_pylist() for batch in tables.select(statement)])
+    return str(error.value)
+
+
 def _files(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-@pytest.mark.parametrize(("source", "step"), [("unique", 1), ("docs.jsonl", 5)])
-def test_no_statement_writes_or_reads_anything_else(source: str, step: int, folder: Path, run: Run) -> None:
-    before = _files(folder)
-    shard = str(next((folder / "unique").glob("documents-*")).relative_to(folder))
-    for statement in _STATEMENTS[::step]:
-        message = run("sql", statement.replace("SHARD", shard), "-i", source, "--format", "jsonl")
+def _shard(folder: Path) -> str:
+    return str(next((folder / "unique").glob("documents-*")).relative_to(folder))
+
+
+def test_no_statement_writes_or_reads_anything_else(opened: dict[bool, CorpusTables], folder: Path, run: Run) -> None:
+    before, shard = _files(folder), _shard(folder)
+    for statement in _STATEMENTS:
+        message = _refuse(opened[False], statement.replace("SHARD", shard))
+        assert _CANARY not in message.replace(statement, "").replace("9/c4n4ry", ""), statement
+        assert _files(folder) == before, statement
+
+
+def test_a_refused_statement_about_own_documents_is_answered_in_one_line(folder: Path, run: Run) -> None:
+    before, shard = _files(folder), _shard(folder)
+    for statement in _STATEMENTS[::5]:
+        message = run("sql", statement.replace("SHARD", shard), "-i", "docs.jsonl", "--format", "jsonl")
         assert message.rpartition("\n{")[2].count("\n") <= 2, statement
         assert "report it" not in message, statement
         assert _CANARY not in message.replace(statement, "").replace("9/c4n4ry", ""), statement
         assert _files(folder) == before, statement
 
 
-@pytest.mark.parametrize("dropped", [(), ("--dropped", "exact_duplicate")])
-def test_no_condition_is_more_than_an_expression(dropped: tuple[str, ...], folder: Path, run: Run) -> None:
+@pytest.mark.parametrize("reason", [None, "exact_duplicate"])
+def test_no_condition_is_more_than_an_expression(
+    reason: str | None, opened: dict[bool, CorpusTables], folder: Path, run: Run
+) -> None:
     before = _files(folder)
     for condition in _CONDITIONS:
-        message = run("show", "--where", condition, "-i", "unique", *dropped)
-        assert "report it" not in message, condition
-        assert _CANARY not in message, condition
+        with pytest.raises(UsageError) as error:
+            choose_documents(opened[False], where=condition, reason=reason)
+        assert _CANARY not in str(error.value), condition
         assert _files(folder) == before, condition
+    message = run("show", "--where", _CONDITIONS[0], "-i", "unique", *(("--dropped", reason) if reason else ()))
+    assert "report it" not in message
+    assert _files(folder) == before
 
 
-def test_local_files_are_read_only_if_allowed(folder: Path, run: Run) -> None:
+def test_local_files_are_read_only_if_allowed(opened: dict[bool, CorpusTables], folder: Path, run: Run) -> None:
     query = ("sql", "FROM 'canary.csv'", "-i", "unique")
     assert "--allow-files lets the query read other local files" in run(*query)
     assert _CANARY in run(*query, "--allow-files", code=0)
@@ -206,9 +238,11 @@ def test_local_files_are_read_only_if_allowed(folder: Path, run: Run) -> None:
     before = _files(folder)
     writing = [statement for statement in _STATEMENTS if "out" in statement and "SHARD" not in statement]
     for statement in writing:
-        assert run("sql", statement, "-i", "unique", "--allow-files").count("\n") == 1, statement
+        _refuse(opened[True], statement)
+        assert _files(folder) == before, statement
     for condition in _CONDITIONS[:3]:
-        run("show", "--where", condition, "-i", "unique", "--allow-files")
+        with pytest.raises(UsageError):
+            choose_documents(opened[True], where=condition)
     assert _files(folder) == before
 
 
@@ -231,9 +265,10 @@ def test_local_files_are_read_only_if_allowed(folder: Path, run: Run) -> None:
         'SELECT \'"type":"COPY_NODE" COPY x TO y\' AS "COPY"',
     ],
 )
-def test_queries_that_only_read_are_answered(query: str, run: Run) -> None:
-    for option in ((), ("--allow-files",)):
-        assert run("sql", query, "-i", "unique", "--format", "jsonl", *option, code=0)
+@pytest.mark.usefixtures("run")
+def test_queries_that_only_read_are_answered(query: str, opened: dict[bool, CorpusTables]) -> None:
+    for tables in opened.values():
+        assert sum(batch.num_rows for batch in tables.select(query))
 
 
 def test_a_condition_may_have_a_comment_and_a_query_of_the_corpus(run: Run) -> None:
@@ -251,9 +286,10 @@ def test_a_corpus_in_an_object_store_is_read_and_nothing_else_there(run: Run, bu
             tables.rows(f"FROM read_text('{store}/canary')")
 
 
-def test_rows_that_do_not_fit_into_memory_are_spilled(run: Run) -> None:
-    query = "SELECT count(*) AS rows FROM (SELECT DISTINCT repeat(i::TEXT, 20) FROM range(2_000_000) t(i))"
-    assert '{"rows":2000000}' in run("sql", query, "-i", "unique", "--json", code=0).replace(" ", "")
+def test_rows_that_do_not_fit_into_memory_are_spilled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus_tables, "available_memory_bytes", lambda: 1 << 26)
+    query = "SELECT count(*) AS rows FROM (SELECT DISTINCT repeat(i::TEXT, 20) FROM range(500_000) t(i))"
+    assert '{"rows":500000}' in run("sql", query, "-i", "unique", "--json", code=0).replace(" ", "")
 
 
 def test_a_row_that_is_too_large_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,15 +299,11 @@ def test_a_row_that_is_too_large_is_refused(run: Run, monkeypatch: pytest.Monkey
 
 
 def test_ctrl_c_ends_a_query(folder: Path) -> None:
+    script = "import os, signal, sys, threading; from webtext_cli.main import main; import pipelines.corpus.tables\n"
+    script += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    script += "threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start(); sys.exit(main(sys.argv[1:]))"
     query = "SELECT count(*) FROM range(100_000_000_000_000)"
-    script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); print(flush=True)\n"
-    script += "from webtext_cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", script, "sql", query, "-i", "unique"]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        process.stdout.readline()
-        time.sleep(5)
-        process.send_signal(signal.SIGINT)
-        _, message = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert message.strip().startswith("interrupted; ")
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 130
+    assert ended.stderr.strip().startswith("interrupted; ")
