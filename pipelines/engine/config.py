@@ -24,7 +24,7 @@ import msgspec
 
 from pipelines import storage
 from pipelines.errors import UsageError
-from pipelines.format import mask_credentials, suggest_nearest
+from pipelines.format import format_number, mask_credentials, suggest_nearest
 
 CONFIG_FILE = "webtext.toml"
 # tomllib takes quadratic time for the parts of a key (minutes for 100 KB), and memory for each of its parents.
@@ -69,8 +69,7 @@ def option(default: Any, help: str, **properties: Any) -> Any:
 
 def spec_of(field: dataclasses.Field[Any]) -> OptionSpec:
     """Return the `OptionSpec` of a field declared with `option`."""
-    spec = field.metadata["option"]
-    assert isinstance(spec, OptionSpec)
+    spec: OptionSpec = field.metadata["option"]
     return spec
 
 
@@ -168,10 +167,7 @@ def is_in_range(number: float, minimum: float | None, maximum: float | None) -> 
 def describe_range(minimum: float | None, maximum: float | None) -> str:
     """Return the limits of a number in words, empty without limits."""
     limits = {"at least": minimum, "at most": maximum}
-    numbers = {word: number for word, number in limits.items() if number is not None}
-    return " and ".join(
-        f"{word} {number:,}" if isinstance(number, int) else f"{word} {number:g}" for word, number in numbers.items()
-    )
+    return " and ".join(f"{word} {format_number(limit, 6)}" for word, limit in limits.items() if limit is not None)
 
 
 def describe_choices(value: str, choices: Sequence[str]) -> str:
@@ -204,14 +200,12 @@ def make_config(
     Raises UsageError for an unknown key (naming the nearest known one) and for a value of the wrong type or range.
     """
     fields = {field.name: field for field in option_fields(config_type)}
-    for key in table:
-        names = [*other_keys, *fields]
-        names = names if "-" not in key else [name.replace("_", "-") for name in names]
-        if key not in names:
-            check_known(key, names, "option", where([key]))
     kinds, values = typing.get_type_hints(config_type), dict(flags)
     for key, value in table.items():
-        if (name := key.replace("-", "_")) in fields and name not in flags:
+        if (name := key.replace("-", "_")) not in fields and key not in other_keys:
+            names = [option.replace("_", "-") if "-" in key else option for option in fields]
+            check_known(key, [*other_keys, *names], "option", where([key]))
+        if name in fields and name not in flags:
             values[name] = _checked(fields[name], kinds[name], value, where, key)
     if missing := [
         name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in values

@@ -21,6 +21,7 @@ from pipelines.storage.resources import data_names, data_path
 # Variants are named after whose protocol they follow; the first is the default.
 PAPER = "paper"
 _FOLDER = "tasks"
+TASK_NAMES = data_names(_FOLDER)
 _FLAT = "task"  # the only table of a user's file, in which options have no reasons
 OWN_KEYS = ("kind", "title", "data", "examples")  # its keys that are not options
 
@@ -161,16 +162,11 @@ def _find_files(path: str) -> tuple[str, ...]:
     return tuple(inputs.expand_paths(paths, SUFFIXES, check_types=False))
 
 
-def task_names() -> tuple[str, ...]:
-    """Return the names of the tasks that webtext knows."""
-    return data_names(_FOLDER)
-
-
 def find_task(name: str) -> TaskDefinition:
     """Return the task of a name, of a name of its data set, or of a user's TOML file; raise UsageError for others."""
     if name.endswith(".toml"):
         return _read_own(name)
-    tasks = [read_task(known) for known in task_names()]
+    tasks = [read_task(known) for known in TASK_NAMES]
     names = {known: task for task in tasks for known in (task.name, *task.aliases)}
     for task in tasks:
         entry = find_entry(task.benchmark or "")

@@ -8,7 +8,7 @@ import itertools
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pipelines import storage
@@ -50,13 +50,6 @@ class Question(NamedTuple):
     cluster: str
     place: str
     fallbacks: int = 0
-
-
-class Layout(NamedTuple):
-    """How a file is read, and how its records become questions if the options of the task do not define that."""
-
-    read: Callable[[Sequence[str]], Iterator[Record]]
-    question: Callable[[Record, Detokenizer], Question] | None = None
 
 
 def _read_cbt(paths: Sequence[str]) -> Iterator[Record]:
@@ -303,14 +296,15 @@ def gold_number(record: Record, field: str, choices: Sequence[str], first: int =
     return number
 
 
-# How files are read; only tasks of choices use the questions of a layout.
-LAYOUTS = {
-    "records": Layout(read_records),
-    "coqa": Layout(read_records),
-    "pairs": Layout(_read_pairs),
-    "cola": Layout(functools.partial(_read_classes, columns=("source", "label", "mark", "sentence"))),
-    "classes": Layout(_read_classes),
-    "trec": Layout(functools.partial(_read_classes, labels=_TREC_LABELS)),
-    "cbt": Layout(_read_cbt, _cbt_question),
-    "winograd": Layout(_read_winograd, _winograd_question),
+# How files are read, and how their records become questions where the options of a task of choices do not define that.
+LAYOUTS: Mapping[str, Callable[[Sequence[str]], Iterator[Record]]] = {
+    "records": read_records,
+    "coqa": read_records,
+    "pairs": _read_pairs,
+    "cola": functools.partial(_read_classes, columns=("source", "label", "mark", "sentence")),
+    "classes": _read_classes,
+    "trec": functools.partial(_read_classes, labels=_TREC_LABELS),
+    "cbt": _read_cbt,
+    "winograd": _read_winograd,
 }
+QUESTIONS = {"cbt": _cbt_question, "winograd": _winograd_question}

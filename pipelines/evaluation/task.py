@@ -267,7 +267,7 @@ class Task(Generic[Options]):
     def records(self, files: Sequence[str]) -> Iterator[Record]:
         """Read files in the form that the options name."""
         options: Any = self.options  # `RecordOptions`
-        return LAYOUTS[options.layout].read(files)
+        return LAYOUTS[options.layout](files)
 
     def solved(self, record: Record) -> str:
         """Return a record as a text with its answer, to be shown before other examples."""

@@ -15,7 +15,7 @@ from pipelines.benchmark_sets import registry
 from pipelines.benchmark_sets.registry import Entry, find_entry
 from pipelines.errors import UsageError, WebtextError
 from pipelines.evaluation import definitions
-from pipelines.evaluation.definitions import find_task, parse_tasks, read_task, task_names
+from pipelines.evaluation.definitions import TASK_NAMES, find_task, parse_tasks, read_task
 from pipelines.evaluation.detokenizers import DETOKENIZERS
 from pipelines.evaluation.records import read_records
 from webtext_cli.main import main
@@ -80,7 +80,7 @@ def test_a_name_of_another_form_is_refused(passages: Path, value: str, message: 
 
 
 def test_tasks_have_the_data_sets_of_the_overlap_report() -> None:
-    known = {name: find_entry(read_task(name).benchmark or "") for name in task_names()}
+    known = {name: find_entry(read_task(name).benchmark or "") for name in TASK_NAMES}
     assert {name for name, entry in known.items() if entry is None} == _LOCAL_ONLY
     assert known["lambada"] is not None
     assert known["lambada"].dataset == "EleutherAI/lambada_openai"
@@ -106,7 +106,7 @@ def test_a_task_has_other_names(name: str, task: str) -> None:
 
 
 def test_every_detokenizer_is_used_by_a_task() -> None:
-    every = [read_task(name) for name in task_names()]
+    every = [read_task(name) for name in TASK_NAMES]
     used = {one.values(variant).get("detokenizer", "none") for one in every for variant in ("paper", *one.variants)}
     assert used == set(DETOKENIZERS)
 

@@ -17,7 +17,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, WebtextError
 from pipelines.evaluation import stage
 from pipelines.evaluation.config import EvaluateConfig
-from pipelines.evaluation.definitions import parse_tasks, read_task, task_names
+from pipelines.evaluation.definitions import TASK_NAMES, parse_tasks, read_task
 from pipelines.evaluation.scoring import Scorer
 from pipelines.evaluation.stage import KINDS, evaluate, rescore
 from pipelines.evaluation.task import ModelFacts
@@ -214,7 +214,7 @@ def test_values_of_a_variant_are_labelled(tmp_path: Path, model: str, passages: 
 
 
 def test_every_protocol_gives_a_reason_for_every_choice(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in task_names():
+    for name in TASK_NAMES:
         protocol = read_task(name)
         options = KINDS[protocol.kind][0].__dataclass_fields__
         for choice, value in protocol.choices.items():

@@ -13,7 +13,7 @@ from small_model import END, VOCABULARY, byte_tokenizer
 
 from pipelines.errors import InputError
 from pipelines.evaluation.detokenizers import DETOKENIZERS
-from pipelines.evaluation.layouts import LAYOUTS, Question
+from pipelines.evaluation.layouts import LAYOUTS, QUESTIONS, Question
 from pipelines.evaluation.records import Record, check_template, read_records
 from pipelines.evaluation.task import Encoder, Example, ModelFacts, Output
 from pipelines.evaluation.tasks.generation import AnswerOptions, AnswerTask
@@ -23,9 +23,7 @@ _QUERY = "`` The XXXXX ca n't sleep , '' said he .\tdog\t\tcat|dog|bird"
 
 
 def _questions(layout: str, path: Path, detokenizer: str = "none") -> list[Question]:
-    question = LAYOUTS[layout].question
-    assert question is not None
-    return [question(record, DETOKENIZERS[detokenizer]) for record in LAYOUTS[layout].read([str(path)])]
+    return [QUESTIONS[layout](record, DETOKENIZERS[detokenizer]) for record in LAYOUTS[layout]([str(path)])]
 
 
 def test_cbt_in_its_own_form_and_as_records(tmp_path: Path) -> None:

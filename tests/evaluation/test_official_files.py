@@ -15,7 +15,7 @@ from small_model import write_model
 from pipelines.errors import InputError
 from pipelines.evaluation.definitions import parse_tasks
 from pipelines.evaluation.detokenizers import DETOKENIZERS
-from pipelines.evaluation.layouts import LAYOUTS
+from pipelines.evaluation.layouts import LAYOUTS, QUESTIONS
 from pipelines.evaluation.records import Record
 from webtext_cli.main import main
 
@@ -32,7 +32,7 @@ _SGM = """<srcset setid="newstest2014" srclang="any"><doc sysid="ref" docid="{na
 
 
 def _rows(layout: str, *paths: Path) -> list[Record]:
-    return list(LAYOUTS[layout].read([str(path) for path in paths]))
+    return list(LAYOUTS[layout]([str(path) for path in paths]))
 
 
 def test_pairs_of_sentences_in_all_their_forms(tmp_path: Path) -> None:
@@ -236,9 +236,8 @@ def test_winograd_schemas_with_a_sentence_per_candidate(tmp_path: Path) -> None:
         "The trophy is not in the case because the case is large.",
     ) + _substitutions("Ann likes the old man 's cat.", "Ann likes the man 's cat.", correct=1, number=1)
     (tmp_path / "wsc273.json").write_text(json.dumps(rows))
-    first, second = LAYOUTS["winograd"].read([str(tmp_path / "wsc273.json")])
-    question = LAYOUTS["winograd"].question
-    assert question is not None
+    first, second = LAYOUTS["winograd"]([str(tmp_path / "wsc273.json")])
+    question = QUESTIONS["winograd"]
     one = question(first, DETOKENIZERS["none"])
     assert one.prompt == "The trophy is not in the case because the "
     assert (one.choices, one.rest, one.gold, one.place) == (["trophy", "case"], " is large.", 0, "wsc273.json:1")
@@ -248,4 +247,4 @@ def test_winograd_schemas_with_a_sentence_per_candidate(tmp_path: Path) -> None:
     assert (two.gold, two.place) == (1, "wsc273.json:3")
     (tmp_path / "wsc273.json").write_text(json.dumps(rows[:1]))
     with pytest.raises(InputError, match=r"wsc273.json:1: question 0 needs at least two sentences"):
-        list(LAYOUTS["winograd"].read([str(tmp_path / "wsc273.json")]))
+        list(LAYOUTS["winograd"]([str(tmp_path / "wsc273.json")]))

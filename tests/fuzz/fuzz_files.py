@@ -92,9 +92,9 @@ def _read_examples(path: str) -> None:
 
 def _read_layout(layout: str, path: str) -> None:
     from pipelines.evaluation.detokenizers import DETOKENIZERS
-    from pipelines.evaluation.layouts import LAYOUTS, gold_number
+    from pipelines.evaluation.layouts import LAYOUTS, QUESTIONS, gold_number
 
-    read, question = LAYOUTS[layout]
+    read, question = LAYOUTS[layout], QUESTIONS.get(layout)
     for record in read([path]):
         if question is None:
             gold_number(record, "label", list("abcdef"))
@@ -223,9 +223,9 @@ def _encoder() -> Any:
 
 def _tasks() -> list[bytes]:
     """Return tasks of each kind, with their options as in data/tasks."""
-    from pipelines.evaluation.definitions import read_task, task_names
+    from pipelines.evaluation.definitions import TASK_NAMES, read_task
 
-    known = [read_task(name) for name in task_names()]
+    known = [read_task(name) for name in TASK_NAMES]
     values = [{"kind": task.kind, "layout": "records"} | task.values("paper") for task in known]
     texts = ["".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items()) for options in values]
     own = 'kind = "choice"\nprompt = "{question}"\nchoices = ["{answer}", "{text}"]\ngold = "label"\n'

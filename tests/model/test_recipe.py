@@ -49,7 +49,7 @@ def test_two_ways_to_write_the_same_overrides_are_one_recipe() -> None:
         ("layers=1.5", "--set: layers = 1.5: expected a whole number"),
         ("layers=0", "--set: layers = 0 must be at least 1"),
         ("dropout=1", "--set: dropout = 1.0 must be at least 0 and at most 0.99"),
-        ("learning_rate=NaN", "'NaN' is not a number"),
+        ("learning_rate=NaN", "learning_rate = nan is not a finite number"),
         ("learning_rate=1e999", "learning_rate = inf is not a finite number"),
         ("learning_rate=true", "learning_rate = True: expected a number"),
         ("heads=5", "--set width=128 is not divisible by 5 heads"),

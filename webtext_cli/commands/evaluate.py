@@ -51,7 +51,7 @@ def command(
       webtext evaluate --corpus my-corpus --checkpoints --task lambada=test.jsonl
       torchrun --nproc-per-node 8 --no-python webtext evaluate --task a.toml
     """
-    from pipelines.evaluation.definitions import find_task, parse_tasks, read_task, task_names
+    from pipelines.evaluation.definitions import TASK_NAMES, find_task, parse_tasks, read_task
     from webtext_cli.tables.evaluate import print_comparison, print_protocol, print_results, print_steps, print_tasks
 
     config, chosen = config_of_flags(EvaluateConfig, flags), config_of_flags(TaskOptions, flags)
@@ -60,7 +60,7 @@ def command(
             if name != shown and value not in (None, (), False):
                 raise UsageError(f"{flag_of(name)} has no effect with {flag_of(shown)}; omit it")
     if chosen.list_tasks:
-        print_result([read_task(name) for name in task_names()], as_json, print_tasks)
+        print_result([read_task(name) for name in TASK_NAMES], as_json, print_tasks)
         return
     if chosen.show_task:
         print_result(find_task(chosen.show_task), as_json, print_protocol)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pipelines.engine.config import option
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.detokenizers import DETOKENIZERS, Detokenizer
-from pipelines.evaluation.layouts import LAYOUTS, Question, gold_number
+from pipelines.evaluation.layouts import QUESTIONS, Question, gold_number
 from pipelines.evaluation.metrics import Metric, best_threshold
 from pipelines.evaluation.records import Record
 from pipelines.evaluation.task import (
@@ -150,7 +150,7 @@ class ChoiceTask(Task[ChoiceOptions]):
 
     def _question(self, record: Record) -> Question:
         options, detokenizer = self.options, DETOKENIZERS[self.options.detokenizer]
-        if question := LAYOUTS[options.layout].question:
+        if question := QUESTIONS.get(options.layout):
             return question(record, detokenizer)
         if detokenizer.rules:
             fields = {name: _detokenized(detokenizer, value) for name, value in record.fields.items()}
