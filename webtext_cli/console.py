@@ -85,15 +85,6 @@ class PlainProgress(QuietProgress):
     A phase without a total has no line at the start and, if it is short, none at the end.
     """
 
-    def __init__(self, brief: bool = False, write: Callable[[str], None] = _echo) -> None:
-        super().__init__(brief, write)
-        self._label = ""
-        self._unit = ""
-        self._total: int | None = None
-        self._done = 0
-        self._started_at = self._printed_at = 0.0
-        self._printed_done = 0
-
     def start(self, label: str, total: int | None, unit: str) -> None:
         """See `Progress.start`."""
         self._label, self._total, self._unit, self._done, self._printed_done = format_message(label), total, unit, 0, 0
@@ -142,7 +133,6 @@ class BarProgress(QuietProgress):
     def __init__(self, brief: bool = False) -> None:
         super().__init__(brief)
         self._bar: Any = None
-        self._task: Any = None
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """See `Progress.start`."""

@@ -52,16 +52,10 @@ class OutputFolder:
         if has_manifest(self.path):
             identity = read_manifest(self.path).identity
         elif storage.exists(self._journal_path(_HEADER)):
-            header = self._header()
-            identity = Identity(**{field.name: header[field.name] for field in dataclasses.fields(Identity)})
+            identity = msgspec.convert(self._header(), Identity)
         else:
             return None
         return identity if config is None else identity.with_current_options(config)
-
-    def make_private(self) -> None:
-        """Create the folders of the unfinished run, which only this user can read."""
-        for name in (JOURNAL, WORK):
-            storage.make_folder(storage.join(self.path, name), is_private=True)
 
     def mark_refused(self, refused: bool = True) -> None:
         """Record whether the unfinished run was refused, so that it does not block other inputs."""

@@ -14,7 +14,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from types import TracebackType
 
 from pipelines import storage
 from pipelines.errors import LockedError
@@ -63,9 +62,7 @@ class Lease:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove the lock, unless another process has taken it over."""
         self._released.set()
         self._thread.join()

@@ -21,7 +21,7 @@ from typing import Any
 from pipelines import storage
 from pipelines.engine.config import check_effects, identity_of
 from pipelines.engine.folder_lock import folder_lock
-from pipelines.engine.journal import WORK, OutputFolder
+from pipelines.engine.journal import JOURNAL, WORK, OutputFolder
 from pipelines.engine.lease import Lease
 from pipelines.engine.manifest import (
     MANIFEST_FILE,
@@ -323,7 +323,6 @@ class StageRun:
         recorded = self._folder.recorded_identity()
         if recorded is None:
             self._folder.check_unclaimed()
-        self._folder.make_private()
         self._folder.remove_temporaries()
         if recorded is None or decision.changed_inputs:
             self._folder.write_header(self._identity, self._shard_inputs)
@@ -360,7 +359,6 @@ class StageRun:
             return
         if self.lock_error:
             raise self.lock_error
-        self._folder.make_private()
         for entry in intact:
             self._folder.write_entry(entry)
         self._folder.write_header(self._identity, self._shard_inputs, self._folder.listed_in_stage_folders())
@@ -377,6 +375,8 @@ class StageRun:
             self.note(replacement)
 
     def _resume(self, entries: list[ShardEntry]) -> None:
+        for folder in (storage.join(self.output, JOURNAL), self.work):
+            storage.make_folder(folder, is_private=True)
         self._resumed = {(entry.phase, entry.name): entry for entry in entries}
 
     def _intact(self, entries: list[ShardEntry]) -> list[ShardEntry]:

@@ -67,7 +67,6 @@ class RecordedProgress(Progress):
         self._folder = folder
         self._path = storage.join(folder, _PROGRESS)
         self._interval = _LOCAL_INTERVAL_S if storage.is_local(folder) else _REMOTE_INTERVAL_S
-        self._current = LiveProgress("", 0, None, "", 0.0)
         self._run = {
             "stage": identity.stage,
             "started": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -77,7 +76,6 @@ class RecordedProgress(Progress):
             "inputs": identity.inputs,
         }
         self._run_started = time.monotonic()
-        self._started = self._written = self._paused_at = 0.0
         self._is_noted = False
 
     def start(self, label: str, total: int | None, unit: str) -> None:

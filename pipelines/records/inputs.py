@@ -90,11 +90,6 @@ class StageFolder:
     path: str
     manifest: Manifest
 
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the identity of the folder and of all its bytes."""
-        return self.manifest.fingerprint()
-
     def file(self, name: str) -> InputFile:
         """Return one file of the folder; raise InputError if the manifest has none of that name."""
         for file in self.files(name):
@@ -295,13 +290,11 @@ def size_on_disk(files: Sequence[InputFile]) -> int:
 
 def estimate_text_bytes(files: Sequence[InputFile]) -> int:
     """Estimate the bytes of text in files of documents; for prose, the result is right within a factor of two or so."""
-    sizes = {file.path.lower(): file.size_bytes for file in files}
-    compressed = {path for path in sizes if path.endswith(SUFFIXES) or file_format(path) in TABLES}
-    return round(
-        sum(
-            size * (_TEXT_PER_COMPRESSED_BYTE if path in compressed else _TEXT_PER_BYTE) for path, size in sizes.items()
-        )
-    )
+    text_bytes = 0.0
+    for path, size in {file.path.lower(): file.size_bytes for file in files}.items():
+        is_compressed = path.endswith(SUFFIXES) or file_format(path) in TABLES
+        text_bytes += size * (_TEXT_PER_COMPRESSED_BYTE if is_compressed else _TEXT_PER_BYTE)
+    return round(text_bytes)
 
 
 def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) -> str:

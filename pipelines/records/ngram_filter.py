@@ -122,7 +122,7 @@ def open_filter_folder(folder: str) -> FilterFolder:
             f"{file.path}: uses n-gram hash {header.ngram_hash!r}, this version {hashing.NAME!r}; rebuild it with "
             "`webtext overlap-index`, or query it with the version that built it"
         )
-    return FilterFolder(folder, stage.fingerprint, description["corpora"], file, header)
+    return FilterFolder(folder, stage.manifest.fingerprint(), description["corpora"], file, header)
 
 
 def write_header(header: Header) -> bytes:

@@ -23,7 +23,6 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import fsspec
@@ -34,7 +33,7 @@ from pipelines.errors import InputError, StorageError, WebtextError
 from pipelines.format import mask_credentials
 from pipelines.storage.local_cache import forget_copy, known_copy_of, local_copy_of
 from pipelines.storage.object_files import MAX_RANGE, Upload
-from pipelines.storage.object_store import PROTOCOLS, WEB_PROTOCOLS, ObjectStore, open_store
+from pipelines.storage.object_store import PROTOCOLS, WEB_PROTOCOLS, ObjectStore
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -54,10 +53,7 @@ _CRC32 = "crc32:"  # before the checksum of a work file
 _SAMPLE_WINDOWS = 16
 _SAMPLED_ABOVE_BYTES = 64 << 20
 _MALFORMED_URL = re.compile(rf"({'|'.join(PROTOCOLS)}):(?!//[^/:]+(/|$))")
-# Part of temporary names: process numbers are not unique on a file system that several machines share.
-_MACHINE = uuid.uuid4().hex[:8]
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f-]+$")
-_temporary_numbers = itertools.count()
 # Of files that others may read; the system tells it only by a change.
 _UMASK = os.umask(0o077)
 os.umask(_UMASK)
@@ -230,9 +226,7 @@ def walk_files(path: str) -> list[str]:
         names = [str(name) for name in file_system.find(plain)]
     if isinstance(file_system, LocalFileSystem):
         names = [name for name in names if os.path.isfile(name)]  # opening a pipe would wait forever
-    visible = [
-        name for name in names if not any(part.startswith(".") for part in PurePosixPath(name[len(plain) :]).parts)
-    ]
+    visible = [name for name in names if "/." not in f"/{name[len(plain) :]}"]
     return sorted(_with_protocol(path, file_system, name) for name in visible)
 
 
@@ -392,7 +386,7 @@ def atomic_write(path: str, *, durable: bool = True) -> Iterator[HashingWriter]:
     file_system, plain = _file_system(path)
     # An object appears when its upload is complete: there is nothing to rename.
     is_object, is_file = isinstance(file_system, ObjectStore), isinstance(file_system, LocalFileSystem)
-    temporary = plain if is_object else f"{plain}.tmp-{_MACHINE}-{os.getpid()}-{next(_temporary_numbers)}"
+    temporary = plain if is_object else f"{plain}.tmp-{uuid.uuid4().hex[:16]}"
     with translate_os_errors(path, "write"):
         file_system.makedirs(plain.rsplit("/", 1)[0] or "/", exist_ok=True)
         private = functools.partial(os.open, mode=0o600)
@@ -536,7 +530,7 @@ def _file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
         return LocalFileSystem(), str(LocalFileSystem._strip_protocol(path))
     protocol, _, rest = path.partition("://")
     if protocol in (*PROTOCOLS, *WEB_PROTOCOLS):
-        return open_store(protocol), rest.rstrip("/")
+        return ObjectStore(protocol), rest.rstrip("/")
     try:
         file_system, plain = url_to_fs(path)
     except Exception as error:  # of any type: third-party file systems raise their own

@@ -14,22 +14,11 @@ FIRST_RANGE, _MIN_RANGE, MAX_RANGE = 64 << 10, 512 << 10, 16 << 20
 
 
 class Upload:
-    """A temporary local file that becomes an object, by `put`, when it is closed; not if its block raises."""
+    """A temporary local file that becomes an object, by `put`, when it is closed."""
 
     def __init__(self, put: Callable[[Any], None]) -> None:
         self._put = put
         self._file: BinaryIO = tempfile.TemporaryFile(prefix="webtext-upload-")  # noqa: SIM115 - closed by `discard`
-
-    def __enter__(self) -> Upload:
-        """Return the file."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Upload what was written, unless the block raised."""
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
 
     def write(self, data: Any) -> int:
         """Write bytes to the temporary file."""

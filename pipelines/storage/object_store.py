@@ -56,8 +56,6 @@ Version = dict[str, str]
 class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
     """The objects of all buckets of one kind of store; a folder is a common beginning of names."""
 
-    cachable = False
-
     def __init__(self, protocol: str) -> None:
         super().__init__()
         require_extra("object-stores", f"{protocol}://", "obstore")
@@ -143,8 +141,10 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         self._check_leases(path2)
         (bucket, source), (other, target) = _split(path1), _split(path2)
         if bucket != other or self.info(path1)["size"] > _MAX_COPY_BYTES:
-            with self.open(path1, size=MAX_RANGE) as reader, self.open(path2, "wb") as writer:
+            with self.open(path1, size=MAX_RANGE) as reader:
+                writer = self.open(path2, "wb")
                 shutil.copyfileobj(reader, writer, MAX_RANGE)
+                writer.close()  # not if the reader fails: what was written would become the object
         else:
             _request(lambda: self._obstore.copy(_store(self.protocol, bucket), source, target))
 
@@ -287,12 +287,6 @@ class _ThreadedFile:
         if not hasattr(self._files, "file"):
             self._files.file = self._open_file()
         return getattr(self._files.file, name)
-
-
-@functools.cache
-def open_store(protocol: str) -> ObjectStore:
-    """Return the file system of a protocol; raise StorageError if obstore is not installed."""
-    return ObjectStore(protocol)
 
 
 @functools.cache

@@ -155,7 +155,7 @@ def test_errors_name_the_cause_in_one_line(bucket: str, monkeypatch: pytest.Monk
     with pytest.raises(StorageError, match=r"^s3://absent/a: cannot read: .*does not exist \(NoSuchBucket\)$"):
         storage.walk_files("s3://absent/a")
     monkeypatch.setitem(sys.modules, "obstore", None)
-    object_store.open_store.cache_clear()
+    object_store.ObjectStore.clear_instance_cache()
     with pytest.raises(WebtextError, match=r"^gs:// needs obstore; run: pip install"):
         storage.exists("gs://bucket/a")
 
@@ -265,11 +265,8 @@ def test_a_file_that_is_replaced_while_it_is_read_is_an_error(bucket: str) -> No
             stream.read()
 
 
-def test_a_file_whose_writer_fails_or_forgets_it_does_not_become_an_object(bucket: str) -> None:
-    store, path = storage.file_system(bucket), f"{bucket}/data".partition("://")[2]
-    with pytest.raises(TypeError), store.open(path, "wb") as stream:
-        stream.write("text")
-    forgotten = store.open(path, "wb")
+def test_a_file_whose_writer_forgets_it_does_not_become_an_object(bucket: str) -> None:
+    forgotten = storage.file_system(bucket).open(f"{bucket}/data".partition("://")[2], "wb")
     forgotten.write(b"x")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

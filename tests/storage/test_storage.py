@@ -14,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -321,8 +322,8 @@ def test_a_file_is_private_until_it_is_complete_and_then_as_other_programs_write
 
 
 def test_a_prepared_link_is_not_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_temporary_numbers", iter([7]))
-    (tmp_path / f"file.tmp-{files._MACHINE}-{os.getpid()}-7").symlink_to(tmp_path / "victim")
+    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=0))
+    (tmp_path / "file.tmp-0000000000000000").symlink_to(tmp_path / "victim")
     with pytest.raises(StorageError, match="file: cannot write: File exists"):
         storage.write_bytes(str(tmp_path / "file"), b"x")
     assert not (tmp_path / "victim").exists()

@@ -158,7 +158,7 @@ def open_tokens(path: str, *, verify: bool = True) -> TokenFolder:
     description = read_token_description(folder)
     return TokenFolder(
         path=path,
-        fingerprint=folder.fingerprint,
+        fingerprint=folder.manifest.fingerprint(),
         vocab_size=description["vocab_size"],
         end_of_text=description["end_of_text"],
         train=_open_split(folder, description, "train"),

@@ -111,11 +111,11 @@ def open_input(paths: list[str], links: str | None) -> tuple[list[Source], dict[
     html = [file for file in own if not strip_compression(file.path).endswith(inputs.ARCHIVE_SUFFIXES)]
     sources: list[Source] = [shard for fetch in fetches for shard in _fetched_shards(fetch, scrape, names)]
     sources += [*warcs, *_html_tasks(html)]
-    pages = [fetch.fingerprint for fetch in fetches] + ([inputs.fingerprint_files(files)] if files else [])
+    pages = [fetch.manifest.fingerprint() for fetch in fetches] + ([inputs.fingerprint_files(files)] if files else [])
     if len(fetches) != 1 or files:
         # The names are ids and values of `warc_file`.
         pages.append(hashlib.sha256(json.dumps(all_names).encode()).hexdigest())
-    fingerprints = {"pages": " ".join(pages)} | ({"links": scrape.fingerprint} if scrape else {})
+    fingerprints = {"pages": " ".join(pages)} | ({"links": scrape.manifest.fingerprint()} if scrape else {})
     records = None if warcs else len(html) + sum(fetch.manifest.records_out for fetch in fetches)
     notes = [note for fetch in fetches for note in _notes(fetch, scrape)]
     return sources, fingerprints, records, [*passed_over, *notes]
@@ -148,7 +148,7 @@ def _fetched_shards(
 
 def _is_fetch_of(fetch: inputs.StageFolder, scrape: inputs.StageFolder) -> bool:
     """Return whether a fetch has a shard for each shard of these links; one of a URL list is divided differently."""
-    return fetch.manifest.identity.inputs.get("links") == scrape.fingerprint
+    return fetch.manifest.identity.inputs.get("links") == scrape.manifest.fingerprint()
 
 
 def _notes(fetch: inputs.StageFolder, scrape: inputs.StageFolder | None) -> Iterator[str]:

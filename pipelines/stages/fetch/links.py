@@ -73,7 +73,7 @@ def open_links(paths: str | Sequence[str], shard_bytes: int = LIST_SHARD_BYTES) 
         folder = inputs.open_stage(paths[0], ("scrape",))
         files = enumerate(folder.files("links-", ".parquet"))
         link_shards = tuple(LinkShard(index, (file,), is_list=False) for index, file in files)
-        return LinkInput("links", link_shards, folder.fingerprint, folder.manifest.records_out)
+        return LinkInput("links", link_shards, folder.manifest.fingerprint(), folder.manifest.records_out)
     for path in paths:
         if not storage.is_glob(path) and has_manifest(path):
             raise InputError(f"{path}: is the output of a stage; use one such folder alone, or lists of URLs")

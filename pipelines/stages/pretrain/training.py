@@ -221,7 +221,7 @@ def _import_initial(
 
 def _fingerprints(tokens: str, initial: ImportedModel | None) -> dict[str, str]:
     return {
-        "tokens": open_stage(tokens, ("tokenize",)).fingerprint,
+        "tokens": open_stage(tokens, ("tokenize",)).manifest.fingerprint(),
         **({"init_from": initial.sha256} if initial else {}),
     }
 

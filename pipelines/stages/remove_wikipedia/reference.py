@@ -149,7 +149,7 @@ def open_stored(folder: str, stage: str, version: int) -> ReferenceSource:
     if not has_index or built != version:
         problem = f"is of version {built}, not {version}" if has_index else "has no index of a reference"
         raise InputError(f"{folder}: {problem}; build one with `webtext {stage} --reference`")
-    return ReferenceSource(stored.fingerprint, stored=stored)
+    return ReferenceSource(stored.manifest.fingerprint(), stored=stored)
 
 
 def _verify(file: inputs.InputFile) -> TaskResult:
