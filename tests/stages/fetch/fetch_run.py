@@ -65,7 +65,7 @@ def run_fetch(
         source.write_text("".join(f"{url}\n" for url in urls), encoding="utf-8")
     options = RunOptions(executor=make_executor(workers), overwrite=overwrite, discard_pages=discard_pages)
     settings = make_config(FetchConfig, {}, {**QUICK, **config}, str)
-    summary = fetch(settings, links=str(source), output=str(folder / str), options=options, retry=tuple(retry))
+    summary = fetch(settings, links=str(source), output=str(folder / "fetch"), options=options, retry=tuple(retry))
     return Fetched(folder / "fetch", summary)
 
 
@@ -110,7 +110,7 @@ def take_pages(
     flags = {"source": "warc", "pages": tuple(map(str, pages)), **config}
     settings = make_config(FetchConfig, {}, flags, str)
     options = RunOptions(executor=make_executor(workers), progress=progress or Silent())
-    return Fetched(folder / "fetch", fetch(settings, links=str(links), output=str(folder / str), options=options))
+    return Fetched(folder / "fetch", fetch(settings, links=str(links), output=str(folder / "fetch"), options=options))
 
 
 def outcomes_by_path(fetched: Fetched) -> dict[str, str]:
@@ -128,7 +128,7 @@ def fetch_links(folder: Path, urls: list[str], **config: Any) -> Fetched:
         write_links(links, [urls])
     settings = make_config(FetchConfig, {}, {**QUICK, **config}, str)
     options = RunOptions(executor=make_executor(1))
-    return Fetched(folder / "fetch", fetch(settings, links=str(links), output=str(folder / str), options=options))
+    return Fetched(folder / "fetch", fetch(settings, links=str(links), output=str(folder / "fetch"), options=options))
 
 
 def sources(fetched: Fetched) -> dict[str, str]:
