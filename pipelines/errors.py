@@ -38,16 +38,9 @@ class InputError(WebtextError):
 class DamagedFileError(InputError):
     """A compressed file is truncated or corrupt near an offset in its compressed bytes."""
 
-    def __init__(self, path: str, offset_bytes: int, reason: str) -> None:
-        super().__init__(
-            f"{path}: is truncated or corrupt near compressed byte {offset_bytes} ({reason}); check that the copy is "
-            "complete, or omit it"
-        )
-        self.path, self.offset_bytes, self.reason = path, offset_bytes, reason
-
-    def __reduce__(self) -> tuple[type[DamagedFileError], tuple[str, int, str]]:
-        """Pickle all arguments, so that the error can be sent between processes."""
-        return type(self), (self.path, self.offset_bytes, self.reason)
+    def __init__(self, message: str, offset_bytes: int = 0, reason: str = "") -> None:
+        super().__init__(message)  # alone, as what is pickled for another process
+        self.offset_bytes, self.reason = offset_bytes, reason
 
 
 class DamagedShardError(WebtextError):

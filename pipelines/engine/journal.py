@@ -122,12 +122,6 @@ class OutputFolder:
             if entry.phase in phases:
                 self.discard_entry(entry)
 
-    def discard_all_entries(self) -> None:
-        """Remove all entries and work files, so that every task runs again."""
-        storage.remove(self.work)
-        for name in self._entry_names():
-            storage.remove(self._journal_path(name))
-
     def remove_journal(self) -> None:
         """Remove work files and journal; the manifest is complete."""
         storage.remove(self.work)

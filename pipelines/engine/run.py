@@ -232,7 +232,9 @@ class StageRun:
     def discard(self) -> None:
         """Discard what this run has done, so that the next one starts again; an earlier result stays."""
         if self._replaced is None:
-            self._folder.discard_all_entries()
+            storage.remove(self.work)
+            for entry in self._folder.entries():
+                self._folder.discard_entry(entry)
         else:
             storage.remove(self.output)
 

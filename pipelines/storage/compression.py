@@ -124,7 +124,10 @@ def _translate_damage(path: str, raw: BinaryIO) -> Iterator[None]:
     except DAMAGE_ERRORS as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise DamagedFileError(path, raw.tell(), str(error)) from error
+        offset, reason = raw.tell(), str(error)
+        problem = f"is truncated or corrupt near compressed byte {offset} ({reason})"
+        remedy = "check that the copy is complete, or omit it"
+        raise DamagedFileError(f"{path}: {problem}; {remedy}", offset, reason) from error
 
 
 def _check_format(path: str, raw: BinaryIO) -> None:

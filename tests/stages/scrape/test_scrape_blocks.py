@@ -201,7 +201,7 @@ def test_all_whole_lines_before_a_cut_are_delivered(tmp_path: Path, suffix: str)
         decoded = _DECODER[suffix]().decompress(whole[:cut])
         assert found == decoded[: decoded.rfind(b"\n") + 1]
         assert error is not None, f"a file cut at {cut} of {len(whole)} was taken for a whole one"
-        assert (error.path, error.offset_bytes) == (str(path), cut)
+        assert error.offset_bytes == cut
         assert f"{path}: is truncated or corrupt near compressed byte {cut}" in str(error)
     assert len(found) > 0.8 * len(_DUMP)
 
