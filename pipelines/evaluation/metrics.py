@@ -17,7 +17,6 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines import storage
 from pipelines.extras import require_extra
 
 Floats = npt.NDArray[np.float64]
@@ -198,7 +198,7 @@ def _irregular_words() -> dict[str, str]:
     """Return the bases of the irregular words of WordNet, as ROUGE-1.5.5 has them, from a file of py-rouge."""
     # Not imported: it needs packages that it does not name.
     path = importlib.metadata.distribution("py-rouge").locate_file("rouge/wordnet_key_value.txt")
-    return dict(line.split("|") for line in Path(str(path)).read_text("utf-8").split())
+    return dict(line.split("|") for line in storage.read_bytes(str(path)).decode().split())
 
 
 @functools.cache

@@ -105,11 +105,11 @@ def test_a_run_records_and_shows_no_password(
         ["http://user:secret@host/"],
         ["dedup", "--http://user:secret@host/"],
     ]
+    monkeypatch.setenv("WEBTEXT_DEBUG", "")  # so that it is restored afterwards
     for command in commands:
         options = [] if len(command) == 1 and "//" in command[0] else ["--corpus", corpus, "--log-file", "log"]
         monkeypatch.setattr(sys, "argv", ["webtext", *command, *options])
         main([*command, *options])
-    monkeypatch.delenv("WEBTEXT_DEBUG")
     shown = capsys.readouterr()
     assert "secret" not in shown.out + shown.err
     assert "in file://***@host/corpus/dedup" in shown.out
@@ -192,12 +192,12 @@ def test_services_and_proxies_are_named_without_password(
     folder: Path, arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    monkeypatch.setenv("WEBTEXT_DEBUG", "")  # so that it is restored afterwards
     if not arguments:
         monkeypatch.setenv("http_proxy", "http://user:secret@127.0.0.1:9")
         arguments = ["--api-url", "http://arctic.test"]
     command = ["scrape", "--source", "arctic-shift", "--subreddit", "a", *arguments, "-o", "out", "--debug"]
     assert main([*command, "--log-file", "log"]) == 1
-    monkeypatch.delenv("WEBTEXT_DEBUG")
     shown = capsys.readouterr().err + Path("log").read_text()
     assert "connection refused" in shown
     assert "secret" not in shown
