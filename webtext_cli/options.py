@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -361,8 +362,8 @@ def _config_option(field: dataclasses.Field[Any], kind: Any, group: str) -> Call
 
 def _help(spec: OptionSpec, default: str, envvar: str | None = None) -> str:
     """Return the help of an option with its default, its environment variable and the limits that are not obvious."""
-    minimum = spec.minimum if spec.minimum and spec.minimum > 1 else None
-    maximum = spec.maximum if spec.maximum and spec.maximum != 1 and spec.maximum <= _MAX_SHOWN else None
+    minimum = spec.minimum if spec.minimum > 1 else -math.inf
+    maximum = spec.maximum if spec.maximum != 1 and spec.maximum <= _MAX_SHOWN else math.inf
     environment = envvar and f"env: {envvar}"
     parts = filter(None, [default and f"default: {default}", environment, describe_range(minimum, maximum)])
     return f"{spec.help} [{'; '.join(parts)}]".removesuffix(" []").replace("] [", "; ")

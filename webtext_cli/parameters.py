@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pipelines.engine.config import INPUT_OUTPUT, describe_choices, describe_range, is_in_range
+from pipelines.engine.config import INPUT_OUTPUT, describe_choices, describe_range
 
 # The order of the options in a help: these are the first and the last, the latter in a group of their own.
 _FIRST = ("--corpus", "--input", "--output")
@@ -51,9 +51,7 @@ class Command(click.Command):
 class Number(click.ParamType[Any]):
     """A whole or decimal number that is within limits."""
 
-    def __init__(
-        self, kind: type[int] | type[float], minimum: float | None = None, maximum: float | None = None
-    ) -> None:
+    def __init__(self, kind: type[int] | type[float], minimum: float = -math.inf, maximum: float = math.inf) -> None:
         self._kind, self._minimum, self._maximum = kind, minimum, maximum
         self.name = "n" if kind is int else "number"
 
@@ -65,7 +63,7 @@ class Number(click.ParamType[Any]):
             number = math.nan
         if not math.isfinite(number):
             self.fail(f"{value}: is not a {'whole ' if self._kind is int else ''}number", parameter, context)
-        if not is_in_range(number, self._minimum, self._maximum):
+        if not self._minimum <= number <= self._maximum:
             self.fail(f"{value}: must be {describe_range(self._minimum, self._maximum)}", parameter, context)
         return number
 

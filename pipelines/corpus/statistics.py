@@ -22,13 +22,14 @@ GROUPS = {
 _MEASURED = {"words", "bytes"}
 
 
-def count_documents(tables: CorpusTables, by: Sequence[str], limit: int | None) -> dict[str, Any]:
+def count_documents(tables: CorpusTables, by: Sequence[str], limit: int) -> dict[str, Any]:
     """Return the documents, words and bytes of all documents, and of the `limit` largest groups of each kind in `by`.
 
     These are `total`, and `groups` with the largest first (years and lengths in their order), whose `value` is None if
     it is unknown; `sizes` are the numbers of all groups. A kind is one of `GROUPS` or a column; without any, those of
-    `GROUPS` of which something is known. Without a `limit`, all groups are returned. Raises UsageError if the documents
-    have no such column, InputError if there are none.
+    `GROUPS` of which something is known.
+
+    Raises UsageError if the documents have no such column, InputError if there are none.
     """
     columns = tables.schema("documents").names
     kinds = {name: GROUPS.get(name, (name, _quoted(name))) for name in by or GROUPS}
@@ -63,11 +64,11 @@ def group_name(kind: str, value: Any) -> str:
     return f"{value:,} to {2 * value - 1:,} words" if kind == "length" and value else str(value)
 
 
-def _counts(tables: CorpusTables, value: str, limit: int | None) -> list[dict[str, Any]]:
+def _counts(tables: CorpusTables, value: str, limit: int) -> list[dict[str, Any]]:
     return tables.rows(
         f"SELECT {value} AS value, count(*) AS documents, coalesce(sum(words), 0)::BIGINT AS words, "
         "coalesce(sum(bytes), 0)::BIGINT AS bytes "
-        f"FROM measured GROUP BY value ORDER BY documents DESC, value NULLS LAST {f'LIMIT {limit}' if limit else ''}"
+        f"FROM measured GROUP BY value ORDER BY documents DESC, value NULLS LAST LIMIT {limit}"
     )
 
 

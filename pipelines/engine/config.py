@@ -55,8 +55,8 @@ class OptionSpec:
     help: str
     identity: bool = True
     choices: tuple[str, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
+    minimum: float = -math.inf
+    maximum: float = math.inf
     example: Any = None
     only_with: str | None = None
     group: str = ""
@@ -159,15 +159,10 @@ def _place_of(path: str, keys: Sequence[str | int]) -> str:
     return path + (f":{lines.pop()}" if len(lines) == 1 else "") + (f" [{table}]" if table else "")
 
 
-def is_in_range(number: float, minimum: float | None, maximum: float | None) -> bool:
-    """Return whether a number is within limits, None if there is none."""
-    return (minimum is None or number >= minimum) and (maximum is None or number <= maximum)
-
-
-def describe_range(minimum: float | None, maximum: float | None) -> str:
-    """Return the limits of a number in words, empty without limits."""
+def describe_range(minimum: float, maximum: float) -> str:
+    """Return the limits of a number in words, empty if they are infinite."""
     limits = {"at least": minimum, "at most": maximum}
-    return " and ".join(f"{word} {format_number(limit, 6)}" for word, limit in limits.items() if limit is not None)
+    return " and ".join(f"{word} {format_number(limit, 6)}" for word, limit in limits.items() if math.isfinite(limit))
 
 
 def describe_choices(value: str, choices: Sequence[str]) -> str:
@@ -207,10 +202,9 @@ def make_config(
             check_known(key, [*other_keys, *names], "option", where([key]))
         if name in fields and name not in flags:
             values[name] = _checked(fields[name], kinds[name], value, where, key)
-    if missing := [
-        name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in values
-    ]:
-        raise UsageError(f"{where(missing[:1])}: has no {missing[0]}; add it")
+    for name, field in fields.items():
+        if field.default is dataclasses.MISSING and name not in values:
+            raise UsageError(f"{where([name])}: has no {name}; add it")
     config = config_type(**values)
     check_effects(config, lambda name: None if name in flags else where([name]))
     return config
@@ -249,9 +243,9 @@ def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: Where,
     for item in converted if isinstance(converted, tuple) else (converted,):
         if spec.choices and item not in spec.choices and item is not None:
             problem = describe_choices(item, spec.choices)
-        elif isinstance(item, int | float) and not (abs(item) < 2**63 and math.isfinite(item)):
+        elif isinstance(item, int | float) and not abs(item) < 2**63:
             problem = "is not a finite number of 64 bits"
-        elif isinstance(item, int | float) and not is_in_range(item, spec.minimum, spec.maximum):
+        elif isinstance(item, int | float) and not spec.minimum <= item <= spec.maximum:
             problem = f"must be {describe_range(spec.minimum, spec.maximum)}"
         if problem:
             raise UsageError(f"{where([key])}: {key} = {item!r} {problem}")

@@ -67,6 +67,8 @@ def test_wrong_keys_and_values_are_named(table: dict[str, Any], message: str) ->
 def test_keys_that_are_not_options_are_suggested_for_mistyped_ones() -> None:
     with pytest.raises(UsageError, match=r"unknown option 'file'; did you mean files\?"):
         make_config(_Config, {"file": ["x"]}, {}, str, ("files",))
+    with pytest.raises(UsageError, match=r"unknown option 'domains-file'; did you mean domains_file\?"):
+        make_config(_Config, {"domains-file": "x"}, {}, str, ("domains_file",))
 
 
 def test_a_toml_date_is_read_as_written() -> None:

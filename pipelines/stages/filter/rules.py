@@ -111,14 +111,10 @@ class RuleResults(NamedTuple):
 
     def reasons(self) -> list[DropReason | None]:
         """Return for each document the first rule that drops it, or None."""
-        first = np.full(len(self.texts), -1)
-        for number in reversed(range(len(self.values))):
-            rule, values = self.values[number]
-            first[rule.fails(values)] = number
-        reasons: list[DropReason | None] = [None] * len(first)
-        for row in np.flatnonzero(first >= 0).tolist():
-            rule, values = self.values[first[row]]
-            reasons[row] = DropReason(rule.name, rule.describe(values[row]))
+        reasons: list[DropReason | None] = [None] * len(self.texts)
+        for rule, values in self.values:
+            for row in np.flatnonzero(rule.fails(values)).tolist():
+                reasons[row] = reasons[row] or DropReason(rule.name, rule.describe(values[row]))
         return reasons
 
 

@@ -42,15 +42,6 @@ _KEPT, _MERGED, _PENDING = "kept", "merged_into_link", "score_to_fetch"
 
 
 @dataclasses.dataclass(frozen=True)
-class SurveyContext:
-    """How files are read, and the canonical URL to find, if any; submissions of URLs `near` it are counted."""
-
-    config: ScrapeConfig
-    url: str | None
-    near: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True)
 class FileSurvey:
     """What one file contains: its counts, its bad lines, the submissions of the URL with their lines from 1.
 
@@ -64,15 +55,17 @@ class FileSurvey:
     near: Counter[str]
 
 
-def survey_file(file: SourceFile, context: SurveyContext) -> FileSurvey:
-    """Read one file; a damaged one ends early, which its stats say."""
+def survey_file(file: SourceFile, context: tuple[ScrapeConfig, str | None]) -> FileSurvey:
+    """Read one file, and find a canonical URL, if any; a damaged file ends early, which its stats say."""
+    config, wanted = context
+    near = () if wanted is None else near_urls(wanted)
     survey = FileSurvey(file, FileStats(), Rejects(file.label), [], Counter())
-    for numbers, submissions in read_file(file, context.config, survey.stats, survey.rejects):
-        for number, submission in zip(numbers, submissions, strict=True) if context.url is not None else ():
+    for numbers, submissions in read_file(file, config, survey.stats, survey.rejects):
+        for number, submission in zip(numbers, submissions, strict=True) if wanted is not None else ():
             url = canonical_url(submission.url) if submission.url is not None else None
-            if url == context.url:
+            if url == wanted:
                 survey.matches.append((number, submission))
-            elif url in context.near:
+            elif url in near:
                 survey.near[str(url)] += 1
     return survey
 
@@ -91,9 +84,8 @@ def _survey_files(
             "listing-NNNNN.ndjson.zst that it keeps as a dump"
         )
     with open_sources(config, dumps, output, options.progress.note) as files:
-        context = SurveyContext(config, url, () if url is None else near_urls(url))
         progress, total = options.progress, sum(file.size_bytes for file in files)
-        surveys = options.executor.map(survey_file, files, context, progress.advance, lambda file: file.label)
+        surveys = options.executor.map(survey_file, files, (config, url), progress.advance, lambda file: file.label)
         with show_progress(progress, f"{label}: read", total, "bytes"), contextlib.closing(surveys) as finished:
             by_label = {file.label: survey for file, survey in finished}
         return [by_label[file.label] for file in files]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import calendar
 import dataclasses
 import datetime as dt
-import hashlib
 import json
 import math
 from collections import Counter
@@ -20,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines import storage
 from pipelines.engine.config import Tables, read_toml
 from pipelines.engine.manifest import FileEntry
 from pipelines.format import plural
@@ -41,7 +39,8 @@ _SUM = _FIRST_SCORE + len(SCORE_LABELS)
 _COLUMNS = _SUM + 1
 _FIRST_GOOD_SCORE = _FIRST_SCORE + SCORE_LABELS.index("3-9")
 
-_KNOWN_MONTHS = "reddit-months.toml"
+# The months whose scores are known to be recorded at ingestion, with the evidence.
+KNOWN_MONTHS = data_path("reddit-months.toml")
 _DAY_S = 86400
 _WAITING_ROWS = 4096
 # Scores are clipped: one wrong score must not overflow a sum or hide a month.
@@ -204,7 +203,7 @@ def make_month_reports(files: Sequence[tuple[str, FileStats]], source: str) -> l
     `truncated` says why a month may be incomplete, `problem` why its scores cannot be used. The list of known months is
     about the public dumps; an API returns current scores.
     """
-    known = known_months() if source == "dump" else {}
+    known = read_toml(KNOWN_MONTHS, Tables) if source == "dump" else {}
     all_days = DayCounts()
     labels: dict[str, list[str]] = {}
     damaged: dict[str, str] = {}
@@ -285,16 +284,6 @@ def name_late_months(months: Sequence[str], filter: SubmissionFilter) -> list[st
         for rule in filter.profile.rule
         if rule.created_from and max(months, default="") >= f"{rule.created_from:%Y-%m}"
     ]
-
-
-def known_months() -> dict[str, dict[str, Any]]:
-    """Return the months whose scores are known to be recorded at ingestion, with the evidence."""
-    return read_toml(data_path(_KNOWN_MONTHS), Tables)
-
-
-def known_months_version() -> str:
-    """Return the hash of the list of known months, which decides which months are refused or re-fetched."""
-    return hashlib.sha256(storage.read_bytes(data_path(_KNOWN_MONTHS))).hexdigest()
 
 
 def has_fresh_scores(scored: int, good: int) -> bool:

@@ -23,9 +23,9 @@ from pipelines.stages.scrape.decision import SubmissionFilter, make_filter, reso
 from pipelines.stages.scrape.merge import MergeContext, merge_bucket
 from pipelines.stages.scrape.reports import (
     FILE_SCHEMA,
+    KNOWN_MONTHS,
     MONTH_SCHEMA,
     FileStats,
-    known_months_version,
     make_month_reports,
     name_late_months,
     unusable_months,
@@ -106,7 +106,7 @@ def run_inputs(
     A service of scores counts as a file: what was read without it stays valid.
     """
     rules = {
-        "months with scores at ingestion": known_months_version(),
+        "months with scores at ingestion": storage.sha256_of(KNOWN_MONTHS),
         f"profile {filter.profile.name}": filter.profile.fingerprint,
         "canonical URLs": f"rules-{CANONICAL_RULES}",
         "public suffixes": public_suffix_version(),
