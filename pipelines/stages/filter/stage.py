@@ -123,14 +123,22 @@ def filter(
     with stage_run(STAGE, config, inputs=identities, output=output, options=options) as run:
         if not run.finished:
             indexes = [shard.index for shard in source.shards]
-            run.map(_filter_shard, source.shards, (document_filter, run.output), total=source.records)
+            run.map(_filter_shard, source.shards, _Context(document_filter, run.output), total=source.records)
             run.once("card", lambda: write_data_card(run.output, STAGE.name))
             run.once("report", lambda: write_report(run.output, indexes, document_filter.rules.rules))
         return run.finish()
 
 
-def _filter_shard(shard: inputs.DocumentShard, context: tuple[DocumentFilter, str]) -> TaskResult:
-    (document_filter, output), tally = context, Tally()
+@dataclasses.dataclass(frozen=True)
+class _Context:
+    """The context of the tasks."""
+
+    document_filter: DocumentFilter
+    output: str
+
+
+def _filter_shard(shard: inputs.DocumentShard, context: _Context) -> TaskResult:
+    document_filter, output, tally = context.document_filter, context.output, Tally()
     removed = 0
 
     def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:

@@ -68,6 +68,14 @@ class NgramCounts:
 
 
 @dataclasses.dataclass(frozen=True)
+class SketchContext:
+    """The options of a run, and its output folder."""
+
+    config: OverlapIndexConfig
+    output: str
+
+
+@dataclasses.dataclass(frozen=True)
 class MergeSource:
     """The filters to be merged, and the output folder."""
 
@@ -85,9 +93,9 @@ class FilterSource:
     output: str
 
 
-def sketch_shard(shard: inputs.DocumentShard, context: tuple[OverlapIndexConfig, str]) -> TaskResult:
+def sketch_shard(shard: inputs.DocumentShard, context: SketchContext) -> TaskResult:
     """Write a sketch of the distinct n-grams of a shard as a work file, and the list of dropped documents."""
-    config, output = context
+    config, output = context.config, context.output
     registers = hyperloglog.empty_registers()
     documents = ngrams = 0
     with shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped:

@@ -37,6 +37,7 @@ from pipelines.stages.overlap_index.parts import (
     FilterSource,
     MergeSource,
     NgramCounts,
+    SketchContext,
     add_part,
     join_parts,
     merge_part,
@@ -93,7 +94,7 @@ def overlap_index(
     with stage_run(STAGE, config, inputs={"documents": source.fingerprint}, output=output, options=options) as run:
         if run.finished:
             return run.finish()
-        context = config, run.output
+        context = SketchContext(config, run.output)
         entries = run.map(sketch_shard, source.shards, context, phase="sketch", work=True, total=source.records)
         run.once("sketched", lambda: result_files(entries))
         ngrams = merge_sketches(entries, run.output, config.ngram)

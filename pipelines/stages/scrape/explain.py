@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -41,6 +41,14 @@ from pipelines.stages.scrape.submission import Rejects, Submission
 _KEPT, _MERGED, _PENDING = "kept", "merged_into_link", "score_to_fetch"
 
 
+class SurveyContext(NamedTuple):
+    """How files are read, and the canonical URL to find, if any; submissions of URLs `near` it are counted."""
+
+    config: ScrapeConfig
+    url: str | None
+    near: tuple[str, ...]
+
+
 @dataclasses.dataclass(frozen=True)
 class FileSurvey:
     """What one file contains: its counts, its bad lines, the submissions of the URL with their lines from 1.
@@ -55,10 +63,9 @@ class FileSurvey:
     near: Counter[str]
 
 
-def survey_file(file: SourceFile, context: tuple[ScrapeConfig, str | None]) -> FileSurvey:
-    """Read one file, and find a canonical URL, if any; a damaged file ends early, which its stats say."""
-    config, wanted = context
-    near = () if wanted is None else near_urls(wanted)
+def survey_file(file: SourceFile, context: SurveyContext) -> FileSurvey:
+    """Read one file; a damaged one ends early, which its stats say."""
+    config, wanted, near = context
     survey = FileSurvey(file, FileStats(), Rejects(file.label), [], Counter())
     for numbers, submissions in read_file(file, config, survey.stats, survey.rejects):
         for number, submission in zip(numbers, submissions, strict=True) if wanted is not None else ():
@@ -84,8 +91,9 @@ def _survey_files(
             "listing-NNNNN.ndjson.zst that it keeps as a dump"
         )
     with open_sources(config, dumps, output, options.progress.note) as files:
+        context = SurveyContext(config, url, () if url is None else near_urls(url))
         progress, total = options.progress, sum(file.size_bytes for file in files)
-        surveys = options.executor.map(survey_file, files, (config, url), progress.advance, lambda file: file.label)
+        surveys = options.executor.map(survey_file, files, context, progress.advance, lambda file: file.label)
         with show_progress(progress, f"{label}: read", total, "bytes"), contextlib.closing(surveys) as finished:
             by_label = {file.label: survey for file, survey in finished}
         return [by_label[file.label] for file in files]
