@@ -72,9 +72,9 @@ class Metric(NamedTuple):
         return (self.column, self.units) if self.units else (self.column,)
 
 
-def require_metric_libraries() -> None:
-    """Check that sacrebleu and rouge-score are installed; raise WebtextError with the command that installs them."""
-    require_extra("evaluate", "this metric", "sacrebleu", "rouge_score", "rouge")
+def require_rouge() -> None:
+    """Check that rouge-score and py-rouge are installed; raise WebtextError with the command that installs them."""
+    require_extra("evaluate", "ROUGE", "rouge_score", "py-rouge")
 
 
 def normalize_answer(text: str) -> str:
@@ -162,7 +162,7 @@ class Bleu:
     """
 
     def __init__(self) -> None:
-        require_metric_libraries()
+        require_extra("evaluate", "BLEU", "sacrebleu")
         from sacrebleu.metrics.bleu import BLEU  # deferred: few tasks need it
 
         self._metric = BLEU()
@@ -204,7 +204,7 @@ def _irregular_words() -> dict[str, str]:
 @functools.cache
 def _rouge_scorer() -> Any:
     """Return the scorer of rouge-score with the words and stems of ROUGE-1.5.5; its default has those of NLTK."""
-    require_metric_libraries()
+    require_rouge()
     from nltk.stem.porter import PorterStemmer  # deferred: importing nltk takes about a second
     from rouge_score.rouge_scorer import RougeScorer
 
