@@ -76,15 +76,6 @@ def _read_cbt(paths: Sequence[str]) -> Iterator[Record]:
             raise InputError(f"{path}: ends after line {len(sentences)} of the 21 of a question")
 
 
-def _blocks(path: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line, and the stripped lines, of every block of lines between blank ones."""
-    lines = ((number, line.strip()) for number, line in read_lines(path))
-    for is_block, block in itertools.groupby(lines, lambda line: bool(line[1])):
-        if is_block:
-            numbers, texts = zip(*block, strict=True)
-            yield numbers[0], list(texts)
-
-
 def _cbt_question(record: Record, detokenizer: Detokenizer) -> Question:
     """Return a question; the candidate and the rest of its sentence are scored after the text before them."""
     context = [detokenizer.detokenize(sentence) for sentence in record.texts("sentences")]
@@ -178,7 +169,10 @@ def _winograd_xml(path: str) -> Iterator[Record]:
 
 def _winograd_text(path: str) -> Iterator[Record]:
     """Yield schemas of four lines: a sentence, a pronoun whose first occurrence counts, candidates, the right one."""
-    for first, (sentence, *others) in _blocks(path):
+    for is_blank, block in itertools.groupby(read_lines(path), lambda line: not line[1].strip()):
+        (first, *_), (sentence, *others) = zip(*((number, line.strip()) for number, line in block), strict=True)
+        if is_blank:
+            continue
         parts = re.split(rf"(?<!\w)({re.escape(others[0])})(?!\w)", sentence, maxsplit=1) if len(others) == 3 else []
         if not parts[1:]:
             form = "a sentence, a pronoun in it, candidates separated by commas, the right one, and a blank line"

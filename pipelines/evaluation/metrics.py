@@ -46,6 +46,8 @@ ROUGE_TYPES = ("rouge1", "rouge2", "rougeLsum")
 # What step 4 of the stemmer of ROUGE-1.5.5 strips, one after the other; Porter's step strips one suffix at most.
 _SUFFIXES = ("al|ance|ence|er|ic|able|ible|ant|ement|ou|ism|ate|iti|ous|ive|ize", "ment", "ent|(?<=[st])ion")
 _BLEU_COUNTS = 10
+# Raises WebtextError if what `rouge_scores` needs is not installed.
+require_rouge = functools.partial(require_extra, "evaluate", "ROUGE", "rouge_score", "py-rouge")
 
 
 class Metric(NamedTuple):
@@ -70,11 +72,6 @@ class Metric(NamedTuple):
         if self.kind == "bleu":
             return tuple(f"{self.column}_{number}" for number in range(_BLEU_COUNTS))
         return (self.column, self.units) if self.units else (self.column,)
-
-
-def require_rouge() -> None:
-    """Check that rouge-score and py-rouge are installed; raise WebtextError with the command that installs them."""
-    require_extra("evaluate", "ROUGE", "rouge_score", "py-rouge")
 
 
 def normalize_answer(text: str) -> str:

@@ -283,10 +283,7 @@ def count_rows(path: str) -> int:
 
 
 def open_parquet(stream: Any, path: str, check: Callable[[pa.Schema], object] = len) -> pq.ParquetFile:
-    """Open a stream as Parquet; raise InputError if it is not, or has too many rows for its size, see DataLimit.
-
-    `check` is called with the columns before the rows are counted.
-    """
+    """Open a stream as Parquet, and `check` its columns; raise InputError if it has too many rows, see DataLimit."""
     with damage_reported(path, "is not a Parquet file"):
         file = pq.ParquetFile(stream)
     check(file.schema_arrow)
