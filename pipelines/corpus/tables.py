@@ -199,8 +199,8 @@ class CorpusTables:
         """Return a query of the documents of a stage, with the words and domains that own documents lack."""
         view = documents_of(stage)
         schema = self.schema(view)
-        first = self.first(view, "true", (), "words") if "words" in schema.names else None
-        if stage != _INPUT and first and first["words"] is not None:  # as of all documents of extract
+        has_words = stage != _INPUT and "words" in schema.names
+        if has_words and not self.first(view, "words IS NULL", (), "id"):  # as of all documents of extract
             return f"FROM {view}"
         values = {"words": ("words_of(text)", pa.int64()), "domain": ("nullif(domain_of(url), '')", pa.string())}
         filled = [
