@@ -124,12 +124,11 @@ def convert(value: Any, kind: type[Config], where: Where, keys: Sequence[str | i
                 known = {name for schema in schemas.values() for name in schema["properties"]}
                 message += f"; {suggest_nearest(key, known, 'remove it')}"
             raise UsageError(f"{where((*keys, key))}: {message.removeprefix('Object ')}") from error
-        message = message[0].lower() + message[1:].partition(", got")[0]
+        message = message[0].lower() + message[1:].partition(", got")[0] + "; write [[rule]]" * (keys[-1] == "rule")
         unclear = r"`(.*?)`|[<>]= -?1e\+300|matching regex '\^\[a-z\]\[.*"
         words = re.sub(unclear, lambda found: _WORDS.get((found[1] or found[0]).split()[0], found[1]), message)
-        hint = "; write [[rule]]" * (keys[-1] == "rule")
         shown = str(value).lower() if isinstance(value, bool | dt.date | dt.time) else repr(value)
-        raise UsageError(f"{where(keys)}: {keys[-1]} = {shown}: {words}{hint}") from error
+        raise UsageError(f"{where(keys)}: {keys[-1]} = {shown}: {words}") from error
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:

@@ -47,7 +47,7 @@ ROUGE_TYPES = ("rouge1", "rouge2", "rougeLsum")
 _SUFFIXES = ("al|ance|ence|er|ic|able|ible|ant|ement|ou|ism|ate|iti|ous|ive|ize", "ment", "ent|(?<=[st])ion")
 _BLEU_COUNTS = 10
 # Raises WebtextError if what `rouge_scores` needs is not installed.
-require_rouge = functools.partial(require_extra, "evaluate", "ROUGE", "rouge_score", "py-rouge")
+check_rouge = functools.partial(require_extra, "evaluate", "ROUGE", "rouge_score", "py-rouge")
 
 
 class Metric(NamedTuple):
@@ -201,7 +201,7 @@ def _irregular_words() -> dict[str, str]:
 @functools.cache
 def _rouge_scorer() -> Any:
     """Return the scorer of rouge-score with the words and stems of ROUGE-1.5.5; its default has those of NLTK."""
-    require_rouge()
+    check_rouge()
     from nltk.stem.porter import PorterStemmer  # deferred: importing nltk takes about a second
     from rouge_score.rouge_scorer import RougeScorer
 

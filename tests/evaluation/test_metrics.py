@@ -19,10 +19,10 @@ from pipelines.evaluation.metrics import (
     Bleu,
     best_threshold,
     bootstrap_error,
+    check_rouge,
     coqa_scores,
     matthews_correlation,
     normalize_answer,
-    require_rouge,
     roc_area,
     rouge_scores,
     squad_scores,
@@ -279,7 +279,7 @@ def test_missing_libraries_are_named_with_the_remedy(monkeypatch: pytest.MonkeyP
     metrics._rouge_scorer.cache_clear()
     monkeypatch.setattr("pipelines.extras.distributions", lambda name: [])
     command = r"; run: pip install 'webtext-kit\[evaluate\]'"
-    for call in (require_rouge, lambda: rouge_scores("a cat", ["a cat"])):
+    for call in (check_rouge, lambda: rouge_scores("a cat", ["a cat"])):
         with pytest.raises(WebtextError, match=f"ROUGE needs rouge-score and py-rouge{command}"):
             call()
     with pytest.raises(WebtextError, match=f"BLEU needs sacrebleu{command}"):
@@ -288,4 +288,4 @@ def test_missing_libraries_are_named_with_the_remedy(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("pipelines.extras.find_spec", lambda name: name)
     Bleu()
     with pytest.raises(WebtextError, match=f"ROUGE needs py-rouge{command}"):
-        require_rouge()
+        check_rouge()

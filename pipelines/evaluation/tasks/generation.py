@@ -16,15 +16,7 @@ from typing import NamedTuple
 
 from pipelines.engine.config import option
 from pipelines.errors import InputError, UsageError
-from pipelines.evaluation.metrics import (
-    ROUGE_TYPES,
-    Bleu,
-    Metric,
-    coqa_scores,
-    require_rouge,
-    rouge_scores,
-    squad_scores,
-)
+from pipelines.evaluation.metrics import ROUGE_TYPES, Bleu, Metric, check_rouge, coqa_scores, rouge_scores, squad_scores
 from pipelines.evaluation.records import DocumentOptions, Documents, Record
 from pipelines.evaluation.task import (
     Encoder,
@@ -112,7 +104,7 @@ class AnswerTask(Task[AnswerOptions]):
     def __init__(self, options: AnswerOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
         super().__init__(options, files, encoder, limit)
         if options.score == "rouge":
-            require_rouge()
+            check_rouge()
         self._bleu = Bleu() if options.score == "bleu" else None
         self._new_tokens = 1 if options.lead else options.max_tokens
         self.generation = Generation(self._new_tokens, options.until, options.top_k, options.seed)
