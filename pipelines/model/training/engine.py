@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from pipelines.algorithms.kernels.compilation import cache_folder
 from pipelines.model.device import accumulator_dtype, derived_seed
 from pipelines.model.io.tensor_files import full_tensor
 from pipelines.model.network.gpt2 import GPT2, next_token_loss
@@ -96,8 +94,6 @@ class Engine:
         # Sharded weights are gathered between the layers, which compiled functions cannot span.
         modules: list[nn.Module] = list(self.model.h) if job.is_sharded else [self._loss]
         if job.is_compiled:
-            # By default a name in the folder of temporary files, which others can guess and write to.
-            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "torchinductor"))
             for module in modules:
                 module.compile()
         if job.is_sharded:
