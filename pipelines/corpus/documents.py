@@ -38,11 +38,10 @@ def choose_documents(
         conditions.append("regexp_matches(url, ?)" if reason else "domain = ?")
         values.append(rf"^[a-z]+://([^/]*\.)?{re.escape(domain.lower())}(:|/|$)" if reason else domain.lower())
     if where:
-        enclosed = f"(\n{where}\n)"  # a comment ends with its line
+        conditions.append(enclosed := f"(\n{where}\n)")  # a comment ends with its line
         # Parsed alone, its brackets match; then those around it enclose all of it.
         problem = '--where is not a single SQL condition that only reads, such as "words > 5000"'
         tables.check_selects([f"SELECT 1 WHERE {where}", f"SELECT 1 WHERE {enclosed}"], problem)
-        conditions.append(enclosed)
     order = "" if seed is None else f"ORDER BY hash(concat(id, ' {seed}'))"
     view = "dropped" if reason else "documents"
     if seed is not None and tables.document_stages and not (reason or domain or where):

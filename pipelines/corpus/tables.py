@@ -48,13 +48,12 @@ _MAX_BYTES, _MAX_BRACKETS = 1 << 17, 100
 _LOCK = "SET enable_external_access = false; SET lock_configuration = true"
 # What a user's query may consist of, in the JSON of its syntax tree. Since DuckDB 2.0 a WITH clause can contain COPY,
 # INSERT and DELETE; some functions of a FROM clause execute a statement in a string or call other functions.
-_NODE = re.compile(r'"type":"(\w+_NODE)"')
+_NODE = re.compile(r'"type":"(?:VALUE_)?(\w+_NODE|PARAMETER)"')
 _TABLE_FUNCTION = re.compile(r'"type":"TABLE_FUNCTION".*?"function_name":"(.*?)"')
-_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
-_FUNCTIONS = re.compile(
-    r"range|generate_series|unnest|repeat|histogram(_values)?|summary|json_(each|tree)|query_table|pragma_table_info|"
-    r"duckdb_(columns|functions|settings|tables|views)|glob|read_(csv|n?json)(_auto|_objects)?|sniff_csv|"
-    r"read_(parquet|text|blob)|parquet_(scan|schema|(file_|kv_)?metadata)"
+_ALLOWED = re.compile(
+    r"(SELECT|SET_OPERATION|RECURSIVE_CTE|CTE)_NODE|range|generate_series|unnest|repeat|histogram(_values)?|summary|"
+    r"json_(each|tree)|query_table|pragma_table_info|duckdb_(columns|functions|settings|tables|views)|glob|sniff_csv|"
+    r"read_(csv|n?json)(_auto|_objects)?|read_(parquet|text|blob)|parquet_(scan|schema|(file_|kv_)?metadata)"
 )
 _EXPLAIN = re.compile(r"(?i)\A\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\(\s*(ANALYZE|FORMAT)\b([\w\s,]|'\w+')*\))?")
 # Split and prefix of its files; `val` is the name in nanoGPT's format.
@@ -147,15 +146,12 @@ class CorpusTables:
                 [(tree,)] = self._connection.execute("SELECT json_serialize_sql(?::TEXT)", [selected]).fetchall()
             except (*_FAILURES, ValueError) as error:
                 raise UsageError(f"{problem} ({self._explain(str(error))})") from error
-            for function in _TABLE_FUNCTION.findall(tree):
-                if not _FUNCTIONS.fullmatch(function):
-                    raise UsageError(f"the function {function} is not available in queries")
-            nodes = {*_NODE.findall(tree)}
-            if len(statements) != 1 or not nodes or not nodes <= _NODES:
-                refused = ", ".join(sorted(nodes - _NODES)) or "any other statement"
-                raise UsageError(f"{problem} (not allowed: {refused})")
-            if statements[0].named_parameters:
-                raise UsageError(f"{problem} (parameters such as ? and $1 have no values)")
+            parts = [*_NODE.findall(tree), *_TABLE_FUNCTION.findall(tree)]
+            refused = next((part for part in parts if not _ALLOWED.fullmatch(part)), "")
+            if refused and not refused.isupper():
+                raise UsageError(f"the function {refused} is not available in queries")
+            if len(statements) != 1 or not parts or refused:
+                raise UsageError(f"{problem} (not allowed: {refused or 'any other statement'})")
 
     def schema(self, view: str) -> pa.Schema:
         """Return the columns of a table; raise UsageError if it is not there."""
@@ -229,17 +225,13 @@ class CorpusTables:
 
     def _explain(self, message: str) -> str:
         """Return DuckDB's message in one line, with advice; raise DamagedShardError if a file is damaged."""
-        for stage in self.stages.values():
-            for file in stage.files("", ".parquet"):
-                if file.path in message:
-                    file.verify()
-        line, _, rest = message.partition("\n")
-        line = line.partition(' Use "SET')[0]  # which is locked
+        for file in itertools.chain(*(stage.files("", ".parquet") for stage in self.stages.values())):
+            if file.path in message:
+                file.verify()
+        line, _, rest = re.sub(r'\.( Use "SET .*)?(?=\n|\Z)', "", message).partition("\n")  # settings are locked
         if "disabled by configuration" in line:
             return f"{line}; --allow-files lets the query read other local files"
-        if "Arrow Appender" in line:
-            return "a row, or 1,024 rows, has too much text; select a part of it"
-        if "Out of Memory" in line:
+        if "Out of Memory" in line or "maximum total string size" in line:
             return f"{line}; select less, or what can be computed with less memory"
         candidates = next((line for line in rest.split("\n") if line.startswith("Candidate bindings")), None)
         if candidates:
@@ -247,10 +239,9 @@ class CorpusTables:
         absent = line.partition("Table with name ")[2].partition(" ")[0]
         if not absent or not self.views:
             return line
-        why = f", which {_FILES[absent][0]} writes" if absent in _FILES else ""
+        why = f", which {_FILES[absent][0]} writes" if absent in _FILES else " (see --allow-files)" * ("/" in absent)
         tables = f"the tables of {', '.join(self.stages) or 'the input'} are {', '.join(self.views)}"
         tables += f": `webtext sql{self.flags} 'FROM {self.views[0]}'`"
-        tables += "; --allow-files with read_text or read_csv reads other files" if "/" in absent else ""
         return f"{self.name}: no table {absent}{why}; {suggest_nearest(absent, self.views, tables)}"
 
 

@@ -201,7 +201,7 @@ def test_a_proxy_without_a_host_is_an_error_of_the_input(
     command = ["scrape", "--source", "arctic-shift", "--subreddit", "a", "--api-url", "http://arctic.test", "-o", "out"]
     assert main(command) == 1
     shown = capsys.readouterr().err
-    assert "check --api-url and the proxy" in shown
+    assert "check --api-url, proxy" in shown
     assert "report it" not in shown
 
 

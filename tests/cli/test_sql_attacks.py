@@ -296,9 +296,9 @@ def test_queries_that_only_read_are_answered(query: str, opened: dict[bool, Corp
     ("query", "message"),
     [
         ("FROM query('SELECT 1')", "error: the function query is not available in queries\n"),
-        ("SELECT $1", "parameters such as ? and $1 have no values"),
-        ("FROM '/etc/passwd'", "--allow-files with read_text or read_csv reads other files"),
-        ("SELECT 1" + "+1" * 1200, "Max expression depth limit of 1000 exceeded.)\n"),
+        ("SELECT $1", "(not allowed: PARAMETER)"),
+        ("FROM '/etc/passwd'", "no table /etc/passwd (see --allow-files); the tables"),
+        ("SELECT 1" + "+1" * 1200, "Max expression depth limit of 1000 exceeded)\n"),
     ],
 )
 def test_a_refused_query_is_explained(query: str, message: str, run: Run) -> None:

@@ -141,8 +141,7 @@ def clean(corpus: str, stages: bool, yes: bool, dry_run: bool, as_json: bool) ->
     check_corpus(corpus)
     removable = find_removable(corpus, stages)
     if as_json:
-        result = {"removable" if dry_run else "removed": removable if dry_run else remove(corpus, removable)}
-        print_result(result, as_json, say, has_paths=True)
+        print_result({"removable": removable} if dry_run else {"removed": remove(corpus, removable)}, True, say, True)
         return 0
     if not removable:
         say("nothing to remove")

@@ -111,8 +111,7 @@ class ApiClient:
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
             raise describe_failure(error) from error
         except (requests.RequestException, TypeError) as error:  # the latter for a proxy without a host
-            problem = f"request failed ({shorten(str(error))}); check --api-url and the proxy"
-            raise InputError(f"{self._base_url}: {problem}") from error
+            raise InputError(f"{self._base_url}: failed ({shorten(str(error))}); check --api-url, proxy") from error
         status, wait_s = response.status_code, None
         if status == 429 or _is_used_up(response.headers):
             wait_s = requested_wait_s(response.headers, self._now())
