@@ -207,6 +207,13 @@ def test_similar_urls_of_own_documents_are_listed(files: Path, capsys: pytest.Ca
     assert "similar URLs:\n  http://www.a.org/x\n" in _run(capsys, "explain", "http://a.org/x", "-i", "unique", code=1)
 
 
+def test_a_document_with_a_malformed_url_is_explained(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "odd.jsonl").write_text(json.dumps({"id": "odd", "url": "http://\x1b[31mred]0/", "text": "a"}))
+    dedup(DedupConfig(), documents=str(files / "odd.jsonl"), output=str(files / "odd"), options=RunOptions())
+    history = json.loads(_run(capsys, "explain", "odd", "--json", "-i", "docs.jsonl", "-i", "odd"))
+    assert (history["url"], history["similar_urls"]) == ("http://\x1b[31mred]0/", [])
+
+
 @pytest.mark.parametrize(
     ("folder", "problem"),
     [
