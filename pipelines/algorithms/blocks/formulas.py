@@ -16,8 +16,7 @@ from pipelines.algorithms.blocks.mathml import latex_of
 
 # The values of these attributes are formulas.
 SOURCE_ATTRIBUTES = "data-latex data-tex data-math data-expr data-formula"
-# Configurations of MathJax and KaTeX by which a single `$` delimits formulas; elsewhere it means money.
-SINGLE_DOLLARS = re.compile(rb"""inlineMath["']?\s*:[^;]{0,200}?\[\s*["']\$["']|left["']?\s*:\s*["']\$["']""")
+_SINGLE_DOLLARS = re.compile(rb"""inlineMath["']?\s*:[^;]{0,200}?\[\s*["']\$["']|left["']?\s*:\s*["']\$["']""")
 _MAX_CHARACTERS = 10_000
 # Invisible, deprecated characters around formulas; the segmentation drops them.
 _DISPLAY, _INLINE = "\u206b", "\u206a"
@@ -55,6 +54,11 @@ _WRAPPER = re.compile(r"\{\s*\\(?:display|text|script)style(?![a-zA-Z])(.*)\}")
 _COMMENT = re.compile(r"(?<!\\)%[^\n]*\n\s*|%\s*\]\]>\s*$")
 _COLOR = r"\\(?:(?:text|page)?color|colorbox)\s*(?:\[\w+\]\s*)?\{[^{}]*\}\s*"
 _COLORED = re.compile(rf"(?<![\^_]){_COLOR}\{{([^{{}}]*)\}}(?![a-zA-Z])|{_COLOR}")
+
+
+def has_single_dollars(page: bytes) -> bool:
+    """Return whether MathJax or KaTeX reads single `$` as delimiters of formulas; elsewhere they mean money."""
+    return (b"inlineMath" in page or b"renderMath" in page) and _SINGLE_DOLLARS.search(page) is not None
 
 
 def replace_elements(tree: LexborHTMLParser) -> None:
@@ -145,14 +149,15 @@ def _is_balanced(text: str) -> bool:
 
 
 _ENVIRONMENT = r"(?:equation|align|alignat|flalign|gather|multline|eqnarray|displaymath|math)\*?"
+# Each alternative begins with another character than a letter, by which the regular expression engine searches.
 _OPENING = re.compile(
-    rf"{_DISPLAY}[^{_DISPLAY}]*{_DISPLAY}|{_INLINE}[^{_INLINE}]*{_INLINE}|<(?:pre|code|textarea|script|style|title)(?=[\s>])"
-    rf"|(?<!\\)\\[(\[]|(?<![\\$])\$\$?(?!\$)|\\begin\{{{_ENVIRONMENT}\}}|\[(?:i?tex|math|latex)\]",
-    re.I,
+    rf"{_DISPLAY}[^{_DISPLAY}]*{_DISPLAY}|{_INLINE}[^{_INLINE}]*{_INLINE}|\\[(\[]|\$\$?(?!\$)"
+    rf"|\\begin\{{{_ENVIRONMENT}\}}|\[(?:i?tex|math|latex|TEX|MATH|LATEX)\]"
 )
+_CODE = re.compile(r"<(pre|code|textarea|script|style|title)[\s>]")
 _CLOSING = {"\\(": "\\)", "\\[": "\\]", "$$": "$$", "$": "$"}
 # Emphasis that begins at an index in a formula and ends at one in a later formula.
-_EMPHASIS = re.compile(r"(?<=[^\s>])<em>([^<\\]{0,99}(?:\\\)|\$)[^<]{1,999})</em>(?=[^\s<])")
+_EMPHASIS = re.compile(r"<em>([^<\\]{0,99}(?:\\\)|\$)[^<]{1,999})</em>(?=[^\s<])")
 _TAG = re.compile(r"<(/?)(br|wbr|em|strong|i|b|u|sub|sup|span|a|nobr|font)(?:\s[^<>]*)?>")
 # What Markdown made of underscores, and editors of indices.
 _MARKUP = {"em": "_", "strong": "__", "sub": "_{", "/sub": "}", "sup": "^{", "/sup": "}", "br": " "}
@@ -166,24 +171,28 @@ def replace_delimiters(html: str, has_single_dollars: bool) -> str:
 
     They are neither in code nor across the border of a paragraph. Delimiters without a counterpart remain.
     """
-    html = _EMPHASIS.sub(_restore_indices, html)
-    parts, position = list[str](), 0
+    if "<em>" in html:
+        html = _EMPHASIS.sub(_restore_indices, html)
+    parts, position, code, end_of_code = list[str](), 0, _CODE.search(html), 0
     ends = dict[str, int]()  # the next of each closing delimiter, so that the page is searched once for each
     for match in _OPENING.finditer(html):
         opening, start = match[0], match.end()
-        if match.start() < position or opening[0] in (_DISPLAY, _INLINE) or (opening == "$" and not has_single_dollars):
+        while code and code.start() < match.start():
+            end_of_code = html.find(f"</{code[1]}", code.end()) % (len(html) + 1)
+            code = _CODE.search(html, end_of_code)
+        is_escaped = html[match.start() - 1] in "\\$" and opening[0] in "\\$"
+        if match.start() < max(position, end_of_code) or is_escaped or opening[0] in (_DISPLAY, _INLINE):
             continue
-        closing = _CLOSING.get(opening) or opening.replace("<", "</").replace("begin", "end").replace("[", "[/")
+        if opening == "$" and not has_single_dollars:
+            continue
+        closing = _CLOSING.get(opening) or opening.replace("begin", "end").replace("[", "[/")
         if ends.get(closing, -1) < start:
             end = html.find(closing, start)
             while end > 0 and (html[end - 1] == "\\" != html[end - 2] or html[end : end + 3] == "$$$"):
                 end = html.find(closing, end + 1)
             ends[closing] = end if end >= 0 else len(html) + _MAX_CHARACTERS
         end = ends[closing]
-        if opening[0] == "<":
-            parts.append(html[position:end])
-            position = end
-        elif end - start <= _MAX_CHARACTERS and (opening == closing or html.find(opening, start, end) < 0):
+        if end - start <= _MAX_CHARACTERS and (opening == closing or html.find(opening, start, end) < 0):
             source = _without_markup(html[start:end])
             if source and (
                 _is_latex(source) if opening == "$" else _COMMAND.search(source) or not _WORDS.search(source)
@@ -193,13 +202,15 @@ def replace_delimiters(html: str, has_single_dollars: bool) -> str:
                 is_display = opening in ("$$", "\\[") or name not in ("", "math")
                 parts += [html[position : match.start()], _write(source, is_display)]
                 position = end + len(closing)
-    return _ADJACENT.sub(r" \1", _OWN_LINE.sub("<br>", "".join([*parts, html[position:]])))
+    html = "".join([*parts, html[position:]])
+    return _ADJACENT.sub(r" \1", _OWN_LINE.sub("<br>", html) if _DISPLAY in html else html)
 
 
 def _restore_indices(match: re.Match[str]) -> str:
-    mark = "*" if match.string[match.start() - 1] == "^" else "_"
+    before = match.string[match.start() - 1]
     is_between = re.search(r"\\\)[^$]*\\\(", match[1]) or match[1].count("$") == 2
-    return f"{mark}{match[1]}{mark}" if is_between else match[0]
+    mark = "*" if before == "^" else "_"
+    return f"{mark}{match[1]}{mark}" if is_between and not before.isspace() and before != ">" else match[0]
 
 
 def _without_markup(source: str) -> str | None:

@@ -36,10 +36,10 @@ _BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE 
 # Formulas of a page: elements, and delimiters in the text.
 _ELEMENTS, _DELIMITERS = 1, 2
 _LOWER, _FOUR_BYTES = np.uint64(0x20202020), np.uint64(0xFFFFFFFF)
-# In an attribute of an image (`alt="$x$"`, `class="tex"`, `?tex=x`); at the beginning of a class or type; after `[`.
+# In the class or URL of an image (`latex`, `mimetex`, `?tex=x`); at the beginning of a class or type; after `[`.
 _IMAGE_WORDS, _MATH_WORD, _FORUM_TAGS = (
     as_read_only(np.array([int.from_bytes(word, "little") | int(_LOWER) for word in words.split()], np.uint64))
-    for words in (b'math atex etex tex= "tex t="$ t="\\ nefo ayfo edeq', b"math", b"math late tex] itex")
+    for words in (b'math atex imet tex= "tex nefo ayfo edeq', b"math", b"math late tex] itex")
 )
 _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
 
@@ -66,7 +66,7 @@ def _parse(page: bytes | str) -> tuple[LexborHTMLParser, bool | None]:
     tree = LexborHTMLParser(reduced[: sizes[0]].tobytes())
     if sizes[2] & _ELEMENTS:
         formulas.replace_elements(tree)
-    return tree, bool(formulas.SINGLE_DOLLARS.search(data)) if sizes[2] else None
+    return tree, formulas.has_single_dollars(data) if sizes[2] else None
 
 
 @helper
@@ -164,7 +164,13 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             is_unread |= (number == _SRC or number == _ALT) and tag != _IMG  # noqa: SIM109 - for numba
             if is_end or is_unread or number == len(_ATTRIBUTES):
                 continue
-            is_math = number >= _ALTTEXT or (tag == _IMG and _contains(html, first, position, _IMAGE_WORDS))
+            is_math = number >= _ALTTEXT
+            if number == _ALT:  # alt="$x$"
+                is_math = (
+                    byte_at(html, first + 5) == 92 or byte_at(html, first + 5) == byte_at(html, position - 2) == 36
+                )
+            elif tag == _IMG and (number == _SRC or number == _CLASS):
+                is_math = _contains(html, first, position, _IMAGE_WORDS)
             if number == _CLASS or number == _TYPE:  # noqa: SIM109 - for numba
                 is_math |= _contains(html, first + 5, min(first + 11, position), _MATH_WORD)
                 is_copied |= is_math and tag == _SCRIPT
