@@ -42,9 +42,9 @@ _IMAGE_URL = re.compile(
     r"|(?:\.(?:latex|image|download)|(?:mime|math)tex[\w.]*)\?(.+)"
 )
 # What formulas have, and what values and descriptions have.
-_SIGN, _COMMAND = re.compile(r"[\\^_{}=<>+]|^\s*\S{1,3}\s*$"), re.compile(r"[\\^_=]")
+_SIGN, _SURE = re.compile(r"[\\^_{}=<>+]|^\s*\S{1,3}\s*$"), re.compile(r"[\\^_=]")
 _WORDS = re.compile(
-    r"(?i)(?<![\\\w])[a-z]{3,},? [a-z]{2,}|^\W*(formula|(la)?tex|math|true|false|inline|block|and|or|to)?\W*$"
+    r"(?i)(?<![\\\w])[a-z]{3,},? [a-z]{2,}|^\W*(formula|(la)?tex|math|true|false|inline|block|and|or|to)?\W*$|^\s*\{\""
 )
 _DELIMITED = re.compile(r"\s*(?:\$\$([^$]+)\$\$|\\\[(.+)\\\]|\$([^$]+)\$|\\\((.+)\\\)|(\{\\\w+style.+\}))\s*", re.S)
 _STYLE = re.compile(
@@ -194,9 +194,7 @@ def replace_delimiters(html: str, has_single_dollars: bool) -> str:
         end = ends[closing]
         if end - start <= _MAX_CHARACTERS and (opening == closing or html.find(opening, start, end) < 0):
             source = _without_markup(html[start:end])
-            if source and (
-                _is_latex(source) if opening == "$" else _COMMAND.search(source) or not _WORDS.search(source)
-            ):
+            if source and (_is_latex(source) if opening == "$" else not _WORDS.search(source) or _SURE.search(source)):
                 name = opening[7:-1] if opening[:2] == "\\b" else ""
                 source = source if not name or "math" in name else opening + source + closing
                 is_display = opening in ("$$", "\\[") or name not in ("", "math")
@@ -210,7 +208,7 @@ def _restore_indices(match: re.Match[str]) -> str:
     before = match.string[match.start() - 1]
     is_between = re.search(r"\\\)[^$]*\\\(", match[1]) or match[1].count("$") == 2
     mark = "*" if before == "^" else "_"
-    return f"{mark}{match[1]}{mark}" if is_between and not before.isspace() and before != ">" else match[0]
+    return match[0] if before in " \n>" or not is_between else mark + match[1] + mark
 
 
 def _without_markup(source: str) -> str | None:

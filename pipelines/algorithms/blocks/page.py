@@ -169,7 +169,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                 is_math = (
                     byte_at(html, first + 5) == 92 or byte_at(html, first + 5) == byte_at(html, position - 2) == 36
                 )
-            elif tag == _IMG and (number == _SRC or number == _CLASS):
+            elif tag == _IMG and (number == _SRC or number == _CLASS):  # noqa: SIM109 - for numba
                 is_math = _contains(html, first, position, _IMAGE_WORDS)
             if number == _CLASS or number == _TYPE:  # noqa: SIM109 - for numba
                 is_math |= _contains(html, first + 5, min(first + 11, position), _MATH_WORD)
