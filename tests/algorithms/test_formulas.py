@@ -219,7 +219,7 @@ def test_a_typeset_formula_is_its_source(case: dict[str, Any]) -> None:
         "costs $5 and $6, or $$7", "is $, $$ or $$$ a night", "is $$ - $$$", "\\(is not closed",
         "\\(x \\[y z",
         "$$ is not closed", "\\[is not closed</p><p>and not here\\]", "\\begin{equation} x", "[math] is open",
-        "[/tex] is closed", "\\(see above\\)", "\\(x <b>is open\\) to</b> all", f"\\({'x + ' * 2600}\\)", "`x` is code",
+        "[/tex] is closed", '\\( -name "*.c" -o -x \\)', "\\(see above\\)", "\\(x <b>is open\\) to</b> all", f"\\({'x + ' * 2600}\\)", "`x` is code",
         "[tex]a[/latex]", "C:\\begin\\[x", '<span class="math">Mathematics is hard</span>',
         "<span data-tex=true>x</span>",
         '<img alt="A formula of success" class="math">', '<img alt="$5 off" src="x">', "<math></math>",

@@ -44,7 +44,7 @@ _IMAGE_URL = re.compile(
 # What formulas have, and what values and descriptions have.
 _SIGN, _SURE = re.compile(r"[\\^_{}=<>+]|^\s*\S{1,3}\s*$"), re.compile(r"[\\^_=]")
 _WORDS = re.compile(
-    r"(?i)(?<![\\\w])[a-z]{3,},? [a-z]{2,}|^\W*(formula|(la)?tex|math|true|false|inline|block|and|or|to)?\W*$|^\s*\{\""
+    r"(?i)(?<![\\\w])[a-z]{3,},? [a-z]{2,}|^\W*(formula|(la)?tex|math|true|false|inline|block|and|or|to)?\W*$|\""
 )
 _DELIMITED = re.compile(r"\s*(?:\$\$([^$]+)\$\$|\\\[(.+)\\\]|\$([^$]+)\$|\\\((.+)\\\)|(\{\\\w+style.+\}))\s*", re.S)
 _STYLE = re.compile(
