@@ -32,7 +32,7 @@ _FORMULAS = (
 )
 _ANNOTATION = 'annotation[encoding*="x-tex" i], annotation[encoding*="latex" i], annotation[encoding="tex" i]'
 # An element that contains one of these is more than a formula.
-_PROSE = "p, li, h1, h2, h3, h4, article, section, form"
+_PROSE = "html, body, main, p, li, h1, h2, h3, h4, article, section, form"
 _DISPLAY_NAME = re.compile(r"display|(?<!inline-)block|latexcenter|numberedequation", re.I)
 _IMAGE_CLASS = re.compile(
     r"(?<![\w-])((la)?tex|texrender|math|mwe-math[\w-]*|(inline|display)formula|numberedequation|latexcenter)(?![\w-])"

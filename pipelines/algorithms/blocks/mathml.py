@@ -73,8 +73,6 @@ def latex_of(node: LexborNode, depth: int = 0) -> str:
         return _over(first, "" if tag == "mover" else second, second if tag == "mover" else third)
     if tag == "mfenced":
         return (attributes.get("open") or "(") + ", ".join(parts) + (attributes.get("close") or ")")
-    if tag == "menclose":
-        return rf"\boxed{{{row}}}" if "box" in (attributes.get("notation") or "") else row
     if template := _TEMPLATES.get("atop" if (attributes.get("linethickness") or "")[:1] == "0" else tag):
         base = first if _SINGLE.fullmatch(first) or _LIMITS.match(first) else f"{{{first}}}"
         rows, cells = r" \\ ".join(parts), " & ".join(parts)

@@ -25,7 +25,7 @@ _SLACK = 16
 # `alttext` or one of those after it is a formula.
 _READ_ATTRIBUTES = (
     "class id role itemprop style hidden aria-hidden name property content rel type datetime href src alt encoding "
-    "display mode mathvariant linethickness notation open close alttext data-mathml data-math-style data-eeimg "
+    "display mode mathvariant linethickness open close alttext data-mathml data-math-style data-eeimg "
     + formulas.SOURCE_ATTRIBUTES
 ).split()
 _ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ_ATTRIBUTES], np.uint64))
@@ -47,7 +47,7 @@ _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in 
 def parse_html(page: bytes | str) -> LexborHTMLParser:
     """Parse a page, in UTF-8 or decoded, without code, comments (half of an average page) and unread attributes.
 
-    If there are many tags, those of elements nested more than 256 deep are removed; their text is kept. Elements that
+    If there are many tags or formulas, tags nested more than 256 deep are removed; their text is kept. Elements that
     are formulas are replaced by their LaTeX.
     """
     return _parse(page)[0]
