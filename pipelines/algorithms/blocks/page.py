@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from selectolax.lexbor import LexborHTMLParser
 
-from pipelines.algorithms.blocks import markup
+from pipelines.algorithms.blocks import formulas, markup
 from pipelines.algorithms.blocks import segmentation as seg
-from pipelines.algorithms.kernels.byte_scan import byte_at
+from pipelines.algorithms.kernels.byte_scan import byte_at, word_at
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.web.metadata import Declared, read_declared
 
@@ -21,15 +21,25 @@ from pipelines.algorithms.web.metadata import Declared, read_declared
 # depth of at most 50. libxml2 has the same limit of depth.
 _MANY_TAGS, _MAX_DEPTH = 20_000, 256
 _SLACK = 16
-# Read by segmentation, and by those who look for what a page declares.
+# Read by segmentation, by those who look for what a page declares, and of formulas. An element with
+# `alttext` or one of those after it is a formula.
 _READ_ATTRIBUTES = (
-    "class id role itemprop style hidden aria-hidden name property content rel type datetime href".split()
-)
+    "class id role itemprop style hidden aria-hidden name property content rel type datetime href src alt encoding "
+    "display mode mathvariant linethickness open close alttext data-mathml data-math-style data-eeimg "
+    + formulas.SOURCE_ATTRIBUTES
+).split()
 _ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ_ATTRIBUTES], np.uint64))
-# Only of these elements: a page has many links.
-_HREF = _ATTRIBUTES[-1]
-_BASE, _IFRAME, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE = (
-    markup.TAGS[name] for name in "base iframe link math noscript script svg textarea title".split()
+_CLASS, _TYPE, _HREF, _SRC, _ALT, _ALTTEXT = map(_READ_ATTRIBUTES.index, "class type href src alt alttext".split())
+_BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE = (
+    markup.TAGS[name] for name in "base iframe img link math noscript script svg textarea title".split()
+)
+# Formulas of a page: elements, and delimiters in the text.
+_ELEMENTS, _DELIMITERS = 1, 2
+_LOWER, _FOUR_BYTES = np.uint64(0x20202020), np.uint64(0xFFFFFFFF)
+# In the class or URL of an image (`latex`, `mimetex`, `?tex=x`); at the beginning of a class or type; after `[`.
+_IMAGE_WORDS, _MATH_WORD, _FORUM_TAGS = (
+    as_read_only(np.array([int.from_bytes(word, "little") | int(_LOWER) for word in words.split()], np.uint64))
+    for words in (b'math atex imet tex= "tex nefo ayfo edeq', b"math", b"math late tex] itex")
 )
 _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
 
@@ -37,17 +47,26 @@ _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in 
 def parse_html(page: bytes | str) -> LexborHTMLParser:
     """Parse a page, in UTF-8 or decoded, without code, comments (half of an average page) and unread attributes.
 
-    If there are many tags, those of elements nested more than 256 deep are removed; their text is kept.
+    If there are many tags or formulas, tags nested more than 256 deep are removed; their text is kept. Elements that
+    are formulas are replaced by their LaTeX.
     """
+    return _parse(page)[0]
+
+
+def _parse(page: bytes | str) -> tuple[LexborHTMLParser, bool | None]:
+    """Return the tree of a page, and whether single `$` delimit formulas, None if it has none."""
     data = page if isinstance(page, bytes) else page.encode()
     # Padded, since a kernel has no bounds checks and looks a few bytes ahead.
     html = as_read_only(np.frombuffer(data + bytes(_SLACK), np.uint8))
     # An end tag is added to a frame, and `<` becomes `&lt;`: up to four bytes per byte.
-    reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(2, np.int64)
+    reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(3, np.int64)
     _reduce(html, len(data), len(data), reduced, sizes)
-    if sizes[1] > _MANY_TAGS:
+    if sizes[1] > _MANY_TAGS or sizes[2] & _ELEMENTS:
         _reduce(html, len(data), _MAX_DEPTH, reduced, sizes)
-    return LexborHTMLParser(reduced[: sizes[0]].tobytes())
+    tree = LexborHTMLParser(reduced[: sizes[0]].tobytes())
+    if sizes[2] & _ELEMENTS:
+        formulas.replace_elements(tree)
+    return tree, formulas.has_single_dollars(data) if sizes[2] else None
 
 
 @helper
@@ -77,13 +96,29 @@ def _copy(html: Any, start: Any, end: Any, reduced: Any, filled: Any) -> Any:
     return filled
 
 
+@helper
+def _contains(html: Any, start: Any, end: Any, words: Any) -> Any:
+    """Return whether one of some words of four bytes is in a range."""
+    for position in range(start, end - 3):
+        for word in words:
+            if (word_at(html, position) | _LOWER) & _FOUR_BYTES == word:
+                return True
+    return False
+
+
 @kernel
 def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> None:
-    position = filled = depth = tags = 0
+    position = filled = depth = tags = found = 0
     foreign = 0
     while position < end:
         while position < end and byte_at(html, position) != 60:
-            reduced[filled] = byte_at(html, position)
+            byte = byte_at(html, position)
+            if byte == 36 or byte == 92 or byte == 91:  # $$ \( \[ \begin [tex]
+                following = byte_at(html, position + 1)
+                is_second = following == 36 if byte == 36 else following == 40 or following == 91 or following == 98
+                if is_second or (byte == 91 and _contains(html, position + 1, position + 5, _FORUM_TAGS)):
+                    found |= _DELIMITERS
+            reduced[filled] = byte
             filled += 1
             position += 1
         if position == end:
@@ -112,7 +147,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             is_deep = depth + is_end > max_depth
         tag_start = filled
         filled = _copy(html, start, position, reduced, filled)
-        is_closed = is_json = False
+        is_closed = is_copied = False
         while position < end and byte_at(html, position) != 62:
             if markup.is_space(byte_at(html, position)) or byte_at(html, position) == 47:
                 is_closed = byte_at(html, position) == 47
@@ -122,14 +157,31 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             first = position
             name, position = markup.hash_name(html, position, end)
             position = _end_of_attribute(html, position, end)
-            for known in _ATTRIBUTES:
-                is_unread = name == _HREF and tag != _LINK and tag != _BASE
-                if name == known and not is_end and not is_unread:
-                    reduced[filled] = 32
-                    filled = _copy(html, first, position, reduced, filled + 1)
-                    if tag == _SCRIPT:  # ld+json, ld&#x2B;json
-                        is_json |= markup.find_byte(html, first, position, 43) < position
-                        is_json |= markup.find_byte(html, first, position, 38) < position
+            number = 0
+            while number < len(_ATTRIBUTES) and name != _ATTRIBUTES[number]:
+                number += 1
+            is_unread = number == _HREF and tag != _LINK and tag != _BASE  # a page has many links
+            is_unread |= (number == _SRC or number == _ALT) and tag != _IMG  # noqa: SIM109 - for numba
+            if is_end or is_unread or number == len(_ATTRIBUTES):
+                continue
+            is_math = number >= _ALTTEXT
+            if number == _ALT:  # alt="$x$"
+                is_math = (
+                    byte_at(html, first + 5) == 92 or byte_at(html, first + 5) == byte_at(html, position - 2) == 36
+                )
+            elif tag == _IMG and (number == _SRC or number == _CLASS):  # noqa: SIM109 - for numba
+                is_math = _contains(html, first, position, _IMAGE_WORDS)
+            if number == _CLASS or number == _TYPE:  # noqa: SIM109 - for numba
+                is_math |= _contains(html, first + 5, min(first + 11, position), _MATH_WORD)
+                is_copied |= is_math and tag == _SCRIPT
+            found |= _ELEMENTS if is_math else 0
+            if number == _SRC and not is_math:
+                continue
+            reduced[filled] = 32
+            filled = _copy(html, first, position, reduced, filled + 1)
+            if tag == _SCRIPT:  # ld+json, ld&#x2B;json
+                is_copied |= markup.find_byte(html, first, position, 43) < position
+                is_copied |= markup.find_byte(html, first, position, 38) < position
         if position >= end:  # a tag that does not end is not a tag
             filled = tag_start
             break
@@ -146,11 +198,12 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             filled += 1
         reduced[filled] = 62
         filled += 1
+        found |= _ELEMENTS if tag == _MATH else 0
         if (tag == _SVG or tag == _MATH) and not is_closed:  # noqa: SIM109 - for numba
             foreign = max(0, foreign + (-1 if is_end else 1))
         if is_end or (foreign and is_closed):  # HTML ignores the slash
             continue
-        if tag == _TITLE or tag == _TEXTAREA or is_json:  # noqa: SIM109 - for numba
+        if tag == _TITLE or tag == _TEXTAREA or is_copied:  # noqa: SIM109 - for numba
             first = position
             position = markup.find_end_tag(html, position, end, tag)
             filled = _copy(html, first, position, reduced, filled)
@@ -168,7 +221,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             if foreign:  # in SVG and MathML it need not have an end tag
                 position = markup.find_end_tag(html, first, position, _SVG)
                 position = markup.find_end_tag(html, first, position, _MATH)
-    sizes[0], sizes[1] = filled, tags
+    sizes[0], sizes[1], sizes[2] = filled, tags, found
 
 
 # As lexbor serializes it; `<body` alone may be in a script in the head.
@@ -199,9 +252,12 @@ class ParsedPage(NamedTuple):
 
 def parse_page(page: bytes | str) -> ParsedPage:
     """Parse a page; descriptions in its metadata become its first blocks, since some pages have no other text."""
-    tree = parse_html(page)
+    tree, has_single_dollars = _parse(page)
     declared = read_declared(tree)
-    normalized = (tree.html or "").encode("utf-8", "replace")
+    html = tree.html or ""
+    if has_single_dollars is not None:
+        html = formulas.replace_delimiters(html, has_single_dollars)
+    normalized = html.encode("utf-8", "replace")
     body = normalized.find(_BODY)
     start = normalized.find(b">", body + len(_BODY)) + 1 if body >= 0 else 0
     texts = list(dict.fromkeys(_descriptions(declared))) if start else []

@@ -1,0 +1,221 @@
+"""Replaces formulas by their LaTeX: `$...$` within a line, `$$...$$` on a line of its own.
+
+The source is in an attribute, a script, an annotation of MathML, or in the text between delimiters. Previews, rendered
+copies and images next to it are removed. AsciiMath stays as it is written.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+from urllib.parse import unquote
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from pipelines.algorithms.blocks.mathml import latex_of
+
+# The values of these attributes are formulas.
+SOURCE_ATTRIBUTES = "data-latex data-tex data-math data-expr data-formula"
+_SINGLE_DOLLARS = re.compile(rb"""inlineMath["']?\s*:[^;]{0,200}?\[\s*["']\$["']|left["']?\s*:\s*["']\$["']""")
+_MAX_CHARACTERS = 10_000
+# Invisible, deprecated characters around formulas; the segmentation drops them.
+_DISPLAY, _INLINE = "\u206b", "\u206a"
+
+_SCRIPT = 'script[type^="math/" i]'
+_COPIES = (
+    ".MathJax:not(mjx-container), .MathJax_Preview, .MathJax_Display, .MathJax_SVG, .MathJax_SVG_Display, .mjx-chtml, "
+    ".MathJax_MathML"
+)
+_FORMULAS = (
+    f"{_SCRIPT}, math, img, {_COPIES}, mjx-container, .katex-display, .katex, .katex-error, .mwe-math-element, "
+    f"[data-eeimg], [{'], ['.join(SOURCE_ATTRIBUTES.split())}], .js-render-math, span[class^=math], div[class^=math]"
+)
+_ANNOTATION = 'annotation[encoding*="x-tex" i], annotation[encoding*="latex" i], annotation[encoding="tex" i]'
+# An element that contains one of these is more than a formula.
+_PROSE = "html, body, main, p, li, h1, h2, h3, h4, article, section, form"
+_DISPLAY_NAME = re.compile(r"display|(?<!inline-)block|latexcenter|numberedequation", re.I)
+_IMAGE_CLASS = re.compile(
+    r"(?<![\w-])((la)?tex|texrender|math|mwe-math[\w-]*|(inline|display)formula|numberedequation|latexcenter)(?![\w-])"
+)
+_IMAGE_URL = re.compile(
+    r"(?:latex\.php\?(?:\S*[?&;])?latex=|equation\?tex=|render/math\?math=)([^&]+)"
+    r"|(?:\.(?:latex|image|download)|(?:mime|math)tex[\w.]*)\?(.+)"
+)
+# What formulas have, and what values and descriptions have.
+_SIGN, _SURE = re.compile(r"[\\^_{}=<>+]|^\s*\S{1,3}\s*$"), re.compile(r"[\\^_=]")
+_WORDS = re.compile(
+    r"(?i)(?<![\\\w])[a-z]{3,},? [a-z]{2,}|^\W*(formula|(la)?tex|math|true|false|inline|block|and|or|to)?\W*$|\""
+)
+_DELIMITED = re.compile(r"\s*(?:\$\$([^$]+)\$\$|\\\[(.+)\\\]|\$([^$]+)\$|\\\((.+)\\\)|(\{\\\w+style.+\}))\s*", re.S)
+_STYLE = re.compile(
+    r"(?i)(\s*\\(inline|(display|text)style|dpi\s*\{\d+\}|(bg|fn)(_\w+|\s*\{\w+\})|tiny|small|large|huge)(?![a-z]))+\s*"
+)
+_WRAPPER = re.compile(r"\{\s*\\(?:display|text|script)style(?![a-zA-Z])(.*)\}")
+_COMMENT = re.compile(r"(?<!\\)%[^\n]*\n\s*|%\s*\]\]>\s*$")
+_COLOR = r"\\(?:(?:text|page)?color|colorbox)\s*(?:\[\w+\]\s*)?\{[^{}]*\}\s*"
+_COLORED = re.compile(rf"(?<![\^_]){_COLOR}\{{([^{{}}]*)\}}(?![a-zA-Z])|{_COLOR}")
+
+
+def has_single_dollars(page: bytes) -> bool:
+    """Return whether MathJax or KaTeX reads single `$` as delimiters of formulas; elsewhere they mean money."""
+    return (b"inlineMath" in page or b"renderMath" in page) and _SINGLE_DOLLARS.search(page) is not None
+
+
+def replace_elements(tree: LexborHTMLParser) -> None:
+    """Replace the elements of a page that are formulas; `replace_delimiters` then completes its HTML."""
+    if tree.css_first(_SCRIPT):
+        for node in tree.css(_COPIES):
+            if not node.css_first(f"{_PROSE}, {_SCRIPT}"):
+                node.replace_with("")
+    inner = set[int]()
+    for node in tree.css(_FORMULAS):
+        is_other = node.mem_id in inner or node.css_first(_PROSE)
+        source, is_display = (None, False) if is_other else _source_of(node)
+        if source and len(source) <= _MAX_CHARACTERS:
+            inner.update(part.mem_id for part in node.css(_FORMULAS))
+            node.replace_with(_write(source, is_display))
+
+
+def _source_of(node: LexborNode) -> tuple[str | None, bool]:
+    """Return the source of a formula, or None, and whether it is displayed on a line of its own."""
+    tag, attributes = node.tag or "", node.attributes
+    names = " ".join(filter(None, map(attributes.get, ("class", "type", "mode", "data-math-style"))))
+    is_display = attributes.get("display") in ("block", "true") or attributes.get("data-eeimg") == "2"
+    is_display |= bool(_DISPLAY_NAME.search(names))
+    if tag == "img":
+        return _source_of_image(node, names, is_display)
+    for value in map(attributes.get, SOURCE_ATTRIBUTES.split()):
+        if value and _is_latex(value):
+            return value, is_display
+    if tag == "math":
+        annotation, text = node.css_first(_ANNOTATION), attributes.get("alttext") or ""
+        text = annotation.text() if annotation else text
+        return text if annotation or _is_latex(text) else latex_of(node), is_display
+    if tag == "script" and "mml" not in names:
+        text = node.text().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+        return f"`{text.strip()}`" if "asciimath" in names else text, is_display
+    if mathml := node.text() if tag == "script" else attributes.get("data-mathml"):
+        node = LexborHTMLParser(mathml).body or node
+    for inner in filter(None, map(node.css_first, (_SCRIPT, "math", "[data-latex]", "img"))):
+        source, is_displayed = _source_of(inner) if inner.mem_id != node.mem_id else (None, False)
+        if source:
+            return source, is_display or is_displayed
+    text, is_display = node.text(), is_display or tag == "div"
+    if "katex-error" in names or "js-render-math" in names:
+        return text, is_display
+    is_source = {*names.split()} <= {"math", "inline", "display"} and _is_latex(text) and "\\(" not in text
+    return text if is_source and names and next(node.iter(), None) is None else None, is_display
+
+
+def _source_of_image(node: LexborNode, names: str, is_display: bool) -> tuple[str | None, bool]:
+    text, address = node.attributes.get("alt") or "", node.attributes.get("src") or ""
+    url = _IMAGE_URL.search(address)
+    if not (url or _IMAGE_CLASS.search(names) or "/math/" in address or _DELIMITED.fullmatch(text)):
+        return None, False
+    encoded = (url[1] or url[2]) if url else ""
+    source = text if _is_latex(text) else unquote(encoded.replace("&space;", " ").replace("&plus;", "+"))
+    is_alone = node.parent and node.parent.tag in ("p", "div", "center") and all(map(_is_edge, (node.prev, node.next)))
+    is_inline = "inline" in names or "\\inline" in unquote(address) or _DELIMITED.fullmatch(text)
+    return source, is_display or bool(is_alone and not is_inline)
+
+
+def _is_edge(node: LexborNode | None) -> bool:
+    """Return whether a line ends at a node."""
+    return not node or node.tag == "br" or (node.tag == "-text" and not (node.text(deep=False) or "").strip())
+
+
+def _is_latex(text: str) -> bool:
+    return bool(_SIGN.search(text)) and ("\\" in text or not _WORDS.search(text))
+
+
+def _write(source: str, is_display: bool) -> str:
+    """Return the text of a formula: without colors, comments, line breaks, and commands for the style of all of it."""
+    if delimited := _DELIMITED.fullmatch(source):
+        is_display |= bool(delimited[1] or delimited[2])
+        source = next(filter(None, delimited.groups()))
+    source = " ".join(_COLORED.sub(r"\1", _COMMENT.sub("", source)).split())
+    while (wrapper := _WRAPPER.fullmatch(source)) and _is_balanced(wrapper[1]):
+        source = wrapper[1].strip()
+    source = _STYLE.sub("", source, 1) if _STYLE.match(source) else source
+    if not source or source.startswith("`"):
+        return source
+    return f"{_DISPLAY}$${source}$${_DISPLAY}" if is_display else f"{_INLINE}${source}${_INLINE}"
+
+
+def _is_balanced(text: str) -> bool:
+    """Return whether each closing brace has an opening one before it."""
+    braces = re.findall(r"\\.|([{}])", text)
+    return min(accumulate({"{": 1, "}": -1}.get(brace, 0) for brace in braces), default=0) >= 0
+
+
+_ENVIRONMENT = r"(?:equation|align|alignat|flalign|gather|multline|eqnarray|displaymath|math)\*?"
+# Each alternative begins with another character than a letter, by which the regular expression engine searches.
+_OPENING = re.compile(
+    rf"{_DISPLAY}[^{_DISPLAY}]*{_DISPLAY}|{_INLINE}[^{_INLINE}]*{_INLINE}|\\[(\[]|\$\$?(?!\$)"
+    rf"|\\begin\{{{_ENVIRONMENT}\}}|\[(?:i?tex|math|latex|TEX|MATH|LATEX)\]"
+)
+_CODE = re.compile(r"<(pre|code|textarea|script|style|title)[\s>]")
+_CLOSING = {"\\(": "\\)", "\\[": "\\]", "$$": "$$", "$": "$"}
+# Emphasis that begins at an index in a formula and ends at one in a later formula.
+_EMPHASIS = re.compile(r"<em>([^<\\]{0,99}(?:\\\)|\$)[^<]{1,999})</em>(?=[^\s<])")
+_TAG = re.compile(r"<(/?)(br|wbr|em|strong|i|b|u|sub|sup|span|a|nobr|font)(?:\s[^<>]*)?>")
+# What Markdown made of underscores, and editors of indices.
+_MARKUP = {"em": "_", "strong": "__", "sub": "_{", "/sub": "}", "sup": "^{", "/sup": "}", "br": " "}
+_MARKUP |= {"/em": "_", "/strong": "__"}
+_ADJACENT = re.compile(rf"{_INLINE}((?:<[^<>]*>)*){_INLINE}")
+_OWN_LINE = re.compile(rf"(?:<br>\s*)?{_DISPLAY}(?:\s*{_DISPLAY})*(?:\s*<br>)?")
+
+
+def replace_delimiters(html: str, has_single_dollars: bool) -> str:
+    """Replace the formulas between delimiters in the text of serialized HTML.
+
+    They are neither in code nor across the border of a paragraph. Delimiters without a counterpart remain.
+    """
+    if "<em>" in html:
+        html = _EMPHASIS.sub(_restore_indices, html)
+    parts, position, code, end_of_code = list[str](), 0, _CODE.search(html), 0
+    ends = dict[str, int]()  # the next of each closing delimiter, so that the page is searched once for each
+    for match in _OPENING.finditer(html):
+        opening, start = match[0], match.end()
+        while code and code.start() < match.start():
+            end_of_code = html.find(f"</{code[1]}", code.end()) % (len(html) + 1)
+            code = _CODE.search(html, end_of_code)
+        is_escaped = html[match.start() - 1] in "\\$" and opening[0] in "\\$"
+        if match.start() < max(position, end_of_code) or is_escaped or opening[0] in (_DISPLAY, _INLINE):
+            continue
+        if opening == "$" and not has_single_dollars:
+            continue
+        closing = _CLOSING.get(opening) or opening.replace("begin", "end").replace("[", "[/")
+        if ends.get(closing, -1) < start:
+            end = html.find(closing, start)
+            while end > 0 and (html[end - 1] == "\\" != html[end - 2] or html[end : end + 3] == "$$$"):
+                end = html.find(closing, end + 1)
+            ends[closing] = end if end >= 0 else len(html) + _MAX_CHARACTERS
+        end = ends[closing]
+        if end - start <= _MAX_CHARACTERS and (opening == closing or html.find(opening, start, end) < 0):
+            source = _without_markup(html[start:end])
+            if source and (_is_latex(source) if opening == "$" else not _WORDS.search(source) or _SURE.search(source)):
+                name = opening[7:-1] if opening[:2] == "\\b" else ""
+                source = source if not name or "math" in name else opening + source + closing
+                is_display = opening in ("$$", "\\[") or name not in ("", "math")
+                parts += [html[position : match.start()], _write(source, is_display)]
+                position = end + len(closing)
+    html = "".join([*parts, html[position:]])
+    return _ADJACENT.sub(r" \1", _OWN_LINE.sub("<br>", html) if _DISPLAY in html else html)
+
+
+def _restore_indices(match: re.Match[str]) -> str:
+    before = match.string[match.start() - 1]
+    is_between = re.search(r"\\\)[^$]*\\\(", match[1]) or match[1].count("$") == 2
+    mark = "*" if before == "^" else "_"
+    return match[0] if before in " \n>" or not is_between else mark + match[1] + mark
+
+
+def _without_markup(source: str) -> str | None:
+    """Return a formula without the markup that Markdown or an editor added; None if there is other markup."""
+    source = source.replace("’", "'").replace("&nbsp;", " ")
+    depths = [*accumulate(-1 if tag[1] else tag[2] not in ("br", "wbr") for tag in _TAG.finditer(source))]
+    if depths and (min(depths) < 0 or depths[-1] != 0):
+        return None
+    source = _TAG.sub(lambda tag: _MARKUP.get(tag[1] + tag[2], ""), source).replace("^_", "^*")
+    return source if "<" not in source and re.search(r"\w", source) else None
