@@ -27,7 +27,7 @@ _BLOCK_LEVEL = (
 _INLINE = (
     "head a abbr b bdi bdo big br cite code data del dfn em font i img input ins kbd label map mark meta link "
     "base meter nobr output picture progress q ruby s samp small source span strike strong sub sup time track tt "
-    "u var wbr area embed col colgroup param"
+    "u var wbr area embed col colgroup param listing"
 )
 _WITHOUT_END = "area base br col embed hr img input link meta param source track wbr"
 # An element without an end tag is ended by the next one of its kind, so a row of them is not nested.
@@ -36,7 +36,7 @@ _STRONG = "b strong em h1 h2 h3 h4 h5 h6 th"
 # A browser shows something in place of such an element, so it separates words.
 _REPLACED = "svg iframe object canvas math audio video textarea select img input embed picture"
 # Within <pre>, such an element is a line of its block instead of a block.
-_LINE = "div li ol ul"
+_LINE = "div li ol ul p table tbody thead tr td th"
 
 NAMES = ("", *_SKIPPED.split(), *_BLOCK_LEVEL.split(), *_INLINE.split())
 TAGS = {name: number for number, name in enumerate(NAMES) if name}

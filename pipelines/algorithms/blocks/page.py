@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from selectolax.lexbor import LexborHTMLParser
 
-from pipelines.algorithms.blocks import markup
+from pipelines.algorithms.blocks import code, markup
 from pipelines.algorithms.blocks import segmentation as seg
-from pipelines.algorithms.kernels.byte_scan import byte_at
+from pipelines.algorithms.kernels.byte_scan import byte_at, word_at
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.web.metadata import Declared, read_declared
 
@@ -23,13 +23,21 @@ _MANY_TAGS, _MAX_DEPTH = 20_000, 256
 _SLACK = 16
 # Read by segmentation, and by those who look for what a page declares.
 _READ_ATTRIBUTES = (
-    "class id role itemprop style hidden aria-hidden name property content rel type datetime href".split()
+    "class id role itemprop style hidden aria-hidden name property content rel type datetime readonly href".split()
 )
 _ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ_ATTRIBUTES], np.uint64))
 # Only of these elements: a page has many links.
 _HREF = _ATTRIBUTES[-1]
-_BASE, _IFRAME, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE = (
-    markup.TAGS[name] for name in "base iframe link math noscript script svg textarea title".split()
+_CLASS, _STYLE = (_ATTRIBUTES[_READ_ATTRIBUTES.index(name)] for name in ("class", "style"))
+_BASE, _IFRAME, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE, _XMP = (
+    markup.TAGS[name] for name in "base iframe link math noscript script svg textarea title xmp".split()
+)
+# Tags of code; how class names and the fonts of code begin, in lower case.
+_CODE_TAGS = markup.tag_groups(["pre code textarea xmp listing tt samp"])
+_LOWER, _FOUR_BYTES = np.uint64(0x20202020), np.uint64(0xFFFFFFFF)
+_CODE_CLASSES, _CODE_FONTS = (
+    as_read_only(np.array([int.from_bytes(word, "little") | int(_LOWER) for word in words], np.uint64))
+    for words in ((b"code", b"cm-e", b"mona", b"ace_", b"blob", b"dp-h", b"cray"), (b"mono", b"cons", b"cour"))
 )
 _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
 
@@ -39,15 +47,20 @@ def parse_html(page: bytes | str) -> LexborHTMLParser:
 
     If there are many tags, those of elements nested more than 256 deep are removed; their text is kept.
     """
+    return _parse(page)[0]
+
+
+def _parse(page: bytes | str) -> tuple[LexborHTMLParser, bool]:
+    """Return the tree of a page, and whether it may have code."""
     data = page if isinstance(page, bytes) else page.encode()
     # Padded, since a kernel has no bounds checks and looks a few bytes ahead.
     html = as_read_only(np.frombuffer(data + bytes(_SLACK), np.uint8))
     # An end tag is added to a frame, and `<` becomes `&lt;`: up to four bytes per byte.
-    reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(2, np.int64)
+    reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(3, np.int64)
     _reduce(html, len(data), len(data), reduced, sizes)
     if sizes[1] > _MANY_TAGS:
         _reduce(html, len(data), _MAX_DEPTH, reduced, sizes)
-    return LexborHTMLParser(reduced[: sizes[0]].tobytes())
+    return LexborHTMLParser(reduced[: sizes[0]].tobytes()), bool(sizes[2])
 
 
 @helper
@@ -77,9 +90,19 @@ def _copy(html: Any, start: Any, end: Any, reduced: Any, filled: Any) -> Any:
     return filled
 
 
+@helper
+def _contains(html: Any, start: Any, end: Any, words: Any) -> Any:
+    """Return whether one of some words of four bytes is in a range."""
+    for position in range(start, end - 3):
+        for word in words:
+            if (word_at(html, position) | _LOWER) & _FOUR_BYTES == word:
+                return True
+    return False
+
+
 @kernel
 def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> None:
-    position = filled = depth = tags = 0
+    position = filled = depth = tags = found = 0
     foreign = 0
     while position < end:
         while position < end and byte_at(html, position) != 60:
@@ -110,6 +133,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
         if not markup.NOT_NESTED[tag]:
             depth = max(0, depth + (-1 if is_end else 1))
             is_deep = depth + is_end > max_depth
+        found |= _CODE_TAGS[tag] == 0
         tag_start = filled
         filled = _copy(html, start, position, reduced, filled)
         is_closed = is_json = False
@@ -127,6 +151,10 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                 if name == known and not is_end and not is_unread:
                     reduced[filled] = 32
                     filled = _copy(html, first, position, reduced, filled + 1)
+                    if name == _CLASS:
+                        found |= _contains(html, first + 6, min(first + 11, position), _CODE_CLASSES)
+                    elif name == _STYLE:
+                        found |= _contains(html, first + 6, position, _CODE_FONTS)
                     if tag == _SCRIPT:  # ld+json, ld&#x2B;json
                         is_json |= markup.find_byte(html, first, position, 43) < position
                         is_json |= markup.find_byte(html, first, position, 38) < position
@@ -150,7 +178,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             foreign = max(0, foreign + (-1 if is_end else 1))
         if is_end or (foreign and is_closed):  # HTML ignores the slash
             continue
-        if tag == _TITLE or tag == _TEXTAREA or is_json:  # noqa: SIM109 - for numba
+        if tag == _TITLE or tag == _TEXTAREA or tag == _XMP or is_json:  # noqa: SIM109 - for numba
             first = position
             position = markup.find_end_tag(html, position, end, tag)
             filled = _copy(html, first, position, reduced, filled)
@@ -168,7 +196,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             if foreign:  # in SVG and MathML it need not have an end tag
                 position = markup.find_end_tag(html, first, position, _SVG)
                 position = markup.find_end_tag(html, first, position, _MATH)
-    sizes[0], sizes[1] = filled, tags
+    sizes[0], sizes[1], sizes[2] = filled, tags, found
 
 
 # As lexbor serializes it; `<body` alone may be in a script in the head.
@@ -199,8 +227,10 @@ class ParsedPage(NamedTuple):
 
 def parse_page(page: bytes | str) -> ParsedPage:
     """Parse a page; descriptions in its metadata become its first blocks, since some pages have no other text."""
-    tree = parse_html(page)
+    tree, has_code = _parse(page)
     declared = read_declared(tree)
+    if has_code:
+        code.restore_code(tree)
     normalized = (tree.html or "").encode("utf-8", "replace")
     body = normalized.find(_BODY)
     start = normalized.find(b">", body + len(_BODY)) + 1 if body >= 0 else 0
