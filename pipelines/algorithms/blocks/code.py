@@ -11,31 +11,26 @@ from textwrap import dedent
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-_EDITORS = (
+# Elements with code. The part of an editor that has its lines.
+_BOXES = (
     ".CodeMirror, .cm-editor, .monaco-editor, .ace_editor, .syntaxhighlighter, .dp-highlighter, .crayon-syntax, "
-    ".js-file-line-container, .rouge-table, .lntable, .hljs-ln"
-)
-# The part of an editor that has the lines.
-_PART = (
-    ".CodeMirror-code, .cm-content, .view-lines, .ace_text-layer, .rouge-code, .lntd + .lntd, .lines, .crayon-pre, "
-    "td.code, ol"
-)
-_NOT_CODE = (
-    "button, clipboard-copy, .copybtn, .copy-btn, span[style*='user-select: none'], span[style*='user-select:none'], "
-    ".lineno, .linenos, .lnt, .ln, .line-number, .linenumber, .hljs-ln-numbers, .blob-num, td.number, "
-    ".CodeMirror-gutter-wrapper, .input_prompt, .output_prompt, .jp-InputArea-prompt, .jp-OutputArea-prompt"
-)
-_OTHER_TAGS = "listing, xmp, plaintext, textarea[readonly], textarea[class*=code]"
-_LINE_SPANS = "pre span.line, pre .token-line, pre [style*='display:block'], pre [style*='display: block']"
-_OUTSIDE = (
+    ".js-file-line-container, pre:has(div, li, p, tr), listing, xmp, plaintext, textarea[class*=code]:not([class*=embed]), "
     "code:not(pre *), tt:not(pre *), samp:not(pre *), code + br, div.code, div.codebox, div.codeblock, div.code-block, "
     "div[style*=monospace], div[style*=onsolas], div[style*=ourier]"
 )
+_PART = ".CodeMirror-code, .cm-content, .view-lines, .ace_text-layer, .lines, .crayon-pre, td.code, ol, tbody:has(.blob-code)"
+_EDITOR = re.compile(r"CodeMirror|(?:cm-|monaco-|ace_)editor|syntaxhighlighter|dp-highlighter|crayon-syntax|js-file-line-")
+_NOT_CODE = (
+    "button, clipboard-copy, .copybtn, .copy-btn, span[style*='user-select: none'], span[style*='user-select:none'], "
+    ".lineno, .linenos, .gutter, .lnt, .ln, .line-number, .linenumber, .hljs-ln-numbers, .blob-num, td.number, "
+    ".CodeMirror-gutter-wrapper, .input_prompt, .output_prompt, .jp-InputArea-prompt, .jp-OutputArea-prompt"
+)
+_LINE_SPANS = "pre span.line, pre .token-line, pre [style*='display:block'], pre [style*='display: block']"
 _INLINE = frozenset(("br", "code", "samp", "tt"))
 # What is more than code, and the signs of code.
-_PROSE, _SIGN = "pre, table, h1, h2, h3, h4, h5, h6, img, form, article, section, a[href]", re.compile(r"[;{}()=<>$#/\\]")
+_PROSE, _SIGN = "h1, h2, h3, h4, h5, h6, img, form, article, section", re.compile(r"[;{}()=<>$#/\\]")
 _LABEL = frozenset("code php html copy copied to clipboard select all view plain expand source".split())
-_LABEL_CLASS = re.compile(r"copy|clipboard|toolbar|lang|header", re.I)
+_LABEL_CLASS = re.compile(r"copy|clipboard|toolbar|lang(?:uage)?(?![a-z])|code-?(?:block-?)?header", re.I)
 
 _BREAK = re.compile(r"<(?:br|div|p|li)[ >]")
 _START, _END, _LINE_BREAK = "\ufdd2\ufdd3\ufdd4"
@@ -48,16 +43,17 @@ _TOP = re.compile(r"top: ?(-?[\d.]+)")
 def restore_code(tree: LexborHTMLParser) -> None:
     """Replace the code of a page that is not plain text in a `<pre>` by one that is."""
     inner = set[int]()
-    for node in tree.css(_EDITORS):
-        if node.mem_id not in inner:
-            inner.update(part.mem_id for part in node.css(_EDITORS))
-            for other in filter(None, _neighbors(node)):
-                if other.tag == "pre" and "none" in (other.attributes.get("style") or ""):  # the source of the editor
-                    other.replace_with("")
-            _replace(tree, node, _code_of(node.css_first(_PART) or node))
-    for node in tree.css(_OTHER_TAGS):
-        if node.tag != "textarea" or "\n" in node.text().strip():
-            _replace(tree, node, node.text())
+    for node in tree.css(_BOXES):
+        box = None if node.mem_id in inner else _box_of(node)
+        if not box:
+            continue
+        part = box.css_first(_PART) if _EDITOR.search(box.attributes.get("class") or "") else None
+        code = box.text() if box.tag in ("plaintext", "xmp") else _code_of(part or box)
+        lines = code.split("\n")
+        is_prose = box.css_first("pre, table, a") or 3 * sum(map(bool, map(_SIGN.search, lines))) < len(lines)
+        if part or node.tag == "pre" or (len(lines) > 1 and not (node.tag == "div" and is_prose)):
+            inner.update(other.mem_id for other in box.css(_BOXES))
+            _replace(tree, box, lines)
     for node in tree.css(_NOT_CODE):
         if "prompt" in (node.attributes.get("class") or "").lower() or _is_in_pre(node):
             node.replace_with("")
@@ -66,14 +62,12 @@ def restore_code(tree: LexborHTMLParser) -> None:
         if following and "br" not in (following.tag, last and last.tag):
             if not following.text().startswith("\n") and not node.text().endswith("\n"):
                 node.insert_after("\n")
-    for node in tree.css(_OUTSIDE):
-        if box := _box_of(node):
-            code = _code_of(box)
-            lines = code.split("\n")
-            if len(lines) > 1 and (node.tag != "div" or 3 * sum(map(bool, map(_SIGN.search, lines))) >= len(lines)):
-                _replace(tree, box, code)
     for node in tree.css("pre"):
-        _remove_labels(node)
+        first, *others = map(str.strip, node.text().strip().split("\n"))
+        if others and first.isdigit() and others == [str(int(first) + number) for number in range(1, len(others) + 1)]:
+            node.replace_with("")
+        else:
+            _remove_labels(node)
 
 
 def _is_in_pre(node: LexborNode) -> bool:
@@ -142,12 +136,11 @@ def _mark(tag: re.Match[str]) -> str:
     return "" if tag[2] not in _LINE_TAGS else _END if tag[1] else _START
 
 
-def _replace(tree: LexborHTMLParser, node: LexborNode, code: str) -> None:
+def _replace(tree: LexborHTMLParser, node: LexborNode, lines: list[str]) -> None:
     """Replace an element by a `<pre>` with its class names and those of its `<code>`, which name the language."""
     inner, pre = node.css_first("code"), tree.create_node("pre")
-    names = [part.attributes.get("class") for part in (node, inner) if part]
-    pre.attrs["class"] = " ".join(filter(None, names))
-    pre.insert_child("\n".join(line.rstrip() for line in code.split("\n")).strip("\n"))
+    pre.attrs["class"] = " ".join(part.attributes.get("class") or "" for part in (node, inner) if part)
+    pre.insert_child("\n".join(map(str.rstrip, lines)).strip("\n"))
     node.replace_with(pre)
 
 
