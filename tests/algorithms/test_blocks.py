@@ -220,7 +220,7 @@ def test_paragraphs_lists_and_tables_are_separated() -> None:
         (f"<ul><li><p>{'long ' * 12}</p><p>end</p><li>b</ul>", f"{'long ' * 11}long\n\nend\nb"),
         # A table for layout, and lists in the cells of one row.
         (f"<table><tr><td>menu<td><p>{'long ' * 12}</p><p>end</table>", f"menu\t{'long ' * 11}long\n\nend"),
-        ("<table><tr><td><div>a</div><div>b</div><td>c<tr><td>d</table>", "a\nb\tc\nd"),
+        ("<table><tr><td><div>a</div><div>b</div><td>c<tr><td>d<br>e<td>f</table>", "a b\tc\nd e\tf"),
         ("<table><tr><td>x<ul><li>a<li>b</ul><td>y</table>", "x\n\na\nb\n\ny"),
         ("<p>p<pre>  a\n\n  b</pre>q", "p\n\n  a\n\n  b\n\nq"),
         ("<div aria-hidden=true>$5</div><div>$5</div><div>$5</div><div aria-hidden=true>x</div>", "$5\n\n$5\n\nx"),

@@ -1,5 +1,7 @@
 """Code in the layouts of editors, highlighters, forums and documentation: the lines as they were written."""
 
+# ruff: noqa: E501 - markup as it is on pages
+
 from __future__ import annotations
 
 import re
@@ -10,7 +12,9 @@ from pipelines.stages.extract.extractors import fast_text
 
 _BEFORE = "The function below adds the numbers of a list, and returns zero for a list that has no numbers at all."
 _AFTER = "It is called with the numbers of a file, which the program reads line by line before the sum is printed."
-_PAGE = f"<html><head><title>Sums</title></head><body><article><p>{_BEFORE}</p>%s<p>{_AFTER}</p></article></body></html>"
+_PAGE = (
+    f"<html><head><title>Sums</title></head><body><article><p>{_BEFORE}</p>%s<p>{_AFTER}</p></article></body></html>"
+)
 
 _CODE = "def total(values):\n    result = 0\n\n    for value in values:\n        if value < 9:\n            result += value\n    return result"
 _LINES = _CODE.split("\n")
@@ -49,7 +53,7 @@ _LAYOUTS = {
     "code in paragraphs": f'<div class="code">{_each("<p>#</p>", space=_NBSP, empty=_NBSP)}</div>',
     "paragraphs in pre": f"<pre>{_each('<p>#</p>')}</pre>",
     "div per line in pre": f"<pre><code>{_each('<div>#</div>', empty='<br>')}</code></pre>",
-    "span per line in pre": f"<pre><code>{_each('<span style=%sdisplay:block%s>#</span>' % (chr(34), chr(34)))}</code></pre>",
+    "span per line in pre": f"<pre><code>{_each(f'<span style={chr(34)}display:block{chr(34)}>#</span>')}</code></pre>",
     "tt with br": f"<tt>{_each('#', '<br>', space=_NBSP)}</tt>",
     "listing": f"<listing>{_html(_CODE)}</listing>",
     "xmp": f"<xmp>{_CODE}</xmp>",
@@ -65,21 +69,27 @@ _LAYOUTS = {
     "Chroma, inline numbers": f'<div class="highlight"><pre class="chroma"><code>{_each("<span class=line><span class=ln>@</span><span class=cl>#" + chr(10) + "</span></span>")}</code></pre></div>',
     "highlight.js with line numbers": f'<pre><code class="hljs language-python"><table class="hljs-ln"><tbody>{_each("<tr><td class=%shljs-ln-line hljs-ln-numbers%s data-line-number=@><div class=hljs-ln-n data-line-number=@></div></td><td class=%shljs-ln-line hljs-ln-code%s>#</td></tr>" % ((chr(34),) * 4))}</tbody></table></code></pre>',
     "GitHub": f'<table class="highlight tab-size js-file-line-container">{_each("<tr><td id=L@ class=%sblob-num js-line-number%s data-line-number=@></td><td id=LC@ class=%sblob-code blob-code-inner js-file-line%s>#</td></tr>" % ((chr(34),) * 4))}</table>',
-    "SyntaxHighlighter 3": f'<div><div id="highlighter_1" class="syntaxhighlighter python"><div class="toolbar"><span><a href="#" class="toolbar_item">?</a></span></div><table><tbody><tr><td class="gutter">{_each("<div class=%sline number@ alt1%s>@</div>" % (chr(34), chr(34)))}</td><td class="code"><div class="container">{_each("<div class=%sline number@ alt1%s><code class=%spython plain%s>#</code></div>" % ((chr(34),) * 4), space=_NBSP, empty=_NBSP)}</div></td></tr></tbody></table></div></div>',
-    "SyntaxHighlighter 2": f'<div class="syntaxhighlighter"><div class="bar"><div class="toolbar"><a class="item viewSource" href="#">view source</a><a href="#" class="item printSource">print</a></div></div><div class="lines">{_each("<div class=%sline alt1%s><table><tbody><tr><td class=number><code>@</code></td><td class=content><code class=plain>#</code></td></tr></tbody></table></div>" % (chr(34), chr(34)), space=_NBSP, empty=_NBSP)}</div></div>',
+    "SyntaxHighlighter 3": f'<div><div id="highlighter_1" class="syntaxhighlighter python"><div class="toolbar"><span><a href="#" class="toolbar_item">?</a></span></div><table><tbody><tr><td class="gutter">{_each(f"<div class={chr(34)}line number@ alt1{chr(34)}>@</div>")}</td><td class="code"><div class="container">{_each("<div class=%sline number@ alt1%s><code class=%spython plain%s>#</code></div>" % ((chr(34),) * 4), space=_NBSP, empty=_NBSP)}</div></td></tr></tbody></table></div></div>',
+    "SyntaxHighlighter 2": f'<div class="syntaxhighlighter"><div class="bar"><div class="toolbar"><a class="item viewSource" href="#">view source</a><a href="#" class="item printSource">print</a></div></div><div class="lines">{_each(f"<div class={chr(34)}line alt1{chr(34)}><table><tbody><tr><td class=number><code>@</code></td><td class=content><code class=plain>#</code></td></tr></tbody></table></div>", space=_NBSP, empty=_NBSP)}</div></div>',
     "SyntaxHighlighter 1": f'<div class="dp-highlighter"><div class="bar"><div class="tools"><a href="#">view plain</a><a href="#">copy to clipboard</a></div></div><ol start="1" class="dp-py">{_each("<li class=alt><span><span>#</span></span></li>", space=_NBSP, empty=_NBSP)}</ol></div>',
     "Crayon": f'<div id="crayon-1" class="crayon-syntax crayon-theme-classic"><div class="crayon-toolbar"><span class="crayon-title">sum.py</span><div class="crayon-tools"><div class="crayon-button"></div><span class="crayon-language">Python</span></div></div><div class="crayon-info"></div><div class="crayon-plain-wrap"><textarea class="crayon-plain" readonly>{_html(_CODE)}</textarea></div><div class="crayon-main"><table class="crayon-table"><tr class="crayon-row"><td class="crayon-nums"><div class="crayon-nums-content">{_each("<div class=crayon-num>@</div>")}</div></td><td class="crayon-code"><div class="crayon-pre">{_each("<div class=crayon-line id=crayon-1-@><span class=crayon-e>#</span></div>", space=_NBSP, empty=_NBSP)}</div></td></tr></table></div></div>',
     "CodeMirror 5": f'<div class="CodeMirror cm-s-default"><div style="overflow: hidden"><textarea></textarea></div><div class="CodeMirror-scroll"><div class="CodeMirror-sizer"><div class="CodeMirror-lines"><div><div class="CodeMirror-measure"><pre><span>xxxxxxxxxx</span></pre></div><div class="CodeMirror-cursors"></div><div class="CodeMirror-code">{_each("<div style=%sposition: relative%s><div class=CodeMirror-gutter-wrapper><div class=%sCodeMirror-linenumber CodeMirror-gutter-elt%s>@</div></div><pre class=CodeMirror-line><span>#</span></pre></div>" % ((chr(34),) * 4), empty="&#8203;")}</div></div></div></div></div></div>',
     "CodeMirror 6": f'<div class="cm-editor"><div class="cm-scroller"><div class="cm-gutters"><div class="cm-gutter cm-lineNumbers">{_each("<div class=cm-gutterElement>@</div>")}</div></div><div class="cm-content" role="textbox">{_each("<div class=cm-line>#</div>", empty="<br>")}</div></div></div>',
     "Monaco": f'<div class="monaco-editor"><div class="margin"><div class="margin-view-overlays">{_each("<div style=top:@px><div class=line-numbers>@</div></div>")}</div></div><div class="view-lines">'
-    + "".join(reversed(_each('<div class="view-line" style="top:@px;height:1px"><span>#</span></div>\x00', space=_NBSP).split("\x00")))
+    + "".join(
+        reversed(
+            _each('<div class="view-line" style="top:@px;height:1px"><span>#</span></div>\x00', space=_NBSP).split(
+                "\x00"
+            )
+        )
+    )
     + "</div></div>",
     "Ace": f'<div class="ace_editor"><textarea class="ace_text-input"></textarea><div class="ace_gutter"><div class="ace_layer ace_gutter-layer">{_each("<div class=ace_gutter-cell>@</div>")}</div></div><div class="ace_scroller"><div class="ace_content"><div class="ace_layer ace_text-layer">{_each("<div class=ace_line_group><div class=ace_line>#</div></div>")}</div></div></div></div>',
     "Code Prettify": f'<pre class="prettyprint linenums prettyprinted"><ol class="linenums">{_each("<li class=L0><span class=pln>#</span></li>", space=_NBSP, empty=_NBSP)}</ol></pre>',
     "Prism with line numbers": f'<div class="code-toolbar"><pre class="line-numbers language-python"><code class="language-python">{_HIGHLIGHTED}<span aria-hidden="true" class="line-numbers-rows">{_each("<span></span>")}</span></code></pre><div class="toolbar"><div class="toolbar-item"><span>Python</span></div><div class="toolbar-item"><button>Copy</button></div></div></div>',
     "Shiki": f'<pre class="shiki github-dark"><code>{_each("<span class=line><span>#</span></span>", chr(10))}</code></pre>',
     "Shiki without line ends": f'<pre class="shiki"><code>{_each("<span class=line>#</span>")}</code></pre>',
-    "Docusaurus": f'<div class="language-python codeBlockContainer_x"><div class="codeBlockContent_x"><pre tabindex="0" class="prism-code language-python thin-scrollbar"><code class="codeBlockLines_x">{_each("<span class=token-line><span class=%stoken plain%s>#</span><br></span>" % (chr(34), chr(34)))}</code></pre><div class="buttonGroup_x"><button type="button" aria-label="Copy code" class="clean-btn"><span></span></button></div></div></div>',
+    "Docusaurus": f'<div class="language-python codeBlockContainer_x"><div class="codeBlockContent_x"><pre tabindex="0" class="prism-code language-python thin-scrollbar"><code class="codeBlockLines_x">{_each(f"<span class=token-line><span class={chr(34)}token plain{chr(34)}>#</span><br></span>")}</code></pre><div class="buttonGroup_x"><button type="button" aria-label="Copy code" class="clean-btn"><span></span></button></div></div></div>',
     "MDN": f'<div class="code-example"><div class="example-header"><span class="language-name">python</span><button type="button" class="icon copy-icon"><span class="visually-hidden">Copy to Clipboard</span></button></div><pre class="brush: python notranslate"><code>{_HIGHLIGHTED}\n</code></pre></div>',
     "Stack Overflow": f'<pre class="lang-py s-code-block"><code class="hljs language-python">{_HIGHLIGHTED}\n</code></pre>',
     "MediaWiki": f'<div class="mw-highlight mw-highlight-lang-python mw-content-ltr" dir="ltr"><pre><span></span>{_each("<span class=linenos data-line=@></span>#", chr(10))}\n</pre></div>',
@@ -90,7 +100,7 @@ _LAYOUTS = {
     "vBulletin": f'<div class="bbcode_container"><div class="bbcode_description">Code:</div><pre class="bbcode_code">{_html(_CODE)}</pre></div>',
     "XenForo": f'<div class="bbCodeBlock bbCodeBlock--code"><div class="bbCodeBlock-title">Code:</div><div class="bbCodeBlock-content"><pre class="bbCodeCode" dir="ltr"><code>{_html(_CODE)}</code></pre></div></div>',
     "header with the language": f'<div class="code-block"><div class="code-block-header"><span class="lang">python</span><span class="copy-btn">Copy</span></div><pre><code>{_html(_CODE)}</code></pre></div>',
-    "prompts that cannot be selected": f'<pre>{_each("<span style=%suser-select: none%s>$ </span>#" % (chr(34), chr(34)), chr(10))}</pre>',
+    "prompts that cannot be selected": f"<pre>{_each(f'<span style={chr(34)}user-select: none{chr(34)}>$ </span>#', chr(10))}</pre>",
 }
 
 

@@ -15,17 +15,20 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 _BOXES = (
     ".CodeMirror, .cm-editor, .monaco-editor, .ace_editor, .syntaxhighlighter, .dp-highlighter, .crayon-syntax, "
     ".js-file-line-container, pre:has(div, li, p, tr), listing, xmp, plaintext, textarea[class*=code]:not([class*=embed]), "
-    "code:not(pre *), tt:not(pre *), samp:not(pre *), code + br, div.code, div.codebox, div.codeblock, div.code-block, "
+    "code:not(pre *), tt:not(pre *), samp:not(pre *), p:has(> code + br + code), div.code, div.codebox, div.codeblock, div.code-block, "
     "div[style*=monospace], div[style*=onsolas], div[style*=ourier]"
 )
 _PART = ".CodeMirror-code, .cm-content, .view-lines, .ace_text-layer, .lines, .crayon-pre, td.code, ol, tbody:has(.blob-code)"
-_EDITOR = re.compile(r"CodeMirror|(?:cm-|monaco-|ace_)editor|syntaxhighlighter|dp-highlighter|crayon-syntax|js-file-line-")
+_EDITOR = re.compile(
+    r"CodeMirror|(?:cm-|monaco-|ace_)editor|syntaxhighlighter|dp-highlighter|crayon-syntax|js-file-line-"
+)
 _NOT_CODE = (
     "button, clipboard-copy, .copybtn, .copy-btn, span[style*='user-select: none'], span[style*='user-select:none'], "
     ".lineno, .linenos, .gutter, .lnt, .ln, .line-number, .linenumber, .hljs-ln-numbers, .blob-num, td.number, "
-    ".CodeMirror-gutter-wrapper, .input_prompt, .output_prompt, .jp-InputArea-prompt, .jp-OutputArea-prompt"
+    ".CodeMirror-gutter-wrapper"
 )
-_LINE_SPANS = "pre span.line, pre .token-line, pre [style*='display:block'], pre [style*='display: block']"
+_PROMPTS = ".input_prompt, .output_prompt, .jp-InputArea-prompt, .jp-OutputArea-prompt"
+_LINES = ":is(pre, pre > code) > :is(.line, .token-line, [style*='display:block'], [style*='display: block'])"
 _INLINE = frozenset(("br", "code", "samp", "tt"))
 # What is more than code, and the signs of code.
 _PROSE, _SIGN = "h1, h2, h3, h4, h5, h6, img, form, article, section", re.compile(r"[;{}()=<>$#/\\]")
@@ -37,60 +40,51 @@ _START, _END, _LINE_BREAK = "\ufdd2\ufdd3\ufdd4"
 _TAG = re.compile(r'<(/?)([a-z][\w-]*)(?:[^<>"]|"[^"]*")*>')
 _PIECE = re.compile("[\n\ufdd2-\ufdd4]|[^\n\ufdd2-\ufdd4]+")
 _LINE_TAGS = frozenset("dd div li ol p pre table tbody tr ul".split())
-_TOP = re.compile(r"top: ?(-?[\d.]+)")
+_MAX_CHARACTERS = 4_000_000
+_TOP = re.compile(r"top: ?(-?\d+)")
 
 
 def restore_code(tree: LexborHTMLParser) -> None:
     """Replace the code of a page that is not plain text in a `<pre>` by one that is."""
-    inner = set[int]()
+    inner, left = set[int](), _MAX_CHARACTERS
     for node in tree.css(_BOXES):
-        box = None if node.mem_id in inner else _box_of(node)
-        if not box:
+        if node.mem_id in inner or not _may_be_code(node) or left < 0:
             continue
-        part = box.css_first(_PART) if _EDITOR.search(box.attributes.get("class") or "") else None
-        code = box.text() if box.tag in ("plaintext", "xmp") else _code_of(part or box)
-        lines = code.split("\n")
-        is_prose = box.css_first("pre, table, a") or 3 * sum(map(bool, map(_SIGN.search, lines))) < len(lines)
-        if part or node.tag == "pre" or (len(lines) > 1 and not (node.tag == "div" and is_prose)):
-            inner.update(other.mem_id for other in box.css(_BOXES))
-            _replace(tree, box, lines)
-    for node in tree.css(_NOT_CODE):
-        if "prompt" in (node.attributes.get("class") or "").lower() or _is_in_pre(node):
-            node.replace_with("")
-    for node in tree.css(_LINE_SPANS):
+        part = node.css_first(_PART) if _EDITOR.search(node.attributes.get("class") or "") else None
+        code = node.text() if node.tag in ("plaintext", "xmp") else _code_of(part or node)
+        lines, left = code.split("\n"), left - len(code)
+        is_prose = node.tag == "div" and 3 * sum(map(bool, map(_SIGN.search, lines))) < len(lines)
+        if part or node.tag == "pre" or (len(lines) > 1 and not is_prose):
+            inner.update(other.mem_id for other in node.css(_BOXES))
+            _replace(tree, node, lines)
+    for node in tree.css(f"pre :is({_NOT_CODE}), {_PROMPTS}"):
+        node.replace_with("")
+    for node in tree.css(_LINES):
         following, last = node.next, node.last_child
         if following and "br" not in (following.tag, last and last.tag):
             if not following.text().startswith("\n") and not node.text().endswith("\n"):
                 node.insert_after("\n")
     for node in tree.css("pre"):
         first, *others = map(str.strip, node.text().strip().split("\n"))
-        if others and first.isdigit() and others == [str(int(first) + number) for number in range(1, len(others) + 1)]:
+        numbers = range(int(first), int(first) + 1 + len(others)) if first.isdecimal() and len(first) < 9 else ()
+        if others and [first, *others] == [*map(str, numbers)]:
             node.replace_with("")
         else:
             _remove_labels(node)
 
 
-def _is_in_pre(node: LexborNode) -> bool:
-    parent = node.parent
-    while parent and parent.tag != "pre":
-        parent = parent.parent
-    return bool(parent)
-
-
-def _box_of(node: LexborNode) -> LexborNode | None:
-    """Return the element with the lines of code to which an element belongs; None if it is within a text."""
-    parent = node.parent
-    if node.tag not in _INLINE or not parent:
-        return None if node.css_first(_PROSE) else node
-    has_breaks = node.tag == "br" or _BREAK.search(node.html or "")
-    if not has_breaks and ("\n" not in node.text().strip() or parent.tag in ("td", "th", "li", "a", "span")):
-        return None
-    if parent.tag in ("dd", "div", "p") and all(
-        child.tag in _INLINE or _is_blank(child) for child in parent.iter(include_text=True)
-    ):
-        return parent
-    is_alone = all(not other or other.tag == "br" or other.tag in _LINE_TAGS for other in _neighbors(node))
-    return node if is_alone and node.tag != "br" else None
+def _may_be_code(node: LexborNode) -> bool:
+    """Return whether an element can be code on lines of its own."""
+    if node.tag == "p":
+        return all(child.tag in _INLINE or _is_blank(child) for child in node.iter(include_text=True))
+    if node.tag not in _INLINE or not node.parent:
+        return not node.css_first(
+            _PROSE if node.tag == "pre" or _EDITOR.search(str(node.attributes)) else f"{_PROSE}, pre, table, a"
+        )
+    is_cell = node.parent.tag in ("td", "th", "li", "a", "span")
+    if not _BREAK.search(node.html or "") and (is_cell or "\n" not in node.text().strip()):
+        return False
+    return all(not other or other.tag == "br" or other.tag in _LINE_TAGS for other in _neighbors(node))
 
 
 def _is_blank(node: LexborNode) -> bool:
@@ -111,8 +105,8 @@ def _code_of(node: LexborNode) -> str:
     """Return the code in an element: lines of its text, and a line per element that is one."""
     for other in node.css(_NOT_CODE):
         other.replace_with("")
-    shown = node.css(".view-line")  # an editor writes them in any order
-    shown.sort(key=lambda line: float(top[1]) if (top := _TOP.search(line.attributes.get("style") or "")) else 0.0)
+    # An editor writes them in any order.
+    shown = sorted(node.css(".view-line"), key=lambda line: int(*_TOP.findall(f"{line.attributes}")[:1] or [0]))
     marked = _TAG.sub(_mark, "".join(line.html or "" for line in shown or [node]))
     lines, line, last = list[str](), "", _START
     for piece in _PIECE.findall(marked):

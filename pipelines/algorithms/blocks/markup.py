@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.algorithms.kernels.byte_scan import byte_at, word_at
-from pipelines.algorithms.kernels.compilation import as_read_only, helper
+from pipelines.algorithms.kernels.compilation import helper
 from pipelines.algorithms.kernels.hash_table import slot_of, table_of
 
 # Their content is not text of the page; that of RAW elements is not markup either.
