@@ -11,24 +11,28 @@ from textwrap import dedent
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-# Elements with code. The part of an editor that has its lines.
+# Elements with code, those that only pages with certain class names or fonts have, and the lines of an editor.
 _BOXES = (
+    "pre:has(div, li, p, tr), listing, xmp, plaintext, code:not(pre *), tt:not(pre *), samp:not(pre *), "
+    "p:has(> code + br + code), [class*=rompt]"
+)
+_EDITORS = (
     ".CodeMirror, .cm-editor, .monaco-editor, .ace_editor, .syntaxhighlighter, .dp-highlighter, .crayon-syntax, "
-    ".js-file-line-container, pre:has(div, li, p, tr), listing, xmp, plaintext, textarea[class*=code]:not([class*=embed]), "
-    "code:not(pre *), tt:not(pre *), samp:not(pre *), p:has(> code + br + code), div.code, div.codebox, div.codeblock, div.code-block, "
-    "div[style*=monospace], div[style*=onsolas], div[style*=ourier]"
+    ".js-file-line-container, textarea[class*=code]:not([class*=embed]), div.code, div.codebox, div.codeblock, "
+    "div.code-block, div[style*=monospace], div[style*=onsolas], div[style*=ourier]"
+)
+_EDITOR = re.compile(
+    r"CodeMirror|(cm-|monaco-|ace_)editor|syntaxhighlighter|dp-highlighter|crayon-syntax|js-file-line-"
 )
 _PART = ".CodeMirror-code, .cm-content, .view-lines, .ace_text-layer, .lines, .crayon-pre, td.code, ol, tbody:has(.blob-code)"
-_EDITOR = re.compile(
-    r"CodeMirror|(?:cm-|monaco-|ace_)editor|syntaxhighlighter|dp-highlighter|crayon-syntax|js-file-line-"
+# Elements that may be no code, or lines of it.
+_INNER = "button, [class*=lin], [class*=ln], [class*=gutter], td[class*=num], [class*=copy], [style*=user-select]"
+_NOT_CODE = re.compile(
+    r"^(button|clipboard-copy)|^td.*'number'|^span.*user-select: ?none|'([^']* )?(linenos?|gutter|lnt?|line-?number|"
+    r"hljs-ln-numbers|blob-num|copy-?btn|CodeMirror-gutter-wrapper|(in|out)put_prompt|jp-(In|Out)putArea-prompt)[ ']"
 )
-_NOT_CODE = (
-    "button, clipboard-copy, .copybtn, .copy-btn, span[style*='user-select: none'], span[style*='user-select:none'], "
-    ".lineno, .linenos, .gutter, .lnt, .ln, .line-number, .linenumber, .hljs-ln-numbers, .blob-num, td.number, "
-    ".CodeMirror-gutter-wrapper"
-)
-_PROMPTS = ".input_prompt, .output_prompt, .jp-InputArea-prompt, .jp-OutputArea-prompt"
-_LINES = ":is(pre, pre > code) > :is(.line, .token-line, [style*='display:block'], [style*='display: block'])"
+_IS_LINE = re.compile(r"^span.*(display: ?block|'([^']* )?(token-)?line[ '])")
+_BOX = re.compile("div|pre|table|listing|xmp|plaintext|textarea")
 _INLINE = frozenset(("br", "code", "samp", "tt"))
 # What is more than code, and the signs of code.
 _PROSE, _SIGN = "h1, h2, h3, h4, h5, h6, img, form, article, section", re.compile(r"[;{}()=<>$#/\\]")
@@ -44,26 +48,26 @@ _MAX_CHARACTERS = 4_000_000
 _TOP = re.compile(r"top: ?(-?\d+)")
 
 
-def restore_code(tree: LexborHTMLParser) -> None:
+def restore_code(tree: LexborHTMLParser, has_editors: bool) -> None:
     """Replace the code of a page that is not plain text in a `<pre>` by one that is."""
+    boxes = f"{_BOXES}, {_EDITORS}" if has_editors else _BOXES
     inner, left = set[int](), _MAX_CHARACTERS
-    for node in tree.css(_BOXES):
-        if node.mem_id in inner or not _may_be_code(node) or left < 0:
+    for node in tree.css(f"{boxes}, pre :is({_INNER}, [style*=display])"):
+        names = f"{node.tag} {node.attributes}"
+        if node.mem_id in inner or left < 0:
             continue
-        part = node.css_first(_PART) if _EDITOR.search(node.attributes.get("class") or "") else None
-        code = node.text() if node.tag in ("plaintext", "xmp") else _code_of(part or node)
-        lines, left = code.split("\n"), left - len(code)
-        is_prose = node.tag == "div" and 3 * sum(map(bool, map(_SIGN.search, lines))) < len(lines)
-        if part or node.tag == "pre" or (len(lines) > 1 and not is_prose):
-            inner.update(other.mem_id for other in node.css(_BOXES))
-            _replace(tree, node, lines)
-    for node in tree.css(f"pre :is({_NOT_CODE}), {_PROMPTS}"):
-        node.replace_with("")
-    for node in tree.css(_LINES):
-        following, last = node.next, node.last_child
-        if following and "br" not in (following.tag, last and last.tag):
-            if not following.text().startswith("\n") and not node.text().endswith("\n"):
-                node.insert_after("\n")
+        if _NOT_CODE.search(names):
+            node.replace_with("")
+        elif _IS_LINE.search(names):
+            _end_line(node)
+        elif _may_be_code(node, names):
+            part = node.css_first(_PART) if _EDITOR.search(names) else None
+            code = node.text() if node.tag in ("plaintext", "xmp") else _code_of(part or node)
+            lines, left = code.split("\n"), left - len(code)
+            is_prose = node.tag == "div" and 3 * sum(map(bool, map(_SIGN.search, lines))) < len(lines)
+            if part or node.tag == "pre" or (len(lines) > 1 and not is_prose):
+                inner.update(other.mem_id for other in node.css(boxes))
+                _replace(tree, node, lines)
     for node in tree.css("pre"):
         first, *others = map(str.strip, node.text().strip().split("\n"))
         numbers = range(int(first), int(first) + 1 + len(others)) if first.isdecimal() and len(first) < 9 else ()
@@ -73,13 +77,21 @@ def restore_code(tree: LexborHTMLParser) -> None:
             _remove_labels(node)
 
 
-def _may_be_code(node: LexborNode) -> bool:
+def _end_line(node: LexborNode) -> None:
+    """Add a line break after an element that is a line, unless it has one."""
+    following, last = node.next, node.last_child or node
+    if following and "br" not in (following.tag, last.tag):
+        is_complete = following.text().startswith("\n") or last.text().endswith("\n")
+        node.insert_after("" if is_complete else "\n")
+
+
+def _may_be_code(node: LexborNode, names: str) -> bool:
     """Return whether an element can be code on lines of its own."""
     if node.tag == "p":
         return all(child.tag in _INLINE or _is_blank(child) for child in node.iter(include_text=True))
     if node.tag not in _INLINE or not node.parent:
-        return not node.css_first(
-            _PROSE if node.tag == "pre" or _EDITOR.search(str(node.attributes)) else f"{_PROSE}, pre, table, a"
+        return bool(_BOX.match(names)) and not node.css_first(
+            f"{_PROSE}, pre, table, a" if names[:3] == "div" and not _EDITOR.search(names) else _PROSE
         )
     is_cell = node.parent.tag in ("td", "th", "li", "a", "span")
     if not _BREAK.search(node.html or "") and (is_cell or "\n" not in node.text().strip()):
@@ -103,8 +115,9 @@ def _neighbors(node: LexborNode) -> tuple[LexborNode | None, LexborNode | None]:
 
 def _code_of(node: LexborNode) -> str:
     """Return the code in an element: lines of its text, and a line per element that is one."""
-    for other in node.css(_NOT_CODE):
-        other.replace_with("")
+    for other in node.css(_INNER):
+        if _NOT_CODE.search(f"{other.tag} {other.attributes}"):
+            other.replace_with("")
     # An editor writes them in any order.
     shown = sorted(node.css(".view-line"), key=lambda line: int(*_TOP.findall(f"{line.attributes}")[:1] or [0]))
     marked = _TAG.sub(_mark, "".join(line.html or "" for line in shown or [node]))

@@ -33,11 +33,11 @@ _BASE, _IFRAME, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE, _XMP 
     markup.TAGS[name] for name in "base iframe link math noscript script svg textarea title xmp".split()
 )
 # Tags of code; how class names and the fonts of code begin, in lower case.
-_CODE_TAGS = markup.tag_groups(["pre code textarea xmp listing tt samp"])
+_CODE_TAGS = markup.tag_groups(["pre code xmp listing tt samp"])
 _LOWER, _FOUR_BYTES = np.uint64(0x20202020), np.uint64(0xFFFFFFFF)
 _CODE_CLASSES, _CODE_FONTS = (
     as_read_only(np.array([int.from_bytes(word, "little") | int(_LOWER) for word in words], np.uint64))
-    for words in ((b"code", b"cm-e", b"mona", b"ace_", b"blob", b"dp-h", b"cray"), (b"mono", b"cons", b"cour"))
+    for words in ((b"code", b"cm-e", b"mona", b"ace_", b"blob", b"dp-h", b"cray", b"synt"), (b"mono", b"cons", b"cour"))
 )
 _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
 
@@ -50,8 +50,8 @@ def parse_html(page: bytes | str) -> LexborHTMLParser:
     return _parse(page)[0]
 
 
-def _parse(page: bytes | str) -> tuple[LexborHTMLParser, bool]:
-    """Return the tree of a page, and whether it may have code."""
+def _parse(page: bytes | str) -> tuple[LexborHTMLParser, int]:
+    """Return the tree of a page, and which kinds of code it may have: 1 by its tags, 2 by class names or fonts."""
     data = page if isinstance(page, bytes) else page.encode()
     # Padded, since a kernel has no bounds checks and looks a few bytes ahead.
     html = as_read_only(np.frombuffer(data + bytes(_SLACK), np.uint8))
@@ -60,7 +60,7 @@ def _parse(page: bytes | str) -> tuple[LexborHTMLParser, bool]:
     _reduce(html, len(data), len(data), reduced, sizes)
     if sizes[1] > _MANY_TAGS:
         _reduce(html, len(data), _MAX_DEPTH, reduced, sizes)
-    return LexborHTMLParser(reduced[: sizes[0]].tobytes()), bool(sizes[2])
+    return LexborHTMLParser(reduced[: sizes[0]].tobytes()), int(sizes[2])
 
 
 @helper
@@ -152,9 +152,9 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                     reduced[filled] = 32
                     filled = _copy(html, first, position, reduced, filled + 1)
                     if name == _CLASS:
-                        found |= _contains(html, first + 6, min(first + 11, position), _CODE_CLASSES)
+                        found |= 2 * _contains(html, first + 6, min(first + 11, position), _CODE_CLASSES)
                     elif name == _STYLE:
-                        found |= _contains(html, first + 6, position, _CODE_FONTS)
+                        found |= 2 * _contains(html, first + 6, position, _CODE_FONTS)
                     if tag == _SCRIPT:  # ld+json, ld&#x2B;json
                         is_json |= markup.find_byte(html, first, position, 43) < position
                         is_json |= markup.find_byte(html, first, position, 38) < position
@@ -227,10 +227,10 @@ class ParsedPage(NamedTuple):
 
 def parse_page(page: bytes | str) -> ParsedPage:
     """Parse a page; descriptions in its metadata become its first blocks, since some pages have no other text."""
-    tree, has_code = _parse(page)
+    tree, kinds_of_code = _parse(page)
     declared = read_declared(tree)
-    if has_code:
-        code.restore_code(tree)
+    if kinds_of_code:
+        code.restore_code(tree, kinds_of_code > 1)
     normalized = (tree.html or "").encode("utf-8", "replace")
     body = normalized.find(_BODY)
     start = normalized.find(b">", body + len(_BODY)) + 1 if body >= 0 else 0
