@@ -21,10 +21,11 @@ _EDITORS = (
     ".js-file-line-container, textarea[class*=code]:not([class*=embed]), div.code, div.codebox, div.codeblock, "
     "div.code-block, div[style*=monospace], div[style*=onsolas], div[style*=ourier]"
 )
-_EDITOR = re.compile(
-    r"CodeMirror|(cm-|monaco-|ace_)editor|syntaxhighlighter|dp-highlighter|crayon-syntax|js-file-line-"
+_EDITOR = re.compile("CodeMirror|(cm-|monaco-|ace_)editor|syntaxhighlighter|dp-highl|crayon-syntax|js-file-line-")
+_PART = (
+    ".CodeMirror-code, .cm-content, .view-lines, .ace_text-layer, .lines, .crayon-pre, td.code, ol, "
+    "tbody:has(.blob-num)"
 )
-_PART = ".CodeMirror-code, .cm-content, .view-lines, .ace_text-layer, .lines, .crayon-pre, td.code, ol, tbody:has(.blob-code)"
 # Elements that may be no code, or lines of it.
 _INNER = "button, [class*=lin], [class*=ln], [class*=gutter], td[class*=num], [class*=copy], [style*=user-select]"
 _NOT_CODE = re.compile(
@@ -32,6 +33,7 @@ _NOT_CODE = re.compile(
     r"hljs-ln-numbers|blob-num|copy-?btn|CodeMirror-gutter-wrapper|(in|out)put_prompt|jp-(In|Out)putArea-prompt)[ ']"
 )
 _IS_LINE = re.compile(r"^span.*(display: ?block|'([^']* )?(token-)?line[ '])")
+_ENDED = re.compile(r"(\n|<br>)(</span>)+$")
 _BOX = re.compile("div|pre|table|listing|xmp|plaintext|textarea")
 _INLINE = frozenset(("br", "code", "samp", "tt"))
 # What is more than code, and the signs of code.
@@ -44,6 +46,7 @@ _START, _END, _LINE_BREAK = "\ufdd2\ufdd3\ufdd4"
 _TAG = re.compile(r'<(/?)([a-z][\w-]*)(?:[^<>"]|"[^"]*")*>')
 _PIECE = re.compile("[\n\ufdd2-\ufdd4]|[^\n\ufdd2-\ufdd4]+")
 _LINE_TAGS = frozenset("dd div li ol p pre table tbody tr ul".split())
+_SIDES = ("prev", "next")
 _MAX_CHARACTERS = 4_000_000
 _TOP = re.compile(r"top: ?(-?\d+)")
 
@@ -59,7 +62,8 @@ def restore_code(tree: LexborHTMLParser, has_editors: bool) -> None:
         if _NOT_CODE.search(names):
             node.replace_with("")
         elif _IS_LINE.search(names):
-            _end_line(node)
+            if node.next and not re.match(r"\n|<br", node.next.html or "") and not _ENDED.search(node.html or ""):
+                node.insert_after("\n")
         elif _may_be_code(node, names):
             part = node.css_first(_PART) if _EDITOR.search(names) else None
             code = node.text() if node.tag in ("plaintext", "xmp") else _code_of(part or node)
@@ -77,14 +81,6 @@ def restore_code(tree: LexborHTMLParser, has_editors: bool) -> None:
             _remove_labels(node)
 
 
-def _end_line(node: LexborNode) -> None:
-    """Add a line break after an element that is a line, unless it has one."""
-    following, last = node.next, node.last_child or node
-    if following and "br" not in (following.tag, last.tag):
-        is_complete = following.text().startswith("\n") or last.text().endswith("\n")
-        node.insert_after("" if is_complete else "\n")
-
-
 def _may_be_code(node: LexborNode, names: str) -> bool:
     """Return whether an element can be code on lines of its own."""
     if node.tag == "p":
@@ -96,21 +92,21 @@ def _may_be_code(node: LexborNode, names: str) -> bool:
     is_cell = node.parent.tag in ("td", "th", "li", "a", "span")
     if not _BREAK.search(node.html or "") and (is_cell or "\n" not in node.text().strip()):
         return False
-    return all(not other or other.tag == "br" or other.tag in _LINE_TAGS for other in _neighbors(node))
+    return all(
+        not other or other.tag == "br" or other.tag in _LINE_TAGS for other in map(_neighbor, [node] * 2, _SIDES)
+    )
 
 
 def _is_blank(node: LexborNode) -> bool:
     return node.tag == "-text" and not (node.text(deep=False) or "").strip()
 
 
-def _neighbors(node: LexborNode) -> tuple[LexborNode | None, LexborNode | None]:
-    """Return what is before and after an element, without white space."""
-    before, after = node.prev, node.next
-    while before and _is_blank(before):
-        before = before.prev
-    while after and _is_blank(after):
-        after = after.next
-    return before, after
+def _neighbor(node: LexborNode, side: str) -> LexborNode | None:
+    """Return the `next` or `prev` of an element, without white space."""
+    other: LexborNode | None = getattr(node, side)
+    while other and _is_blank(other):
+        other = getattr(other, side)
+    return other
 
 
 def _code_of(node: LexborNode) -> str:
@@ -154,10 +150,10 @@ def _replace(tree: LexborHTMLParser, node: LexborNode, lines: list[str]) -> None
 def _remove_labels(node: LexborNode) -> None:
     """Remove buttons, and labels such as the language, before and after code in the elements that have nothing else."""
     for _ in range(3):
-        for side in range(2):
-            while (other := _neighbors(node)[side]) and _is_label(other):
+        for side in _SIDES:
+            while (other := _neighbor(node, side)) and _is_label(other):
                 other.replace_with("")
-        if any(_neighbors(node)) or not node.parent:
+        if _neighbor(node, "prev") or _neighbor(node, "next") or not node.parent:
             return
         node = node.parent
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.algorithms.blocks.markup import ARIA_HIDDEN, IN_PRE, tag_groups
+from pipelines.algorithms.blocks.markup import ARIA_HIDDEN, KEEPS_SPACE, tag_groups
 from pipelines.algorithms.blocks.segmentation import ELEMENT, END, START, WORDS, Segments
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 
@@ -52,12 +52,14 @@ def _complete_tables(blocks: Any, kept: Any, flags: Any, around: Any, counts: An
     `counts` become the cells of each row and table, more than there are blocks if they are layout, the cells to keep,
     and the rows of each table.
     """
-    last = last_row = 0
+    last = last_row = words = parts = 0
     for block in range(len(blocks)):
         element = blocks[block, ELEMENT]
         unit, row, table = around[element, _UNIT], around[element, _ROW], around[element, _TABLE]
+        words, parts = (words, parts + 1) if unit == last else (0, 1)
+        words += blocks[block, WORDS]
         if row > 0:
-            is_long = blocks[block, WORDS] > _CELL_WORDS or flags[element] & IN_PRE
+            is_long = words > _CELL_WORDS or parts > _CELLS or flags[element] & KEEPS_SPACE
             counts[row, 0] += len(blocks) if is_long or unit == last else 1
             counts[table, 0] += len(blocks) if is_long else unit != last
             counts[row, 1] += kept[block]
