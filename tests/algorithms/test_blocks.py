@@ -242,3 +242,18 @@ def test_separators_of_blocks(body: str, text: str) -> None:
 def test_rows_of_tables_are_complete(row: str, keep: list[int], text: str) -> None:
     page = parse_page(f"<table><tr>{row}<tr><td>x</table><p>y").segments
     assert render_blocks(page, np.array([*keep, 0, 0], np.bool_)) == text
+
+
+@pytest.mark.parametrize(
+    ("keep", "text"),
+    [
+        # Header and caption of a table of which half is kept; a part of its rows.
+        ([0, 0, 0, 1, 1, 0, 1, 1], "Prices\nItem\tPrice\nPen\t2 for 3\nInk\t5"),
+        ([0, 0, 0, 0, 0, 0, 1, 1], "Ink\t5"),
+    ],
+)
+def test_tables_of_data_are_complete(keep: list[int], text: str) -> None:
+    page = parse_page(
+        "<table><caption>Prices</caption><tr><th>Item<th>Price<tr><td>Pen<td><p>2</p><p>for 3<tr><td>Ink<td>5</table>"
+    ).segments
+    assert render_blocks(page, np.array(keep, np.bool_)) == text

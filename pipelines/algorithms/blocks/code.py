@@ -42,6 +42,7 @@ _LABEL = frozenset("code php html copy copied to clipboard select all view plain
 _LABEL_CLASS = re.compile(r"copy|clipboard|toolbar|lang(?:uage)?(?![a-z])|code-?(?:block-?)?header", re.I)
 
 _BREAK = re.compile(r"<(?:br|div|p|li)[ >]")
+_SEVERAL = re.compile(r"\n.*\n|\n[ \t]")  # else it can be a line end of the HTML
 _START, _END, _LINE_BREAK = "\ufdd2\ufdd3\ufdd4"
 _TAG = re.compile(r'<(/?)([a-z][\w-]*)(?:[^<>"]|"[^"]*")*>')
 _PIECE = re.compile("[\n\ufdd2-\ufdd4]|[^\n\ufdd2-\ufdd4]+")
@@ -90,7 +91,7 @@ def _may_be_code(node: LexborNode, names: str) -> bool:
             f"{_PROSE}, pre, table, a" if names[:3] == "div" and not _EDITOR.search(names) else _PROSE
         )
     is_cell = node.parent.tag in ("td", "th", "li", "a", "span")
-    if not _BREAK.search(node.html or "") and (is_cell or "\n" not in node.text().strip()):
+    if not _BREAK.search(node.html or "") and (is_cell or not _SEVERAL.search(node.text().strip())):
         return False
     return all(
         not other or other.tag == "br" or other.tag in _LINE_TAGS for other in map(_neighbor, [node] * 2, _SIDES)

@@ -23,7 +23,7 @@ _MANY_TAGS, _MAX_DEPTH = 20_000, 256
 _SLACK = 16
 # Read by segmentation, and by those who look for what a page declares.
 _READ_ATTRIBUTES = (
-    "class id role itemprop style hidden aria-hidden name property content rel type datetime readonly href".split()
+    "class id role itemprop style hidden aria-hidden name property content rel type datetime href".split()
 )
 _ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ_ATTRIBUTES], np.uint64))
 # Only of these elements: a page has many links.
