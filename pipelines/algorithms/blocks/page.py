@@ -19,7 +19,8 @@ from pipelines.algorithms.web.metadata import Declared, read_declared
 
 # lexbor's time grows with the square of the depth: 20,000 nested elements take 2 s. Real pages have fewer tags, and a
 # depth of at most 50. libxml2 has the same limit of depth.
-_MANY_TAGS, _MAX_DEPTH = 20_000, 256
+# A search of code in all of them takes longer.
+_MANY_TAGS, _MANY_TAGS_WITH_CODE, _MAX_DEPTH = 20_000, 4_000, 256
 _SLACK = 16
 # Read by segmentation, and by those who look for what a page declares.
 _READ_ATTRIBUTES = (
@@ -58,7 +59,7 @@ def _parse(page: bytes | str) -> tuple[LexborHTMLParser, int]:
     # An end tag is added to a frame, and `<` becomes `&lt;`: up to four bytes per byte.
     reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(3, np.int64)
     _reduce(html, len(data), len(data), reduced, sizes)
-    if sizes[1] > _MANY_TAGS:
+    if sizes[1] > (_MANY_TAGS_WITH_CODE if sizes[2] else _MANY_TAGS):
         _reduce(html, len(data), _MAX_DEPTH, reduced, sizes)
     return LexborHTMLParser(reduced[: sizes[0]].tobytes()), int(sizes[2])
 
