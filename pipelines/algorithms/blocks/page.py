@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from selectolax.lexbor import LexborHTMLParser
 
-from pipelines.algorithms.blocks import formulas, markup
+from pipelines.algorithms.blocks import code, formulas, markup
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.kernels.byte_scan import byte_at, word_at
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
@@ -29,17 +29,37 @@ _READ_ATTRIBUTES = (
     + formulas.SOURCE_ATTRIBUTES
 ).split()
 _ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ_ATTRIBUTES], np.uint64))
-_CLASS, _TYPE, _HREF, _SRC, _ALT, _ALTTEXT = map(_READ_ATTRIBUTES.index, "class type href src alt alttext".split())
-_BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE = (
-    markup.TAGS[name] for name in "base iframe img link math noscript script svg textarea title".split()
+_CLASS, _STYLE, _TYPE, _HREF, _SRC, _ALT, _ALTTEXT = map(
+    _READ_ATTRIBUTES.index, "class style type href src alt alttext".split()
 )
-# Formulas of a page: elements, and delimiters in the text.
-_ELEMENTS, _DELIMITERS = 1, 2
-_LOWER, _FOUR_BYTES = np.uint64(0x20202020), np.uint64(0xFFFFFFFF)
-# In the class or URL of an image (`latex`, `mimetex`, `?tex=x`); at the beginning of a class or type; after `[`.
-_IMAGE_WORDS, _MATH_WORD, _FORUM_TAGS = (
-    as_read_only(np.array([int.from_bytes(word, "little") | int(_LOWER) for word in words.split()], np.uint64))
-    for words in (b'math atex imet tex= "tex nefo ayfo edeq', b"math", b"math late tex] itex")
+_BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE, _XMP = (
+    markup.TAGS[name] for name in "base iframe img link math noscript script svg textarea title xmp".split()
+)
+# What a page has: formulas that are elements, formulas between delimiters, code, code that only class names or fonts
+# show.
+_FORMULAS, _DELIMITERS, _CODE, _EDITORS = 1, 2, 4, 8
+_MARKING_TAGS = markup.tag_groups(["math", "pre code xmp listing tt samp"])
+_FLAGS_OF_GROUPS = as_read_only(np.array([_FORMULAS, _CODE, 0]))  # the last is of group -1
+_LOWER, _FOUR_BYTES, _FLAGS = np.uint64(0x20202020), np.uint64(0xFFFFFFFF), np.uint64(32)
+# Four bytes at the beginning of a class or type, in a style, in the class or URL of an image (`latex`, `mimetex`,
+# `?tex=x`), and after `[`, with what they show in the upper half.
+_BEGINNINGS, _FONTS, _IMAGES, _FORUM_TAGS = (
+    as_read_only(
+        np.array(
+            [
+                int.from_bytes(word.encode(), "little") | int(_LOWER) | flag << 32
+                for flag, words in markers.items()
+                for word in words.split()
+            ],
+            np.uint64,
+        )
+    )
+    for markers in (
+        {_FORMULAS: "math", _EDITORS: "code cm-e mona ace_ blob dp-h cray synt"},
+        {_EDITORS: "mono cons cour"},
+        {_FORMULAS: 'math atex imet tex= "tex nefo ayfo edeq'},
+        {_DELIMITERS: "math late tex] itex"},
+    )
 )
 _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
 
@@ -47,26 +67,40 @@ _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in 
 def parse_html(page: bytes | str) -> LexborHTMLParser:
     """Parse a page, in UTF-8 or decoded, without code, comments (half of an average page) and unread attributes.
 
-    If there are many tags or formulas, tags nested more than 256 deep are removed; their text is kept. Elements that
-    are formulas are replaced by their LaTeX.
+    Formulas become LaTeX, and code lines of a `<pre>`. If there are many tags or any of these, tags nested more than
+    256 deep are removed; their text is kept.
     """
-    return _parse(page)[0]
+    return _parse(page).tree
 
 
-def _parse(page: bytes | str) -> tuple[LexborHTMLParser, bool | None]:
-    """Return the tree of a page, and whether single `$` delimit formulas, None if it has none."""
+class _Tree(NamedTuple):
+    """The tree of a page, whether its text can have formulas, and whether single `$` delimit them."""
+
+    tree: LexborHTMLParser
+    has_formulas: bool
+    has_single_dollars: bool
+
+
+def _parse(page: bytes | str) -> _Tree:
     data = page if isinstance(page, bytes) else page.encode()
     # Padded, since a kernel has no bounds checks and looks a few bytes ahead.
     html = as_read_only(np.frombuffer(data + bytes(_SLACK), np.uint8))
     # An end tag is added to a frame, and `<` becomes `&lt;`: up to four bytes per byte.
-    reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(3, np.int64)
+    reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(4, np.int64)
     _reduce(html, len(data), len(data), reduced, sizes)
-    if sizes[1] > _MANY_TAGS or sizes[2] & _ELEMENTS:
+    size, tags, depth, found = sizes.tolist()
+    if depth > _MAX_DEPTH and (tags > _MANY_TAGS or found & ~_DELIMITERS):
         _reduce(html, len(data), _MAX_DEPTH, reduced, sizes)
-    tree = LexborHTMLParser(reduced[: sizes[0]].tobytes())
-    if sizes[2] & _ELEMENTS:
+        size = int(sizes[0])
+    tree = LexborHTMLParser(reduced[:size].tobytes())
+    # First the formulas, whose sources would be lines of the code around them; last those between delimiters, which
+    # are none in code.
+    if found & _FORMULAS:
         formulas.replace_elements(tree)
-    return tree, formulas.has_single_dollars(data) if sizes[2] else None
+    if found & (_CODE | _EDITORS):
+        code.restore_code(tree, found & _EDITORS > 0)
+    has_formulas = found & (_FORMULAS | _DELIMITERS) > 0
+    return _Tree(tree, has_formulas, has_formulas and formulas.has_single_dollars(data))
 
 
 @helper
@@ -97,18 +131,20 @@ def _copy(html: Any, start: Any, end: Any, reduced: Any, filled: Any) -> Any:
 
 
 @helper
-def _contains(html: Any, start: Any, end: Any, words: Any) -> Any:
-    """Return whether one of some words of four bytes is in a range."""
+def _find(html: Any, start: Any, end: Any, markers: Any) -> Any:
+    """Return what the markers in a range show."""
+    found = np.uint64(0)
     for position in range(start, end - 3):
-        for word in words:
-            if (word_at(html, position) | _LOWER) & _FOUR_BYTES == word:
-                return True
-    return False
+        word = (word_at(html, position) | _LOWER) & _FOUR_BYTES
+        for marker in markers:
+            if marker & _FOUR_BYTES == word:
+                found |= marker >> _FLAGS
+    return np.int64(found)
 
 
 @kernel
 def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> None:
-    position = filled = depth = tags = found = 0
+    position = filled = depth = deepest = tags = found = 0
     foreign = 0
     while position < end:
         while position < end and byte_at(html, position) != 60:
@@ -116,8 +152,10 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             if byte == 36 or byte == 92 or byte == 91:  # $$ \( \[ \begin [tex]
                 following = byte_at(html, position + 1)
                 is_second = following == 36 if byte == 36 else following == 40 or following == 91 or following == 98
-                if is_second or (byte == 91 and _contains(html, position + 1, position + 5, _FORUM_TAGS)):
+                if is_second:
                     found |= _DELIMITERS
+                elif byte == 91:
+                    found |= _find(html, position + 1, position + 5, _FORUM_TAGS)
             reduced[filled] = byte
             filled += 1
             position += 1
@@ -144,6 +182,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
         is_deep = False
         if not markup.NOT_NESTED[tag]:
             depth = max(0, depth + (-1 if is_end else 1))
+            deepest = max(deepest, depth)
             is_deep = depth + is_end > max_depth
         tag_start = filled
         filled = _copy(html, start, position, reduced, filled)
@@ -164,18 +203,21 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             is_unread |= (number == _SRC or number == _ALT) and tag != _IMG  # noqa: SIM109 - for numba
             if is_end or is_unread or number == len(_ATTRIBUTES):
                 continue
-            is_math = number >= _ALTTEXT
-            if number == _ALT:  # alt="$x$"
-                is_math = (
-                    byte_at(html, first + 5) == 92 or byte_at(html, first + 5) == byte_at(html, position - 2) == 36
-                )
-            elif tag == _IMG and (number == _SRC or number == _CLASS):  # noqa: SIM109 - for numba
-                is_math = _contains(html, first, position, _IMAGE_WORDS)
-            if number == _CLASS or number == _TYPE:  # noqa: SIM109 - for numba
-                is_math |= _contains(html, first + 5, min(first + 11, position), _MATH_WORD)
-                is_copied |= is_math and tag == _SCRIPT
-            found |= _ELEMENTS if is_math else 0
-            if number == _SRC and not is_math:
+            shown = 0
+            if number >= _ALTTEXT:
+                shown = _FORMULAS
+            elif number == _ALT:  # alt="$x$"
+                byte = byte_at(html, first + 5)
+                shown = _FORMULAS if byte == 92 or byte == byte_at(html, position - 2) == 36 else 0
+            elif number == _STYLE:
+                shown = _find(html, first, position, _FONTS)
+            elif number == _CLASS or number == _TYPE:  # noqa: SIM109 - for numba
+                shown = _find(html, first + 5, min(first + 11, position), _BEGINNINGS)
+                is_copied |= tag == _SCRIPT and shown & _FORMULAS != 0
+            if tag == _IMG and (number == _SRC or number == _CLASS):  # noqa: SIM109 - for numba
+                shown |= _find(html, first, position, _IMAGES)
+            found |= shown
+            if number == _SRC and not shown:
                 continue
             reduced[filled] = 32
             filled = _copy(html, first, position, reduced, filled + 1)
@@ -198,12 +240,12 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             filled += 1
         reduced[filled] = 62
         filled += 1
-        found |= _ELEMENTS if tag == _MATH else 0
+        found |= _FLAGS_OF_GROUPS[_MARKING_TAGS[tag]]
         if (tag == _SVG or tag == _MATH) and not is_closed:  # noqa: SIM109 - for numba
             foreign = max(0, foreign + (-1 if is_end else 1))
         if is_end or (foreign and is_closed):  # HTML ignores the slash
             continue
-        if tag == _TITLE or tag == _TEXTAREA or is_copied:  # noqa: SIM109 - for numba
+        if tag == _TITLE or tag == _TEXTAREA or tag == _XMP or is_copied:  # noqa: SIM109 - for numba
             first = position
             position = markup.find_end_tag(html, position, end, tag)
             filled = _copy(html, first, position, reduced, filled)
@@ -221,7 +263,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             if foreign:  # in SVG and MathML it need not have an end tag
                 position = markup.find_end_tag(html, first, position, _SVG)
                 position = markup.find_end_tag(html, first, position, _MATH)
-    sizes[0], sizes[1], sizes[2] = filled, tags, found
+    sizes[0], sizes[1], sizes[2], sizes[3] = filled, tags, deepest, found
 
 
 # As lexbor serializes it; `<body` alone may be in a script in the head.
@@ -252,10 +294,10 @@ class ParsedPage(NamedTuple):
 
 def parse_page(page: bytes | str) -> ParsedPage:
     """Parse a page; descriptions in its metadata become its first blocks, since some pages have no other text."""
-    tree, has_single_dollars = _parse(page)
+    tree, has_formulas, has_single_dollars = _parse(page)
     declared = read_declared(tree)
     html = tree.html or ""
-    if has_single_dollars is not None:
+    if has_formulas:
         html = formulas.replace_delimiters(html, has_single_dollars)
     normalized = html.encode("utf-8", "replace")
     body = normalized.find(_BODY)
