@@ -22,10 +22,7 @@ _EDITORS = (
     "div.code-block, div[style*=monospace], div[style*=onsolas], div[style*=ourier]"
 )
 _EDITOR = re.compile("CodeMirror|(cm-|monaco-|ace_)editor|syntaxhighlighter|dp-highl|crayon-syntax|js-file-line-")
-_PART = (
-    ".CodeMirror-code, .cm-content, .view-lines, .ace_text-layer, .lines, .crayon-pre, td.code, ol, "
-    "tbody:has(.blob-num)"
-)
+_PART = ".CodeMirror-code, .cm-content, .view-lines, .ace_text-layer, .lines, .crayon-pre, td.code, ol"
 # Elements that may be no code, or lines of it.
 _INNER = "button, [class*=lin], [class*=ln], [class*=gutter], td[class*=num], [class*=copy], [style*=user-select]"
 _NOT_CODE = re.compile(
@@ -44,9 +41,13 @@ _LABEL_CLASS = re.compile(r"copy|clipboard|toolbar|lang(?:uage)?(?![a-z])|code-?
 _BREAK = re.compile(r"<(?:br|div|p|li)[ >]")
 _SEVERAL = re.compile(r"\n.*\n|\n[ \t]")  # else it can be a line end of the HTML
 _START, _END, _LINE_BREAK = "\ufdd2\ufdd3\ufdd4"
-_TAG = re.compile(r'<(/?)([a-z][\w-]*)(?:[^<>"]|"[^"]*")*>')
-_PIECE = re.compile("[\n\ufdd2-\ufdd4]|[^\n\ufdd2-\ufdd4]+")
-_LINE_TAGS = frozenset("dd div li ol p pre table tbody tr ul".split())
+_TAG = re.compile(r'<(/?[a-z][\w-]*)(?:[^<>"]|"[^"]*")*>')
+_LINES = "dd div li ol p pre table tbody tr ul".split()
+_MARKS = dict.fromkeys(_LINES, _START) | {f"/{name}": _END for name in _LINES} | {"br": _LINE_BREAK}
+# A line end of the HTML, an element without text, which is an empty line, and a border of one at which no line ends.
+_HTML_LINE_END = re.compile(rf"([{_START}{_END}])\s*\n|({_LINE_BREAK})[^\S\n]*\n")
+_EMPTY = re.compile(rf"{_START}[^\S\n]*{_END}")
+_BORDER = re.compile(rf"(?:^|(?<=[\n{_START}{_END}]))[^\S\n]*[{_START}{_END}]")
 _SIDES = ("prev", "next")
 _MAX_CHARACTERS = 4_000_000
 _TOP = re.compile(r"top: ?(-?\d+)")
@@ -72,11 +73,15 @@ def restore_code(tree: LexborHTMLParser, has_editors: bool) -> None:
             is_prose = node.tag == "div" and 3 * sum(map(bool, map(_SIGN.search, lines))) < len(lines)
             if part or node.tag == "pre" or (len(lines) > 1 and not is_prose):
                 inner.update(other.mem_id for other in node.css(boxes))
-                _replace(tree, node, lines)
+                # Its class names and those of its `<code>` name the language.
+                parts, pre = (node, node.css_first("code")), tree.create_node("pre")
+                pre.attrs["class"] = " ".join(part.attributes.get("class") or "" for part in parts if part)
+                pre.insert_child("\n".join(map(str.rstrip, lines)).strip("\n"))
+                node.replace_with(pre)
     for node in tree.css("pre"):
-        first, *others = map(str.strip, node.text().strip().split("\n"))
-        numbers = range(int(first), int(first) + 1 + len(others)) if first.isdecimal() and len(first) < 9 else ()
-        if others and [first, *others] == [*map(str, numbers)]:
+        lines = [*map(str.strip, node.text().strip().split("\n"))]
+        first = int(lines[0]) if lines[0].isdecimal() and len(lines[0]) < 9 else -1
+        if len(lines) > 1 and lines == [*map(str, range(first, first + len(lines)))]:
             node.replace_with("")
         else:
             _remove_labels(node)
@@ -90,12 +95,13 @@ def _may_be_code(node: LexborNode, names: str) -> bool:
         return bool(_BOX.match(names)) and not node.css_first(
             f"{_PROSE}, pre, table, a" if names[:3] == "div" and not _EDITOR.search(names) else _PROSE
         )
-    is_cell = node.parent.tag in ("td", "th", "li", "a", "span")
-    if not _BREAK.search(node.html or "") and (is_cell or not _SEVERAL.search(node.text().strip())):
-        return False
-    return all(
-        not other or other.tag == "br" or other.tag in _LINE_TAGS for other in map(_neighbor, [node] * 2, _SIDES)
-    )
+    has_lines = node.parent.tag not in ("td", "th", "li", "a", "span") and _SEVERAL.search(node.text().strip())
+    return bool(has_lines or _BREAK.search(node.html or "")) and is_alone(node)
+
+
+def is_alone(node: LexborNode) -> bool:
+    """Return whether nothing else is on the line of an element."""
+    return all(not other or other.tag in _MARKS for other in map(_neighbor, [node] * 2, _SIDES))
 
 
 def _is_blank(node: LexborNode) -> bool:
@@ -117,35 +123,10 @@ def _code_of(node: LexborNode) -> str:
             other.replace_with("")
     # An editor writes them in any order.
     shown = sorted(node.css(".view-line"), key=lambda line: int(*_TOP.findall(f"{line.attributes}")[:1] or [0]))
-    marked = _TAG.sub(_mark, "".join(line.html or "" for line in shown or [node]))
-    lines, line, last = list[str](), "", _START
-    for piece in _PIECE.findall(marked):
-        if piece not in ("\n", _START, _END, _LINE_BREAK):
-            line += piece
-            last = last if piece.isspace() else ""
-        elif piece == "\n" and last in (_START, _END, _LINE_BREAK) and not line.strip():
-            line, last = "", "" if last == _LINE_BREAK else last  # a line end of the HTML
-        else:
-            # An element without text is an empty line.
-            if line.strip() or piece in ("\n", _LINE_BREAK) or (piece == _END and last == _START):
-                lines.append(line)
-            line, last = "", piece
-    code = "\n".join([*lines, line])
+    marked = _TAG.sub(lambda tag: _MARKS.get(tag[1], ""), "".join(line.html or "" for line in shown or [node]))
+    marked = _EMPTY.sub(f"{_START}\n{_END}", _HTML_LINE_END.sub(r"\1\2", marked)).replace(_LINE_BREAK, "\n")
+    code = _BORDER.sub("", marked).replace(_START, "\n").replace(_END, "\n")
     return html.unescape(code if node.css_first("pre") else dedent(code)).replace("\xa0", " ")
-
-
-def _mark(tag: re.Match[str]) -> str:
-    if tag[2] == "br":
-        return _LINE_BREAK
-    return "" if tag[2] not in _LINE_TAGS else _END if tag[1] else _START
-
-
-def _replace(tree: LexborHTMLParser, node: LexborNode, lines: list[str]) -> None:
-    """Replace an element by a `<pre>` with its class names and those of its `<code>`, which name the language."""
-    inner, pre = node.css_first("code"), tree.create_node("pre")
-    pre.attrs["class"] = " ".join(part.attributes.get("class") or "" for part in (node, inner) if part)
-    pre.insert_child("\n".join(map(str.rstrip, lines)).strip("\n"))
-    node.replace_with(pre)
 
 
 def _remove_labels(node: LexborNode) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from pipelines.algorithms.blocks.code import is_alone
 from pipelines.algorithms.blocks.mathml import latex_of
 
 # The values of these attributes are formulas.
@@ -22,18 +23,16 @@ _MAX_CHARACTERS = 10_000
 _DISPLAY, _INLINE = "\u206b", "\u206a"
 
 _SCRIPT = 'script[type^="math/" i]'
-_COPIES = (
-    ".MathJax:not(mjx-container), .MathJax_Preview, .MathJax_Display, .MathJax_SVG, .MathJax_SVG_Display, .mjx-chtml, "
-    ".MathJax_MathML"
-)
+_COPIES = "[class^=MathJax]:not(mjx-container), .mjx-chtml"
 _FORMULAS = (
-    f"{_SCRIPT}, math, img, {_COPIES}, mjx-container, .katex-display, .katex, .katex-error, .mwe-math-element, "
-    f"[data-eeimg], [{'], ['.join(SOURCE_ATTRIBUTES.split())}], .js-render-math, span[class^=math], div[class^=math]"
+    f"{_SCRIPT}, math, img, {_COPIES}, mjx-container, [class^=katex], .mwe-math-element, [data-eeimg], "
+    f"[{'], ['.join(SOURCE_ATTRIBUTES.split())}], .js-render-math, span[class^=math], div[class^=math]"
 )
 _ANNOTATION = 'annotation[encoding*="x-tex" i], annotation[encoding*="latex" i], annotation[encoding="tex" i]'
 # An element that contains one of these is more than a formula.
 _PROSE = "html, body, main, p, li, h1, h2, h3, h4, article, section, form"
-_DISPLAY_NAME = re.compile(r"display|(?<!inline-)block|latexcenter|numberedequation", re.I)
+_NAMES = "class type mode display data-math-style data-eeimg".split()
+_DISPLAY_NAME = re.compile(r"display|(?<!inline-)block|latexcenter|numberedequation|(?<!\S)(2|true)(?!\S)", re.I)
 _IMAGE_CLASS = re.compile(
     r"(?<![\w-])((la)?tex|texrender|math|mwe-math[\w-]*|(inline|display)formula|numberedequation|latexcenter)(?![\w-])"
 )
@@ -48,17 +47,12 @@ _WORDS = re.compile(
 )
 _DELIMITED = re.compile(r"\s*(?:\$\$([^$]+)\$\$|\\\[(.+)\\\]|\$([^$]+)\$|\\\((.+)\\\)|(\{\\\w+style.+\}))\s*", re.S)
 _STYLE = re.compile(
-    r"(?i)(\s*\\(inline|(display|text)style|dpi\s*\{\d+\}|(bg|fn)(_\w+|\s*\{\w+\})|tiny|small|large|huge)(?![a-z]))+\s*"
+    r"(?i)^(\s*\\(inline|(display|text)style|dpi\s*\{\d+\}|(bg|fn)(_\w+|\s*\{\w+\})|tiny|small|large|huge)(?![a-z]))+\s*"
 )
-_WRAPPER = re.compile(r"\{\s*\\(?:display|text|script)style(?![a-zA-Z])(.*)\}")
+_WRAPPER = re.compile(r"^\{\s*\\(?:display|text|script)style(?![a-zA-Z])\s*(.*)\}$")
 _COMMENT = re.compile(r"(?<!\\)%[^\n]*\n\s*|%\s*\]\]>\s*$")
 _COLOR = r"\\(?:(?:text|page)?color|colorbox)\s*(?:\[\w+\]\s*)?\{[^{}]*\}\s*"
 _COLORED = re.compile(rf"(?<![\^_]){_COLOR}\{{([^{{}}]*)\}}(?![a-zA-Z])|{_COLOR}")
-
-
-def has_single_dollars(page: bytes) -> bool:
-    """Return whether MathJax or KaTeX reads single `$` as delimiters of formulas; elsewhere they mean money."""
-    return (b"inlineMath" in page or b"renderMath" in page) and _SINGLE_DOLLARS.search(page) is not None
 
 
 def replace_elements(tree: LexborHTMLParser) -> None:
@@ -79,9 +73,8 @@ def replace_elements(tree: LexborHTMLParser) -> None:
 def _source_of(node: LexborNode) -> tuple[str | None, bool]:
     """Return the source of a formula, or None, and whether it is displayed on a line of its own."""
     tag, attributes = node.tag or "", node.attributes
-    names = " ".join(filter(None, map(attributes.get, ("class", "type", "mode", "data-math-style"))))
-    is_display = attributes.get("display") in ("block", "true") or attributes.get("data-eeimg") == "2"
-    is_display |= bool(_DISPLAY_NAME.search(names))
+    names = " ".join(filter(None, map(attributes.get, _NAMES)))
+    is_display = bool(_DISPLAY_NAME.search(names))
     if tag == "img":
         return _source_of_image(node, names, is_display)
     for value in map(attributes.get, SOURCE_ATTRIBUTES.split()):
@@ -114,14 +107,9 @@ def _source_of_image(node: LexborNode, names: str, is_display: bool) -> tuple[st
         return None, False
     encoded = (url[1] or url[2]) if url else ""
     source = text if _is_latex(text) else unquote(encoded.replace("&space;", " ").replace("&plus;", "+"))
-    is_alone = node.parent and node.parent.tag in ("p", "div", "center") and all(map(_is_edge, (node.prev, node.next)))
     is_inline = "inline" in names or "\\inline" in unquote(address) or _DELIMITED.fullmatch(text)
-    return source, is_display or bool(is_alone and not is_inline)
-
-
-def _is_edge(node: LexborNode | None) -> bool:
-    """Return whether a line ends at a node."""
-    return not node or node.tag == "br" or (node.tag == "-text" and not (node.text(deep=False) or "").strip())
+    in_paragraph = node.parent and node.parent.tag in ("p", "div", "center")
+    return source, is_display or bool(in_paragraph and not is_inline and is_alone(node))
 
 
 def _is_latex(text: str) -> bool:
@@ -134,18 +122,12 @@ def _write(source: str, is_display: bool) -> str:
         is_display |= bool(delimited[1] or delimited[2])
         source = next(filter(None, delimited.groups()))
     source = " ".join(_COLORED.sub(r"\1", _COMMENT.sub("", source)).split())
-    while (wrapper := _WRAPPER.fullmatch(source)) and _is_balanced(wrapper[1]):
-        source = wrapper[1].strip()
-    source = _STYLE.sub("", source, 1) if _STYLE.match(source) else source
+    wrapped = _WRAPPER.sub(r"\1", source)
+    depths = accumulate((brace == "{") - (brace == "}") for brace in re.findall(r"\\.|[{}]", wrapped))
+    source = _STYLE.sub("", source if min(depths, default=0) < 0 else wrapped)
     if not source or source.startswith("`"):
         return source
     return f"{_DISPLAY}$${source}$${_DISPLAY}" if is_display else f"{_INLINE}${source}${_INLINE}"
-
-
-def _is_balanced(text: str) -> bool:
-    """Return whether each closing brace has an opening one before it."""
-    braces = re.findall(r"\\.|([{}])", text)
-    return min(accumulate({"{": 1, "}": -1}.get(brace, 0) for brace in braces), default=0) >= 0
 
 
 _ENVIRONMENT = r"(?:equation|align|alignat|flalign|gather|multline|eqnarray|displaymath|math)\*?"
@@ -157,7 +139,7 @@ _OPENING = re.compile(
 _CODE = re.compile(r"<(pre|code|textarea|script|style|title)[\s>]")
 _CLOSING = {"\\(": "\\)", "\\[": "\\]", "$$": "$$", "$": "$"}
 # Emphasis that begins at an index in a formula and ends at one in a later formula.
-_EMPHASIS = re.compile(r"<em>([^<\\]{0,99}(?:\\\)|\$)[^<]{1,999})</em>(?=[^\s<])")
+_EMPHASIS = re.compile(r"(?<=[^\s>])<em>((?>[^<\\$]*(?:\\\)[^<$]*?\\\(|\$[^<$]*\$))[^<$]*)</em>(?=[^\s<])")
 _TAG = re.compile(r"<(/?)(br|wbr|em|strong|i|b|u|sub|sup|span|a|nobr|font)(?:\s[^<>]*)?>")
 # What Markdown made of underscores, and editors of indices.
 _MARKUP = {"em": "_", "strong": "__", "sub": "_{", "/sub": "}", "sup": "^{", "/sup": "}", "br": " "}
@@ -166,13 +148,14 @@ _ADJACENT = re.compile(rf"{_INLINE}((?:<[^<>]*>)*){_INLINE}")
 _OWN_LINE = re.compile(rf"(?:<br>\s*)?{_DISPLAY}(?:\s*{_DISPLAY})*(?:\s*<br>)?")
 
 
-def replace_delimiters(html: str, has_single_dollars: bool) -> str:
-    """Replace the formulas between delimiters in the text of serialized HTML.
+def replace_delimiters(html: str, page: bytes) -> str:
+    """Replace the formulas between delimiters in the text of a page, given its HTML as serialized and as it was.
 
-    They are neither in code nor across the border of a paragraph. Delimiters without a counterpart remain.
+    They are neither in code nor across the border of a paragraph. Delimiters without a counterpart remain. Single `$`
+    are delimiters where MathJax or KaTeX is configured so; elsewhere they mean money.
     """
-    if "<em>" in html:
-        html = _EMPHASIS.sub(_restore_indices, html)
+    has_single_dollars = (b"inlineMath" in page or b"renderMath" in page) and _SINGLE_DOLLARS.search(page)
+    html = _EMPHASIS.sub(r"_\1_", html)
     parts, position, code, end_of_code = list[str](), 0, _CODE.search(html), 0
     ends = dict[str, int]()  # the next of each closing delimiter, so that the page is searched once for each
     for match in _OPENING.finditer(html):
@@ -181,9 +164,8 @@ def replace_delimiters(html: str, has_single_dollars: bool) -> str:
             end_of_code = html.find(f"</{code[1]}", code.end()) % (len(html) + 1)
             code = _CODE.search(html, end_of_code)
         is_escaped = html[match.start() - 1] in "\\$" and opening[0] in "\\$"
-        if match.start() < max(position, end_of_code) or is_escaped or opening[0] in (_DISPLAY, _INLINE):
-            continue
-        if opening == "$" and not has_single_dollars:
+        is_text = opening[0] in (_DISPLAY, _INLINE) or (opening == "$" and not has_single_dollars)
+        if match.start() < max(position, end_of_code) or is_escaped or is_text:
             continue
         closing = _CLOSING.get(opening) or opening.replace("begin", "end").replace("[", "[/")
         if ends.get(closing, -1) < start:
@@ -204,18 +186,10 @@ def replace_delimiters(html: str, has_single_dollars: bool) -> str:
     return _ADJACENT.sub(r" \1", _OWN_LINE.sub("<br>", html) if _DISPLAY in html else html)
 
 
-def _restore_indices(match: re.Match[str]) -> str:
-    before = match.string[match.start() - 1]
-    is_between = re.search(r"\\\)[^$]*\\\(", match[1]) or match[1].count("$") == 2
-    mark = "*" if before == "^" else "_"
-    return match[0] if before in " \n>" or not is_between else mark + match[1] + mark
-
-
 def _without_markup(source: str) -> str | None:
     """Return a formula without the markup that Markdown or an editor added; None if there is other markup."""
     source = source.replace("’", "'").replace("&nbsp;", " ")
-    depths = [*accumulate(-1 if tag[1] else tag[2] not in ("br", "wbr") for tag in _TAG.finditer(source))]
-    if depths and (min(depths) < 0 or depths[-1] != 0):
+    if sum(-1 if tag[1] else tag[2] not in ("br", "wbr") for tag in _TAG.finditer(source)):
         return None
     source = _TAG.sub(lambda tag: _MARKUP.get(tag[1] + tag[2], ""), source).replace("^_", "^*")
     return source if "<" not in source and re.search(r"\w", source) else None

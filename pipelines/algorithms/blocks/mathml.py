@@ -54,11 +54,8 @@ _LIMITS = re.compile(r"\\(sum|prod|coprod|i*int|oint|big\w+|lim\w*|max|min|sup|i
 _TALL = re.compile(r"\\(frac|begin|sqrt|sum|int|prod)\b")
 _OPENING, _CLOSING = re.compile(r"[(\[|]|\\[{|]|\\l\w+"), re.compile(r"[)\]|]|\\[}|]|\\r\w+")
 _SINGLE = re.compile(r"\w|\\[a-zA-Z]+|\\math\w+\{\w\}|[\])|]|")
-_INDEX, _PRIMES, _ENDS_IN_COMMAND = (
-    re.compile(r"([_^])\{(\w)\}"),
-    re.compile(r"\^\{('+)\}"),
-    re.compile(r"\\[a-zA-Z]+$"),
-)
+_INDEX, _PRIMES = re.compile(r"([_^])\{(\w)\}"), re.compile(r"\^\{('+)\}")
+_ENDS_IN_COMMAND = re.compile(r"\\[a-zA-Z]+$")
 
 
 def latex_of(node: LexborNode, depth: int = 0) -> str:
@@ -120,7 +117,7 @@ def _over(base: str, under: str, over: str) -> str:
         return rf"\{accent if over or accent == 'underbrace' else 'underline'}{{{base}}}"
     if _LIMITS.match(base):
         return base + (f"_{{{under}}}" if under else "") + (f"^{{{over}}}" if over else "")
-    if base in (r"\to", r"\leftarrow"):
-        return (r"\xrightarrow" if base == r"\to" else r"\xleftarrow") + (f"[{under}]" if under else "") + f"{{{over}}}"
+    if base == r"\to" and not under:
+        return rf"\xrightarrow{{{over}}}"
     base = rf"\overset{{{over}}}{{{base}}}" if over else base
     return rf"\underset{{{under}}}{{{base}}}" if under else base

@@ -250,15 +250,12 @@ def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content:
 
 def _share_with_formulas(segments: seg.Segments, shares: Floats) -> Floats:
     """Return the shares, with those of the text around formulas that are blocks of their own."""
-    starts, ends = segments.blocks[:, seg.START], segments.blocks[:, seg.END]
-    dollar, numbers = ord("$"), np.arange(len(starts))
+    text, starts, ends = segments.text, segments.blocks[:, seg.START], segments.blocks[:, seg.END]
     # Shorter ones are price levels.
-    is_formula = (segments.text[starts] == dollar) & (segments.text[ends - 1] == dollar) & (ends - starts > 4)
-    others = np.flatnonzero(~is_formula)
-    if len(others) and len(others) < len(starts):
-        following = np.searchsorted(others, numbers)
-        around = [shares[others[np.clip(following - step, 0, len(others) - 1)]] for step in (0, 1)]
-        shares = np.where(is_formula, np.maximum(shares, np.maximum(*around)), shares)
+    is_formula = (text[starts] == ord("$")) & (text[ends - 1] == ord("$")) & (ends - starts > 4)
+    for _ in range(8 if is_formula.any() else 0):  # as many formulas follow each other
+        around = np.maximum(np.append(0, shares[:-1]), np.append(shares[1:], 0))
+        shares = np.where(is_formula, np.maximum(shares, around), shares)
     return np.asarray(shares, np.float32)
 
 

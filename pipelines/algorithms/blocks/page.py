@@ -18,67 +18,53 @@ from pipelines.algorithms.kernels.compilation import as_read_only, helper, kerne
 from pipelines.algorithms.web.metadata import Declared, read_declared
 
 # lexbor's time grows with the square of the depth: 20,000 nested elements take 2 s. Real pages have fewer tags, and a
-# depth of at most 50. libxml2 has the same limit of depth.
-_MANY_TAGS, _MAX_DEPTH = 20_000, 256
+# depth of at most 50. libxml2 has the same limit of depth. A search of code or formulas in all of them takes longer.
+_MANY_TAGS, _MANY_TO_SEARCH, _MAX_DEPTH = 20_000, 4_000, 256
 _SLACK = 16
 # Read by segmentation, by those who look for what a page declares, and of formulas. An element with
 # `alttext` or one of those after it is a formula.
-_READ_ATTRIBUTES = (
+_READ = (
     "class id role itemprop style hidden aria-hidden name property content rel type datetime href src alt encoding "
     "display mode mathvariant linethickness open close alttext data-mathml data-math-style data-eeimg "
     + formulas.SOURCE_ATTRIBUTES
 ).split()
-_ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ_ATTRIBUTES], np.uint64))
-_CLASS, _STYLE, _TYPE, _HREF, _SRC, _ALT, _ALTTEXT = map(
-    _READ_ATTRIBUTES.index, "class style type href src alt alttext".split()
-)
+_ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ], np.uint64))
+_CLASS, _STYLE, _TYPE, _HREF, _SRC, _ALT, _ALTTEXT = map(_READ.index, "class style type href src alt alttext".split())
 _BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE, _XMP = (
     markup.TAGS[name] for name in "base iframe img link math noscript script svg textarea title xmp".split()
 )
-# What a page has: formulas that are elements, formulas between delimiters, code, code that only class names or fonts
-# show.
+# What a page may have: formulas that are elements, formulas between delimiters, code, and code that only class names or
+# fonts show.
 _FORMULAS, _DELIMITERS, _CODE, _EDITORS = 1, 2, 4, 8
-_MARKING_TAGS = markup.tag_groups(["math", "pre code xmp listing tt samp"])
-_FLAGS_OF_GROUPS = as_read_only(np.array([_FORMULAS, _CODE, 0]))  # the last is of group -1
-_LOWER, _FOUR_BYTES, _FLAGS = np.uint64(0x20202020), np.uint64(0xFFFFFFFF), np.uint64(32)
-# Four bytes at the beginning of a class or type, in a style, in the class or URL of an image (`latex`, `mimetex`,
-# `?tex=x`), and after `[`, with what they show in the upper half.
+# Which of them a tag shows, and which four bytes at the beginning of a class or type, in a style, in the class or URL
+# of an image (`latex`, `mimetex`, `?tex=x`), and after `[`, each with a digit for what it shows.
+_BY_TAG = np.maximum(0, markup.tag_groups(["", "math", "", "", "pre code xmp listing tt samp"]))
+_LOWER, _FOUR_BYTES = np.uint64(0x20202020), np.uint64(0xFFFFFFFF)
 _BEGINNINGS, _FONTS, _IMAGES, _FORUM_TAGS = (
-    as_read_only(
-        np.array(
-            [
-                int.from_bytes(word.encode(), "little") | int(_LOWER) | flag << 32
-                for flag, words in markers.items()
-                for word in words.split()
-            ],
-            np.uint64,
-        )
+    as_read_only(np.array([int.from_bytes(word, "little") | int(_LOWER) for word in words.split()], np.uint64))
+    for words in (
+        b"math1 code8 cm-e8 mona8 ace_8 blob8 dp-h8 cray8 synt8", b"mono8 cons8 cour8",
+        b'math1 atex1 imet1 tex=1 "tex1 nefo1 ayfo1 edeq1', b"math2 late2 tex]2 itex2",
     )
-    for markers in (
-        {_FORMULAS: "math", _EDITORS: "code cm-e mona ace_ blob dp-h cray synt"},
-        {_EDITORS: "mono cons cour"},
-        {_FORMULAS: 'math atex imet tex= "tex nefo ayfo edeq'},
-        {_DELIMITERS: "math late tex] itex"},
-    )
-)
+)  # fmt: skip
 _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
 
 
 def parse_html(page: bytes | str) -> LexborHTMLParser:
     """Parse a page, in UTF-8 or decoded, without code, comments (half of an average page) and unread attributes.
 
-    Formulas become LaTeX, and code lines of a `<pre>`. If there are many tags or any of these, tags nested more than
-    256 deep are removed; their text is kept.
+    Formulas become LaTeX, and code lines of a `<pre>`. If there are many tags, those of elements nested more than 256
+    deep are removed; their text is kept.
     """
     return _parse(page).tree
 
 
 class _Tree(NamedTuple):
-    """The tree of a page, whether its text can have formulas, and whether single `$` delimit them."""
+    """The tree of a page; which formulas and code were found in the page."""
 
     tree: LexborHTMLParser
-    has_formulas: bool
-    has_single_dollars: bool
+    found: int
+    page: bytes
 
 
 def _parse(page: bytes | str) -> _Tree:
@@ -86,21 +72,19 @@ def _parse(page: bytes | str) -> _Tree:
     # Padded, since a kernel has no bounds checks and looks a few bytes ahead.
     html = as_read_only(np.frombuffer(data + bytes(_SLACK), np.uint8))
     # An end tag is added to a frame, and `<` becomes `&lt;`: up to four bytes per byte.
-    reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(4, np.int64)
+    reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(3, np.int64)
     _reduce(html, len(data), len(data), reduced, sizes)
-    size, tags, depth, found = sizes.tolist()
-    if depth > _MAX_DEPTH and (tags > _MANY_TAGS or found & ~_DELIMITERS):
+    _, tags, found = sizes.tolist()
+    if tags > (_MANY_TO_SEARCH if found & ~_DELIMITERS else _MANY_TAGS):
         _reduce(html, len(data), _MAX_DEPTH, reduced, sizes)
-        size = int(sizes[0])
-    tree = LexborHTMLParser(reduced[:size].tobytes())
+    tree = LexborHTMLParser(reduced[: sizes[0]].tobytes())
     # First the formulas, whose sources would be lines of the code around them; last those between delimiters, which
     # are none in code.
     if found & _FORMULAS:
         formulas.replace_elements(tree)
     if found & (_CODE | _EDITORS):
         code.restore_code(tree, found & _EDITORS > 0)
-    has_formulas = found & (_FORMULAS | _DELIMITERS) > 0
-    return _Tree(tree, has_formulas, has_formulas and formulas.has_single_dollars(data))
+    return _Tree(tree, found, data)
 
 
 @helper
@@ -138,21 +122,20 @@ def _find(html: Any, start: Any, end: Any, markers: Any) -> Any:
         word = (word_at(html, position) | _LOWER) & _FOUR_BYTES
         for marker in markers:
             if marker & _FOUR_BYTES == word:
-                found |= marker >> _FLAGS
-    return np.int64(found)
+                found = marker >> np.uint64(32)
+    return np.int64(found) & 15
 
 
 @kernel
 def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> None:
-    position = filled = depth = deepest = tags = found = 0
+    position = filled = depth = tags = found = 0
     foreign = 0
     while position < end:
         while position < end and byte_at(html, position) != 60:
             byte = byte_at(html, position)
             if byte == 36 or byte == 92 or byte == 91:  # $$ \( \[ \begin [tex]
                 following = byte_at(html, position + 1)
-                is_second = following == 36 if byte == 36 else following == 40 or following == 91 or following == 98
-                if is_second:
+                if following == 36 or following == 40 or following == 91 or following == 98:
                     found |= _DELIMITERS
                 elif byte == 91:
                     found |= _find(html, position + 1, position + 5, _FORUM_TAGS)
@@ -182,7 +165,6 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
         is_deep = False
         if not markup.NOT_NESTED[tag]:
             depth = max(0, depth + (-1 if is_end else 1))
-            deepest = max(deepest, depth)
             is_deep = depth + is_end > max_depth
         tag_start = filled
         filled = _copy(html, start, position, reduced, filled)
@@ -203,10 +185,8 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             is_unread |= (number == _SRC or number == _ALT) and tag != _IMG  # noqa: SIM109 - for numba
             if is_end or is_unread or number == len(_ATTRIBUTES):
                 continue
-            shown = 0
-            if number >= _ALTTEXT:
-                shown = _FORMULAS
-            elif number == _ALT:  # alt="$x$"
+            shown = _FORMULAS if number >= _ALTTEXT else 0
+            if number == _ALT:  # alt="$x$"
                 byte = byte_at(html, first + 5)
                 shown = _FORMULAS if byte == 92 or byte == byte_at(html, position - 2) == 36 else 0
             elif number == _STYLE:
@@ -240,10 +220,11 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             filled += 1
         reduced[filled] = 62
         filled += 1
-        found |= _FLAGS_OF_GROUPS[_MARKING_TAGS[tag]]
+        found |= _BY_TAG[tag]
         if (tag == _SVG or tag == _MATH) and not is_closed:  # noqa: SIM109 - for numba
             foreign = max(0, foreign + (-1 if is_end else 1))
         if is_end or (foreign and is_closed):  # HTML ignores the slash
+            depth -= 0 if is_end or markup.NOT_NESTED[tag] else 1
             continue
         if tag == _TITLE or tag == _TEXTAREA or tag == _XMP or is_copied:  # noqa: SIM109 - for numba
             first = position
@@ -263,7 +244,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             if foreign:  # in SVG and MathML it need not have an end tag
                 position = markup.find_end_tag(html, first, position, _SVG)
                 position = markup.find_end_tag(html, first, position, _MATH)
-    sizes[0], sizes[1], sizes[2], sizes[3] = filled, tags, deepest, found
+    sizes[0], sizes[1], sizes[2] = filled, tags, found
 
 
 # As lexbor serializes it; `<body` alone may be in a script in the head.
@@ -294,11 +275,11 @@ class ParsedPage(NamedTuple):
 
 def parse_page(page: bytes | str) -> ParsedPage:
     """Parse a page; descriptions in its metadata become its first blocks, since some pages have no other text."""
-    tree, has_formulas, has_single_dollars = _parse(page)
+    tree, found, data = _parse(page)
     declared = read_declared(tree)
     html = tree.html or ""
-    if has_formulas:
-        html = formulas.replace_delimiters(html, has_single_dollars)
+    if found & (_FORMULAS | _DELIMITERS):
+        html = formulas.replace_delimiters(html, data)
     normalized = html.encode("utf-8", "replace")
     body = normalized.find(_BODY)
     start = normalized.find(b">", body + len(_BODY)) + 1 if body >= 0 else 0
