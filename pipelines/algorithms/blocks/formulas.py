@@ -33,9 +33,7 @@ _ANNOTATION = 'annotation[encoding*="x-tex" i], annotation[encoding*="latex" i],
 _PROSE = "html, body, main, p, li, h1, h2, h3, h4, article, section, form"
 _NAMES = "class type mode display data-math-style data-eeimg".split()
 _DISPLAY_NAME = re.compile(r"display|(?<!inline-)block|latexcenter|numberedequation|(?<!\S)(2|true)(?!\S)", re.I)
-_IMAGE_CLASS = re.compile(
-    r"(?<![\w-])((la)?tex|texrender|math|mwe-math[\w-]*|(inline|display)formula|numberedequation|latexcenter)(?![\w-])"
-)
+_IMAGE_CLASS = re.compile(r"(?<![\w-])((la)?tex(render|center)?(?![\w-])|math|mwe-math|\w*formula|numberedequation)")
 _IMAGE_URL = re.compile(
     r"(?:latex\.php\?(?:\S*[?&;])?latex=|equation\?tex=|render/math\?math=)([^&]+)"
     r"|(?:\.(?:latex|image|download)|(?:mime|math)tex[\w.]*)\?(.+)"
@@ -81,8 +79,8 @@ def _source_of(node: LexborNode) -> tuple[str | None, bool]:
         if value and _is_latex(value):
             return value, is_display
     if tag == "math":
-        annotation, text = node.css_first(_ANNOTATION), attributes.get("alttext") or ""
-        text = annotation.text() if annotation else text
+        annotation = node.css_first(_ANNOTATION)
+        text = annotation.text() if annotation else attributes.get("alttext") or ""
         return text if annotation or _is_latex(text) else latex_of(node), is_display
     if tag == "script" and "mml" not in names:
         text = node.text().replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
@@ -93,11 +91,11 @@ def _source_of(node: LexborNode) -> tuple[str | None, bool]:
         source, is_displayed = _source_of(inner) if inner.mem_id != node.mem_id else (None, False)
         if source:
             return source, is_display or is_displayed
-    text, is_display = node.text(), is_display or tag == "div"
-    if "katex-error" in names or "js-render-math" in names:
-        return text, is_display
-    is_source = {*names.split()} <= {"math", "inline", "display"} and _is_latex(text) and "\\(" not in text
-    return text if is_source and names and next(node.iter(), None) is None else None, is_display
+    text, classes = node.text(), {*names.split()}
+    is_plain = bool(classes) and classes <= {"math", "inline", "display"} and next(node.iter(), None) is None
+    is_source = is_plain and _is_latex(text) and "\\(" not in text
+    is_source |= not classes.isdisjoint(("katex-error", "js-render-math"))
+    return text if is_source else None, is_display or tag == "div"
 
 
 def _source_of_image(node: LexborNode, names: str, is_display: bool) -> tuple[str | None, bool]:

@@ -9,25 +9,21 @@ from selectolax.lexbor import LexborNode
 
 # Deeper formulas are not converted: each level is a call.
 _MAX_DEPTH = 100
-_SYMBOLS = (
-    "∑∏∐∫∬∭∮⋃⋂⨁⨂⋁⋀±∓×÷·⋅∗⋆∘∙∩∪∧∨⊕⊗⊙≤≥≠≡∼≃≈≅∝≺≻≪≫⊂⊃⊆⊇∈∋∉∀∃∅∇∂∞ℵℏℓℜℑ∠¬→←↔⇒⇐"
-    "⇔↦↪⟶⟵⟹⟺⟼↑↓⊤⊥⊢⊨∥⟨⟩⌊⌋⌈⌉…⋯⋮⋱∖△□⋄†‡−∴⊔⊓≲≳⩽⩾∤‖{}%#&_$"
-)
 _COMMANDS = (
-    "sum prod coprod int iint iiint oint bigcup bigcap bigoplus bigotimes bigvee bigwedge pm mp times div cdot cdot "
-    "ast star circ bullet cap cup wedge vee oplus otimes odot le ge ne equiv sim simeq approx cong propto prec succ "
-    "ll gg subset supset subseteq supseteq in ni notin forall exists emptyset nabla partial infty aleph hbar ell Re "
-    "Im angle neg to leftarrow leftrightarrow Rightarrow Leftarrow Leftrightarrow mapsto hookrightarrow "
-    "longrightarrow longleftarrow Longrightarrow Longleftrightarrow longmapsto uparrow downarrow top bot vdash models "
-    "| langle rangle lfloor rfloor lceil rceil ldots cdots vdots ddots setminus triangle square diamond dagger "
-    "ddagger - therefore sqcup sqcap lesssim gtrsim leqslant geqslant nmid | { } % # & _ $ "
+    "∑sum ∏prod ∐coprod ∫int ∬iint ∭iiint ∮oint ⋃bigcup ⋂bigcap ⨁bigoplus ⨂bigotimes ⋁bigvee ⋀bigwedge ±pm ∓mp "
+    "×times ÷div ·cdot ⋅cdot ∗ast ⋆star ∘circ ∙bullet ∩cap ∪cup ∧wedge ∨vee ⊕oplus ⊗otimes ⊙odot ≤le ≥ge ≠ne ≡equiv "
+    "∼sim ≃simeq ≈approx ≅cong ∝propto ≺prec ≻succ ≪ll ≫gg ⊂subset ⊃supset ⊆subseteq ⊇supseteq ∈in ∋ni ∉notin "
+    "∀forall ∃exists ∅emptyset ∇nabla ∂partial ∞infty ℵaleph ℏhbar ℓell ℜRe ℑIm ∠angle ¬neg →to ←leftarrow "
+    "↔leftrightarrow ⇒Rightarrow ⇐Leftarrow ⇔Leftrightarrow ↦mapsto ↪hookrightarrow ⟶longrightarrow ⟵longleftarrow "
+    "⟹Longrightarrow ⟺Longleftrightarrow ⟼longmapsto ↑uparrow ↓downarrow ⊤top ⊥bot ⊢vdash ⊨models ∥| ⟨langle ⟩rangle "
+    "⌊lfloor ⌋rfloor ⌈lceil ⌉rceil …ldots ⋯cdots ⋮vdots ⋱ddots ∖setminus △triangle □square ⋄diamond †dagger ‡ddagger "
+    "∴therefore ⊔sqcup ⊓sqcap ≲lesssim ≳gtrsim ⩽leqslant ⩾geqslant ∤nmid ‖| {{ }} %% ## && __ $$ ΓGamma ΔDelta "
+    "ΘTheta ΛLambda ΞXi ΠPi ΣSigma ΥUpsilon ΦPhi ΨPsi ΩOmega αalpha βbeta γgamma δdelta εvarepsilon ζzeta ηeta "
+    "θtheta ιiota κkappa λlambda μmu νnu ξxi πpi ρrho ςvarsigma σsigma τtau υupsilon φvarphi χchi ψpsi ωomega ϕphi "
+    "ϵepsilon ϑvartheta ϱvarrho ϖvarpi"
 )
-_LATEX = {symbol: "\\" + name for symbol, name in zip(_SYMBOLS, _COMMANDS.split(), strict=True)}
-for _code in (*range(0x391, 0x3AA), *range(0x3B1, 0x3CA)):
-    _letter = unicodedata.name(chr(_code), "FINAL VARSIGMA").rpartition(" ")[2].replace("LAMDA", "LAMBDA")
-    _LATEX[chr(_code)] = "\\" + (_letter.capitalize() if _code < 0x3B0 else _letter.lower())
-_LATEX |= {"ε": r"\varepsilon", "φ": r"\varphi", "ϕ": r"\phi", "ϵ": r"\epsilon", "ϑ": r"\vartheta", "ϱ": r"\varrho"}
-_LATEX |= {"ς": r"\varsigma", "ϖ": r"\varpi", "−": "-", "∣": "|", "′": "'", "″": "''", "\xa0": " "}
+_LATEX = {pair[0]: "\\" + pair[1:] for pair in _COMMANDS.split()}
+_LATEX |= {"−": "-", "∣": "|", "′": "'", "″": "''", "\xa0": " "}
 _LATEX |= dict.fromkeys("\u200b\u2061\u2062\u2063\u2064", "")
 _FUNCTIONS = frozenset(
     "arccos arcsin arctan arg cos cosh cot coth csc deg det dim exp gcd hom inf ker lg lim liminf limsup ln log max "
