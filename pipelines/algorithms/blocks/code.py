@@ -92,9 +92,8 @@ def _may_be_code(node: LexborNode, names: str) -> bool:
     if node.tag == "p":
         return all(child.tag in _INLINE or _is_blank(child) for child in node.iter(include_text=True))
     if node.tag not in _INLINE or not node.parent:
-        return bool(_BOX.match(names)) and not node.css_first(
-            f"{_PROSE}, pre, table, a" if names[:3] == "div" and not _EDITOR.search(names) else _PROSE
-        )
+        is_plain = names[:3] == "div" and not _EDITOR.search(names)
+        return bool(_BOX.match(names)) and not node.css_first(f"{_PROSE}, pre, table, a" if is_plain else _PROSE)
     has_lines = node.parent.tag not in ("td", "th", "li", "a", "span") and _SEVERAL.search(node.text().strip())
     return bool(has_lines or _BREAK.search(node.html or "")) and is_alone(node)
 

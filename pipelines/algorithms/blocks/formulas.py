@@ -34,10 +34,7 @@ _PROSE = "html, body, main, p, li, h1, h2, h3, h4, article, section, form"
 _NAMES = "class type mode display data-math-style data-eeimg".split()
 _DISPLAY_NAME = re.compile(r"display|(?<!inline-)block|latexcenter|numberedequation|(?<!\S)(2|true)(?!\S)", re.I)
 _IMAGE_CLASS = re.compile(r"(?<![\w-])((la)?tex(render|center)?(?![\w-])|math|mwe-math|\w*formula|numberedequation)")
-_IMAGE_URL = re.compile(
-    r"(?:latex\.php\?(?:\S*[?&;])?latex=|equation\?tex=|render/math\?math=)([^&]+)"
-    r"|(?:\.(?:latex|image|download)|(?:mime|math)tex[\w.]*)\?(.+)"
-)
+_IMAGE_URL = re.compile(r"[?&;](?:latex|tex|math)=([^&]+)|(?:\.(?:latex|image|download)|(?:mime|math)tex[\w.]*)\?(.+)")
 # What formulas have, and what values and descriptions have.
 _SIGN, _SURE = re.compile(r"[\\^_{}=<>+]|^\s*\S{1,3}\s*$"), re.compile(r"[\\^_=]")
 _WORDS = re.compile(
@@ -55,10 +52,9 @@ _COLORED = re.compile(rf"(?<![\^_]){_COLOR}\{{([^{{}}]*)\}}(?![a-zA-Z])|{_COLOR}
 
 def replace_elements(tree: LexborHTMLParser) -> None:
     """Replace the elements of a page that are formulas; `replace_delimiters` then completes its HTML."""
-    if tree.css_first(_SCRIPT):
-        for node in tree.css(_COPIES):
-            if not node.css_first(f"{_PROSE}, {_SCRIPT}"):
-                node.replace_with("")
+    for node in tree.css(_COPIES) if tree.css_first(_SCRIPT) else ():
+        if not node.css_first(f"{_PROSE}, {_SCRIPT}"):
+            node.replace_with("")
     inner = set[int]()
     for node in tree.css(_FORMULAS):
         is_other = node.mem_id in inner or node.css_first(_PROSE)
@@ -128,20 +124,18 @@ def _write(source: str, is_display: bool) -> str:
     return f"{_DISPLAY}$${source}$${_DISPLAY}" if is_display else f"{_INLINE}${source}${_INLINE}"
 
 
-_ENVIRONMENT = r"(?:equation|align|alignat|flalign|gather|multline|eqnarray|displaymath|math)\*?"
 # Each alternative begins with another character than a letter, by which the regular expression engine searches.
 _OPENING = re.compile(
     rf"{_DISPLAY}[^{_DISPLAY}]*{_DISPLAY}|{_INLINE}[^{_INLINE}]*{_INLINE}|\\[(\[]|\$\$?(?!\$)"
-    rf"|\\begin\{{{_ENVIRONMENT}\}}|\[(?:i?tex|math|latex|TEX|MATH|LATEX)\]"
+    r"|\\begin\{(?:equation|align|alignat|flalign|gather|multline|eqnarray|displaymath|math)\*?\}"
+    r"|\[(?:i?tex|math|latex|TEX|MATH|LATEX)\]|<(pre|code|textarea|script|style|title)[\s>](?s:.*?)</\1"
 )
-_CODE = re.compile(r"<(pre|code|textarea|script|style|title)[\s>]")
 _CLOSING = {"\\(": "\\)", "\\[": "\\]", "$$": "$$", "$": "$"}
 # Emphasis that begins at an index in a formula and ends at one in a later formula.
 _EMPHASIS = re.compile(r"(?<=[^\s>])<em>((?>[^<\\$]*(?:\\\)[^<$]*?\\\(|\$[^<$]*\$))[^<$]*)</em>(?=[^\s<])")
 _TAG = re.compile(r"<(/?)(br|wbr|em|strong|i|b|u|sub|sup|span|a|nobr|font)(?:\s[^<>]*)?>")
 # What Markdown made of underscores, and editors of indices.
-_MARKUP = {"em": "_", "strong": "__", "sub": "_{", "/sub": "}", "sup": "^{", "/sup": "}", "br": " "}
-_MARKUP |= {"/em": "_", "/strong": "__"}
+_MARKUP = {"em": "_", "/em": "_", "sub": "_{", "/sub": "}", "sup": "^{", "/sup": "}", "br": " "}
 _ADJACENT = re.compile(rf"{_INLINE}((?:<[^<>]*>)*){_INLINE}")
 _OWN_LINE = re.compile(rf"(?:<br>\s*)?{_DISPLAY}(?:\s*{_DISPLAY})*(?:\s*<br>)?")
 
@@ -154,16 +148,13 @@ def replace_delimiters(html: str, page: bytes) -> str:
     """
     has_single_dollars = (b"inlineMath" in page or b"renderMath" in page) and _SINGLE_DOLLARS.search(page)
     html = _EMPHASIS.sub(r"_\1_", html)
-    parts, position, code, end_of_code = list[str](), 0, _CODE.search(html), 0
+    parts, position = list[str](), 0
     ends = dict[str, int]()  # the next of each closing delimiter, so that the page is searched once for each
     for match in _OPENING.finditer(html):
         opening, start = match[0], match.end()
-        while code and code.start() < match.start():
-            end_of_code = html.find(f"</{code[1]}", code.end()) % (len(html) + 1)
-            code = _CODE.search(html, end_of_code)
         is_escaped = html[match.start() - 1] in "\\$" and opening[0] in "\\$"
-        is_text = opening[0] in (_DISPLAY, _INLINE) or (opening == "$" and not has_single_dollars)
-        if match.start() < max(position, end_of_code) or is_escaped or is_text:
+        is_other = opening[0] in (_DISPLAY, _INLINE, "<") or (opening == "$" and not has_single_dollars)
+        if match.start() < position or is_escaped or is_other:
             continue
         closing = _CLOSING.get(opening) or opening.replace("begin", "end").replace("[", "[/")
         if ends.get(closing, -1) < start:

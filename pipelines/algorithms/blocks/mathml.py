@@ -10,25 +10,21 @@ from selectolax.lexbor import LexborNode
 # Deeper formulas are not converted: each level is a call.
 _MAX_DEPTH = 100
 _COMMANDS = (
-    "∑sum ∏prod ∐coprod ∫int ∬iint ∭iiint ∮oint ⋃bigcup ⋂bigcap ⨁bigoplus ⨂bigotimes ⋁bigvee ⋀bigwedge ±pm ∓mp "
-    "×times ÷div ·cdot ⋅cdot ∗ast ⋆star ∘circ ∙bullet ∩cap ∪cup ∧wedge ∨vee ⊕oplus ⊗otimes ⊙odot ≤le ≥ge ≠ne ≡equiv "
-    "∼sim ≃simeq ≈approx ≅cong ∝propto ≺prec ≻succ ≪ll ≫gg ⊂subset ⊃supset ⊆subseteq ⊇supseteq ∈in ∋ni ∉notin "
-    "∀forall ∃exists ∅emptyset ∇nabla ∂partial ∞infty ℵaleph ℏhbar ℓell ℜRe ℑIm ∠angle ¬neg →to ←leftarrow "
-    "↔leftrightarrow ⇒Rightarrow ⇐Leftarrow ⇔Leftrightarrow ↦mapsto ↪hookrightarrow ⟶longrightarrow ⟵longleftarrow "
-    "⟹Longrightarrow ⟺Longleftrightarrow ⟼longmapsto ↑uparrow ↓downarrow ⊤top ⊥bot ⊢vdash ⊨models ∥| ⟨langle ⟩rangle "
-    "⌊lfloor ⌋rfloor ⌈lceil ⌉rceil …ldots ⋯cdots ⋮vdots ⋱ddots ∖setminus △triangle □square ⋄diamond †dagger ‡ddagger "
-    "∴therefore ⊔sqcup ⊓sqcap ≲lesssim ≳gtrsim ⩽leqslant ⩾geqslant ∤nmid ‖| {{ }} %% ## && __ $$ ΓGamma ΔDelta "
-    "ΘTheta ΛLambda ΞXi ΠPi ΣSigma ΥUpsilon ΦPhi ΨPsi ΩOmega αalpha βbeta γgamma δdelta εvarepsilon ζzeta ηeta "
-    "θtheta ιiota κkappa λlambda μmu νnu ξxi πpi ρrho ςvarsigma σsigma τtau υupsilon φvarphi χchi ψpsi ωomega ϕphi "
-    "ϵepsilon ϑvartheta ϱvarrho ϖvarpi"
+    "∑sum ∏prod ∐coprod ∫int ∬iint ∭iiint ∮oint ⋃bigcup ⋂bigcap ⨁bigoplus ⨂bigotimes ⋁bigvee ⋀bigwedge ±pm ∓mp ×times "
+    "÷div ·cdot ⋅cdot ∗ast ⋆star ∘circ ∙bullet ∩cap ∪cup ∧wedge ∨vee ⊕oplus ⊗otimes ⊙odot ≤le ≥ge ≠ne ≡equiv ∼sim "
+    "≃simeq ≈approx ≅cong ∝propto ≺prec ≻succ ≪ll ≫gg ⊂subset ⊃supset ⊆subseteq ⊇supseteq ∈in ∋ni ∉notin ∀forall "
+    "∃exists ∅emptyset ∇nabla ∂partial ∞infty ℵaleph ℏhbar ℓell ℜRe ℑIm ∠angle ¬neg →to ←leftarrow ↔leftrightarrow "
+    "⇒Rightarrow ⇐Leftarrow ⇔Leftrightarrow ↦mapsto ↪hookrightarrow ⟶longrightarrow ⟵longleftarrow ⟹Longrightarrow "
+    "⟺Longleftrightarrow ⟼longmapsto ↑uparrow ↓downarrow ⊤top ⊥bot ⊢vdash ∥| ⟨langle ⟩rangle ⌊lfloor ⌋rfloor ⌈lceil "
+    "⌉rceil …ldots ⋯cdots ⋮vdots ⋱ddots ∖setminus △triangle □square ⋄diamond †dagger ‡ddagger ∴therefore ⩽leqslant "
+    "⩾geqslant ‖| {{ }} %% ## && __ $$ ΓGamma ΔDelta ΘTheta ΛLambda ΞXi ΠPi ΣSigma ΥUpsilon ΦPhi ΨPsi ΩOmega αalpha "
+    "βbeta γgamma δdelta εvarepsilon ζzeta ηeta θtheta ιiota κkappa λlambda μmu νnu ξxi πpi ρrho ςvarsigma σsigma τtau "
+    "υupsilon φvarphi χchi ψpsi ωomega ϕphi ϵepsilon ϑvartheta ϱvarrho ϖvarpi"
 )
 _LATEX = {pair[0]: "\\" + pair[1:] for pair in _COMMANDS.split()}
 _LATEX |= {"−": "-", "∣": "|", "′": "'", "″": "''", "\xa0": " "}
 _LATEX |= dict.fromkeys("\u200b\u2061\u2062\u2063\u2064", "")
-_FUNCTIONS = frozenset(
-    "arccos arcsin arctan arg cos cosh cot coth csc deg det dim exp gcd hom inf ker lg lim liminf limsup ln log max "
-    "min Pr sec sin sinh sup tan tanh".split()
-)
+_FUNCTIONS = "arccos arcsin arctan arg cos cosh det exp gcd inf ker lim ln log max min sin sinh sup tan tanh".split()
 _FONTS = {
     "double-struck": "mathbb", "bold-italic": "boldsymbol", "bold": "mathbf", "script": "mathcal",
     "fraktur": "mathfrak", "black-letter": "mathfrak", "sans-serif": "mathsf", "monospace": "mathtt",

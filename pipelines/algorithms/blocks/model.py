@@ -251,8 +251,7 @@ def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content:
 def _share_with_formulas(segments: seg.Segments, shares: Floats) -> Floats:
     """Return the shares, with those of the text around formulas that are blocks of their own."""
     text, starts, ends = segments.text, segments.blocks[:, seg.START], segments.blocks[:, seg.END]
-    # Shorter ones are price levels.
-    is_formula = (text[starts] == ord("$")) & (text[ends - 1] == ord("$")) & (ends - starts > 4)
+    is_formula = (text[starts] == ord("$")) & (text[ends - 1] == ord("$")) & (ends - starts > 4)  # $$$$ is a price
     for _ in range(8 if is_formula.any() else 0):  # as many formulas follow each other
         around = np.maximum(np.append(0, shares[:-1]), np.append(shares[1:], 0))
         shares = np.where(is_formula, np.maximum(shares, around), shares)

@@ -36,38 +36,34 @@ _BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE,
 # What a page may have: formulas that are elements, formulas between delimiters, code, and code that only class names or
 # fonts show.
 _FORMULAS, _DELIMITERS, _CODE, _EDITORS = 1, 2, 4, 8
-# Which of them a tag shows, and which four bytes at the beginning of a class or type, in a style, in the class or URL
-# of an image (`latex`, `mimetex`, `?tex=x`), and after `[`, each with a digit for what it shows.
+# Which of them a tag shows, and which four bytes at the beginning of a class or type, in a style, in the attributes of
+# an image (`latex`, `mimetex`, `?tex=x`, `alt="$x$"`), and after `[`, each with a digit for what it shows.
 _BY_TAG = np.maximum(0, markup.tag_groups(["", "math", "", "", "pre code xmp listing tt samp"]))
 _LOWER, _FOUR_BYTES = np.uint64(0x20202020), np.uint64(0xFFFFFFFF)
 _BEGINNINGS, _FONTS, _IMAGES, _FORUM_TAGS = (
     as_read_only(np.array([int.from_bytes(word, "little") | int(_LOWER) for word in words.split()], np.uint64))
     for words in (
         b"math1 code8 cm-e8 mona8 ace_8 blob8 dp-h8 cray8 synt8", b"mono8 cons8 cour8",
-        b'math1 atex1 imet1 tex=1 "tex1 nefo1 ayfo1 edeq1', b"math2 late2 tex]2 itex2",
+        b"""math1 atex1 imet1 tex=1 "tex1 nefo1 ayfo1 edeq1 t="$1 t="\\1 t='$1 t='\\1""", b"math2 late2 tex]2 itex2",
     )
 )  # fmt: skip
 _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
 
 
-def parse_html(page: bytes | str) -> LexborHTMLParser:
+class Tree(NamedTuple):
+    """The tree of a page, in UTF-8; which formulas and code were found in the page."""
+
+    tree: LexborHTMLParser
+    page: bytes
+    found: int
+
+
+def parse_html(page: bytes | str) -> Tree:
     """Parse a page, in UTF-8 or decoded, without code, comments (half of an average page) and unread attributes.
 
     Formulas become LaTeX, and code lines of a `<pre>`. If there are many tags, those of elements nested more than 256
     deep are removed; their text is kept.
     """
-    return _parse(page).tree
-
-
-class _Tree(NamedTuple):
-    """The tree of a page; which formulas and code were found in the page."""
-
-    tree: LexborHTMLParser
-    found: int
-    page: bytes
-
-
-def _parse(page: bytes | str) -> _Tree:
     data = page if isinstance(page, bytes) else page.encode()
     # Padded, since a kernel has no bounds checks and looks a few bytes ahead.
     html = as_read_only(np.frombuffer(data + bytes(_SLACK), np.uint8))
@@ -78,13 +74,12 @@ def _parse(page: bytes | str) -> _Tree:
     if tags > (_MANY_TO_SEARCH if found & ~_DELIMITERS else _MANY_TAGS):
         _reduce(html, len(data), _MAX_DEPTH, reduced, sizes)
     tree = LexborHTMLParser(reduced[: sizes[0]].tobytes())
-    # First the formulas, whose sources would be lines of the code around them; last those between delimiters, which
-    # are none in code.
+    # Before the code, which becomes plain text; formulas between delimiters are replaced after it, outside of it.
     if found & _FORMULAS:
         formulas.replace_elements(tree)
     if found & (_CODE | _EDITORS):
         code.restore_code(tree, found & _EDITORS > 0)
-    return _Tree(tree, found, data)
+    return Tree(tree, data, found)
 
 
 @helper
@@ -186,16 +181,13 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             if is_end or is_unread or number == len(_ATTRIBUTES):
                 continue
             shown = _FORMULAS if number >= _ALTTEXT else 0
-            if number == _ALT:  # alt="$x$"
-                byte = byte_at(html, first + 5)
-                shown = _FORMULAS if byte == 92 or byte == byte_at(html, position - 2) == 36 else 0
+            if tag == _IMG:
+                shown |= _find(html, first, position, _IMAGES)
             elif number == _STYLE:
                 shown = _find(html, first, position, _FONTS)
             elif number == _CLASS or number == _TYPE:  # noqa: SIM109 - for numba
                 shown = _find(html, first + 5, min(first + 11, position), _BEGINNINGS)
                 is_copied |= tag == _SCRIPT and shown & _FORMULAS != 0
-            if tag == _IMG and (number == _SRC or number == _CLASS):  # noqa: SIM109 - for numba
-                shown |= _find(html, first, position, _IMAGES)
             found |= shown
             if number == _SRC and not shown:
                 continue
@@ -275,7 +267,7 @@ class ParsedPage(NamedTuple):
 
 def parse_page(page: bytes | str) -> ParsedPage:
     """Parse a page; descriptions in its metadata become its first blocks, since some pages have no other text."""
-    tree, found, data = _parse(page)
+    tree, data, found = parse_html(page)
     declared = read_declared(tree)
     html = tree.html or ""
     if found & (_FORMULAS | _DELIMITERS):

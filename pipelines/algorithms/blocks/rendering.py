@@ -90,10 +90,10 @@ def _is_copy(text: Any, blocks: Any, flags: Any, block: Any, last: Any) -> Any:
 
 
 @helper
-def _separator(blocks: Any, around: Any, counts: Any, block: Any, last: Any) -> Any:
+def _separator(blocks: Any, around: Any, block: Any, last: Any, is_cell: Any) -> Any:
     above, below = around[blocks[last, ELEMENT]], around[blocks[block, ELEMENT]]
     if above[_UNIT] > 0 and above[_UNIT] == below[_UNIT]:
-        if below[_ROW] > 0 and _is_data(counts, below[_TABLE], blocks):
+        if is_cell:
             return _SPACE
         return _BLANK_LINE if max(blocks[last, WORDS], blocks[block, WORDS]) >= _PARAGRAPH_WORDS else _LINE
     if above[_ROW] > 0 and above[_ROW] == below[_ROW]:
@@ -126,15 +126,15 @@ def _render(
         if not kept[block]:
             continue
         previous, last = last, block
+        above = around[blocks[block, ELEMENT]]
+        is_cell = above[_ROW] > 0 and _is_data(counts, above[_TABLE], blocks)
         if previous >= 0:
             if _is_copy(text, blocks, flags, block, previous):
                 continue
-            separator = _separator(blocks, around, counts, block, previous)
+            separator = _separator(blocks, around, block, previous, is_cell)
             rendered[filled] = 32 if separator == _SPACE else 9 if separator == _TAB else 10
             rendered[filled + 1] = 10
             filled += 2 if separator == _BLANK_LINE else 1
-        above = around[blocks[block, ELEMENT]]
-        is_cell = above[_ROW] > 0 and _is_data(counts, above[_TABLE], blocks)
         for position in range(blocks[block, START], blocks[block, END]):
             rendered[filled] = 32 if is_cell and text[position] == 10 else text[position]
             filled += 1
