@@ -78,7 +78,7 @@ class CorpusConfig:
             paths = self._value(stage, spec.files, tuple[str, ...], ()) if spec.files else ()
             return {path: path for path in map(self._resolve, paths)}
         table = self._value(stage, key, dict[str, str | bool], {})
-        named = {name: self._resolve(path) if isinstance(path, str) else None for name, path in table.items() if path}
+        named = {name: self._resolve(path) if isinstance(path, str) else None for name, path in table.items()}
         return {name if path is None else f"{name}={path}": path for name, path in named.items()}
 
     def paths(self, stage: str) -> dict[str, str]:
@@ -168,8 +168,12 @@ class CorpusConfig:
 
     def _value(self, table: str, key: str, kind: type[Value], default: Value) -> Value:
         """Return the value of a key that is not an option."""
-        values = self._table(table)
-        return convert(values[key], kind, places(self.path), (table, key)) if key in values else default
+        if key not in (values := self._table(table)):
+            return default
+        value = convert(values[key], kind, places(self.path), (table, key))
+        if value == "" or not all(values[key].values() if isinstance(value, dict) else values[key]):
+            raise UsageError(f"{places(self.path, table)([key])}: {key} names nothing; write a name, or omit it")
+        return value
 
     def _resolve(self, path: str) -> str:
         is_absolute = path.startswith("/") or "://" in path or path == "-"

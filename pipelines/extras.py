@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import distributions
 from importlib.util import find_spec
 
 from pipelines.errors import WebtextError
@@ -10,9 +11,10 @@ from pipelines.errors import WebtextError
 def require_extra(extra: str, purpose: str, *modules: str, otherwise: str = "") -> None:
     """Raise an error, with the command that installs the extra, if one of its modules cannot be imported.
 
-    `otherwise` is another way out.
+    A name with a hyphen is that of a package of PyPI. `otherwise` is another way out.
     """
-    missing = [module.replace("_", "-") for module in modules if find_spec(module) is None]
+    is_installed = (any(distributions(name=name)) if "-" in name else find_spec(name) for name in modules)
+    missing = [name.replace("_", "-") for name, found in zip(modules, is_installed, strict=True) if not found]
     if missing:
         remedies = ", or ".join(filter(None, (install_command(extra), otherwise)))
         raise WebtextError(f"{purpose} needs {' and '.join(missing)}; run: {remedies}")

@@ -19,8 +19,8 @@ _CONTROLS, _LINE_CONTROLS = re.compile(rf"\r(?!\n)|[{_SET}]"), re.compile(rf"[\r
 # User and password of a URL. A name alone is not one in abfs://CONTAINER@ACCOUNT, and a number after a colon is a port,
 # but secret keys may contain slashes. Without a scheme, as of a proxy, only those before a host with a port.
 _CREDENTIALS = re.compile(
-    r"(?<=://)(?:(?<!abfs://)(?<!abfss://)[^\s/?#<>]+|[^\s/?#:\[<>]*:(?!\d+(?:\W|$))[^\s<>]{1,200})@"
-    r"|(?<![\w.%+~-])[\w.%+~-]{1,100}:[^\s/@]{1,200}@(?=[\w.-]+:\d)"
+    r"(?:(?<=//)|(?<=:/)(?!/))(?:(?<!abfs://)(?<!abfss://)[^\s/?#<>]+|[^\s/?#:\[<>]*:(?!\d+(?:\W|$))[^\s<>]{1,200})@"
+    r"|(?<![\w.%+~-])(?!\d+:)[\w.%+~-]{1,100}:[^\s/@]{1,200}@(?=[\w.-]+:\d)"
 )
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 

@@ -245,10 +245,10 @@ def say(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def print_result(result: Any, as_json: bool, print_text: Callable[[Any], None]) -> None:
-    """Print a result as one JSON object, or as text."""
+def print_result(result: Any, as_json: bool, print_text: Callable[[Any], None], has_paths: bool = False) -> None:
+    """Print a result as one JSON object, or as text; paths, unlike documents, without credentials."""
     if as_json:
-        say(to_json(result))
+        say(format_message(to_json(result)) if has_paths else to_json(result))
     else:
         print_text(result)
 

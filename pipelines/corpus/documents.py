@@ -38,16 +38,15 @@ def choose_documents(
         conditions.append("regexp_matches(url, ?)" if reason else "domain = ?")
         values.append(rf"^[a-z]+://([^/]*\.)?{re.escape(domain.lower())}(:|/|$)" if reason else domain.lower())
     if where:
-        conditions.append(f"(\n{where}\n)")  # a comment ends with its line
+        conditions.append(enclosed := f"(\n{where}\n)")  # a comment ends with its line
+        # Parsed alone, its brackets match; then those around it enclose all of it.
+        problem = '--where is not a single SQL condition that only reads, such as "words > 5000"'
+        tables.check_selects([f"SELECT 1 WHERE {where}", f"SELECT 1 WHERE {enclosed}"], problem)
     order = "" if seed is None else f"ORDER BY hash(concat(id, ' {seed}'))"
     view = "dropped" if reason else "documents"
     if seed is not None and tables.document_stages and not (reason or domain or where):
         view = documents_of(tables.document_stages[-1])  # `documents` counts the words of all own documents
-    query = f"FROM {view} WHERE {' AND '.join(conditions)} {order} LIMIT {limit}"
-    if where:  # parsed alone, its brackets match; then those around it enclose all of it
-        problem = '--where is not a single SQL condition that only reads, such as "words > 5000"'
-        tables.check_selects([f"SELECT {where}", query], problem)
-    rows = tables.rows(query, values)
+    rows = tables.rows(f"FROM {view} WHERE {' AND '.join(conditions)} {order} LIMIT {limit}", values)
     if rows:
         return [row | _text_before(tables, row) for row in rows] if reason else rows
     if not reason or where or domain:

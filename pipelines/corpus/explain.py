@@ -61,8 +61,8 @@ def explain(tables: CorpusTables, target: str) -> History:
         raise InputError(f"{tables.name}: no finished stage has links, pages, documents or tokens")
     if all(step.outcome == ABSENT for step in steps):
         steps = steps[:1]
-    is_url = steps[0].outcome == ABSENT and (url or canonical_url(f"http://{target}"))
-    near = near_urls(url or f"//{target}") if is_url else ()
+    canonical = canonical_url(url or f"http://{target}") if steps[0].outcome == ABSENT else None
+    near = near_urls(canonical.removeprefix("http:")) if canonical else ()
     first, marks = next(view for view in tables.views if view != "clusters"), ", ".join("?" * len(near))
     similar = tables.rows(f"SELECT DISTINCT url FROM {first} WHERE url IN ({marks}) ORDER BY url", near) if near else []
     return History(id, url, tuple(steps), tuple(row["url"] for row in similar))

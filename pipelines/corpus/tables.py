@@ -9,6 +9,7 @@ wrote are those of a stage `input`, whose drops are the records that are not doc
 from __future__ import annotations
 
 import functools
+import glob
 import itertools
 import re
 import shlex
@@ -47,13 +48,14 @@ _MAX_BYTES, _MAX_BRACKETS = 1 << 17, 100
 _LOCK = "SET enable_external_access = false; SET lock_configuration = true"
 # What a user's query may consist of, in the JSON of its syntax tree. Since DuckDB 2.0 a WITH clause can contain COPY,
 # INSERT and DELETE; some functions of a FROM clause execute a statement in a string or call other functions.
-_NODE = re.compile(r'"type":"(\w+_NODE)"')
+_NODE = re.compile(r'"type":"(?:VALUE_)?(\w+_NODE|PARAMETER)"')
 _TABLE_FUNCTION = re.compile(r'"type":"TABLE_FUNCTION".*?"function_name":"(.*?)"')
-_ALLOWED = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"} | set(
-    "range generate_series unnest repeat histogram json_each json_tree duckdb_columns duckdb_functions glob read_csv "
-    "read_json read_ndjson read_parquet read_text read_blob parquet_schema parquet_metadata".split()
-)  # fmt: skip
-_EXPLAIN = re.compile(r"\A\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\(\s*(ANALYZE|FORMAT)\b[\w\s,]*\))?", re.IGNORECASE)
+_ALLOWED = re.compile(
+    r"(SELECT|SET_OPERATION|RECURSIVE_CTE|CTE)_NODE|range|generate_series|unnest|repeat|histogram(_values)?|summary|"
+    r"json_(each|tree)|query_table|pragma_table_info|duckdb_(columns|functions|settings|tables|views)|glob|sniff_csv|"
+    r"read_(csv|n?json)(_auto|_objects)?|read_(parquet|text|blob)|parquet_(scan|schema|(file_|kv_)?metadata)"
+)
+_EXPLAIN = re.compile(r"(?i)\A\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\(\s*(ANALYZE|FORMAT)\b([\w\s,]|'\w+')*\))?")
 # Split and prefix of its files; `val` is the name in nanoGPT's format.
 _SPLITS = (("train", "train"), ("held-out", "held-out"), ("held-out", "val"))
 # View -> the stage and the beginning of the names of its files.
@@ -96,13 +98,14 @@ class CorpusTables:
             )
         paths = [file.path for stage in self.stages.values() for file in stage.files("", ".parquet")]
         paths += [storage.real_path(path) for path in paths if "://" in path]  # as fsspec names them
-        self._connection.execute("SET allowed_paths = ?", [paths])
+        paths += [glob.escape(path) for path in paths]
+        self._errors: list[str] = []
+        list(self.batches("SET allowed_paths = ?", [paths]))
         self._connection.execute("SET lock_configuration = true" if allow_files else _LOCK)
         self._connection.create_function("words_of", count_words, ["VARCHAR"], "BIGINT")
         # The function must not return a null.
         self._connection.create_function("domain_of", lambda url: registered_domain(url) or "", ["VARCHAR"], "VARCHAR")
         self.views: list[str] = []
-        self._errors: list[str] = []
         documents = {name: _scan(self.stages[name], "documents-") for name in DOCUMENT_STAGES if name in self.stages}
         dropped = {name: scan for name, folder in self.stages.items() if (scan := _scan(folder, "dropped-"))}
         if own:
@@ -128,7 +131,7 @@ class CorpusTables:
     def select(self, query: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a user's query; raise UsageError for anything but one SELECT, which changes nothing."""
         problem = 'the query is not a single SELECT that only reads, such as "FROM documents LIMIT 5"'
-        self.check_selects([_EXPLAIN.sub("", query)], problem)
+        self.check_selects([query], problem)
         return self.batches(query)
 
     def check_selects(self, queries: Sequence[str], problem: str) -> None:
@@ -139,13 +142,16 @@ class CorpusTables:
                 if len(query.encode()) > _MAX_BYTES or depth > _MAX_BRACKETS:
                     raise ValueError(f"more than {_MAX_BYTES:,} bytes or {_MAX_BRACKETS} open brackets")
                 statements = self._connection.extract_statements(query)
-                [(tree,)] = self._connection.execute("SELECT json_serialize_sql(?::TEXT)", [query]).fetchall()
+                selected = _EXPLAIN.sub("", "".join(statement.query for statement in statements))  # without comments
+                [(tree,)] = self._connection.execute("SELECT json_serialize_sql(?::TEXT)", [selected]).fetchall()
             except (*_FAILURES, ValueError) as error:
                 raise UsageError(f"{problem} ({self._explain(str(error))})") from error
-            parts = {*_NODE.findall(tree), *_TABLE_FUNCTION.findall(tree)}
-            if len(statements) != 1 or not parts or not parts <= _ALLOWED:
-                refused = ", ".join(sorted(parts - _ALLOWED)) or "any other statement"
-                raise UsageError(f"{problem} (not allowed: {refused})")
+            parts = [*_NODE.findall(tree), *_TABLE_FUNCTION.findall(tree)]
+            refused = next((part for part in parts if not _ALLOWED.fullmatch(part)), "")
+            if refused and not refused.isupper():
+                raise UsageError(f"the function {refused} is not available in queries")
+            if len(statements) != 1 or not parts or refused:
+                raise UsageError(f"{problem} (not allowed: {refused or 'any other statement'})")
 
     def schema(self, view: str) -> pa.Schema:
         """Return the columns of a table; raise UsageError if it is not there."""
@@ -199,8 +205,8 @@ class CorpusTables:
         """Return a query of the documents of a stage, with the words and domains that own documents lack."""
         view = documents_of(stage)
         schema = self.schema(view)
-        first = self.first(view, "true", (), "words") if "words" in schema.names else None
-        if stage != _INPUT and first and first["words"] is not None:  # as of all documents of extract
+        has_words = stage != _INPUT and "words" in schema.names
+        if has_words and not self.first(view, "words IS NULL", (), "id"):  # as of all documents of extract
             return f"FROM {view}"
         values = {"words": ("words_of(text)", pa.int64()), "domain": ("nullif(domain_of(url), '')", pa.string())}
         filled = [
@@ -214,15 +220,18 @@ class CorpusTables:
 
     def _create(self, view: str, query: str) -> None:
         if query:
-            self._connection.execute(f'CREATE VIEW "{view}" AS {query}')
+            list(self.batches(f'CREATE VIEW "{view}" AS {query}'))
             self.views.append(view)
 
     def _explain(self, message: str) -> str:
-        """Return DuckDB's message in one line; about an absent table with those that there are."""
-        line, _, rest = message.partition("\n")
+        """Return DuckDB's message in one line, with advice; raise DamagedShardError if a file is damaged."""
+        for file in itertools.chain(*(stage.files("", ".parquet") for stage in self.stages.values())):
+            if file.path in message:
+                file.verify()
+        line, _, rest = re.sub(r'\.( Use "SET .*)?(?=\n|\Z)', "", message).partition("\n")  # settings are locked
         if "disabled by configuration" in line:
             return f"{line}; --allow-files lets the query read other local files"
-        if "Out of Memory" in line:
+        if "Out of Memory" in line or "maximum total string size" in line:
             return f"{line}; select less, or what can be computed with less memory"
         candidates = next((line for line in rest.split("\n") if line.startswith("Candidate bindings")), None)
         if candidates:
@@ -230,7 +239,7 @@ class CorpusTables:
         absent = line.partition("Table with name ")[2].partition(" ")[0]
         if not absent or not self.views:
             return line
-        why = f", which {_FILES[absent][0]} writes" if absent in _FILES else ""
+        why = f", which {_FILES[absent][0]} writes" if absent in _FILES else " (see --allow-files)" * ("/" in absent)
         tables = f"the tables of {', '.join(self.stages) or 'the input'} are {', '.join(self.views)}"
         tables += f": `webtext sql{self.flags} 'FROM {self.views[0]}'`"
         return f"{self.name}: no table {absent}{why}; {suggest_nearest(absent, self.views, tables)}"
@@ -318,5 +327,5 @@ def place_of(id: str, url: str | None) -> tuple[str, list[str]]:
 def _scan(folder: StageFolder, prefix: str, suffix: str = ".parquet", options: str = "") -> str:
     """Return a query of the files of a stage with such names; empty if there are none."""
     paths = [file.path for file in folder.files(prefix, suffix)]
-    names = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    names = ", ".join("'" + glob.escape(path).replace("'", "''") + "'" for path in paths)
     return f"SELECT * FROM read_parquet([{names}]{options})" if paths else ""

@@ -32,7 +32,8 @@ _LONG_KEY = re.compile(rb"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){50}""")
 # The bytes of TOML to parse for the line of an error, about a second.
 _MAX_SEARCHED = 5_000_000
 _WORDS = {"int": "a whole number", "float": "a number", "str": "a string", "bool": "true or false"}
-_WORDS |= {"array": "a list", "object": "a table", "date": "a day"}
+_WORDS |= {"array": "a list", "object": "a table", "date": "a day", ">=": "that is finite", "<=": "that is finite"}
+_WORDS |= {"matching": "of lower-case letters, digits and _, a letter first"}
 # The group of the options that describe the input and the output.
 INPUT_OUTPUT = "Input and output"
 Config = TypeVar("Config")
@@ -91,7 +92,7 @@ def read_toml(path: str, kind: type[Config]) -> Config:
     if _LONG_KEY.search(data):
         raise UsageError(f"{path}: has a key of more than 50 parts; remove it")
     try:
-        parsed = tomllib.loads(data.decode())
+        parsed = tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not valid TOML ({error})") from error
     return convert(parsed, kind, places(path))
@@ -123,9 +124,11 @@ def convert(value: Any, kind: type[Config], where: Where, keys: Sequence[str | i
                 known = {name for schema in schemas.values() for name in schema["properties"]}
                 message += f"; {suggest_nearest(key, known, 'remove it')}"
             raise UsageError(f"{where((*keys, key))}: {message.removeprefix('Object ')}") from error
-        message = message[0].lower() + message[1:].partition(", got")[0]
-        words = re.sub("`(.*?)`", lambda names: _WORDS.get(names[1].split()[0], names[1]), message)
-        raise UsageError(f"{where(keys)}: {keys[-1]} = {value!r}: {words}") from error
+        message = message[0].lower() + message[1:].partition(", got")[0] + "; write [[rule]]" * (keys[-1] == "rule")
+        unclear = r"`(.*?)`|[<>]= -?1e\+300|matching regex '\^\[a-z\]\[.*"
+        words = re.sub(unclear, lambda found: _WORDS.get((found[1] or found[0]).split()[0], found[1]), message)
+        shown = str(value).lower() if isinstance(value, bool | dt.date | dt.time) else repr(value)
+        raise UsageError(f"{where(keys)}: {keys[-1]} = {shown}: {words}") from error
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
@@ -143,7 +146,7 @@ def places(path: str, *table: str) -> Where:
 
 def _place_of(path: str, keys: Sequence[str | int]) -> str:
     """Return the file, line and table of a key: `webtext.toml:3 [scrape]`, without the line if it is not certain."""
-    source = storage.read_bytes(path).decode()
+    source = storage.read_bytes(path).decode("utf-8-sig")
     name = re.escape(next((key for key in reversed(keys) if isinstance(key, str)), ""))
     matches = list(re.finditer(rf"(?<![\w-]){name}(?=[\"']?[ \t]*[=.\]])", source))
     lines = set()
@@ -243,7 +246,7 @@ def _checked(field: dataclasses.Field[Any], kind: Any, value: Any, where: Where,
     for item in converted if isinstance(converted, tuple) else (converted,):
         if spec.choices and item not in spec.choices and item is not None:
             problem = describe_choices(item, spec.choices)
-        elif isinstance(item, int | float) and not abs(item) < 2**63:
+        elif isinstance(item, int | float) and not abs(item) < (2**63 if isinstance(item, int) else math.inf):
             problem = "is not a finite number of 64 bits"
         elif isinstance(item, int | float) and not spec.minimum <= item <= spec.maximum:
             problem = f"must be {describe_range(spec.minimum, spec.maximum)}"

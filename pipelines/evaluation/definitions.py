@@ -207,7 +207,7 @@ def _read_own(path: str) -> TaskDefinition:
         check_known(name, [_FLAT], "table", places(path)([name]))
     table, name = tables.get(_FLAT, {}), storage.basename(path).removesuffix(".toml")
     own = {key: table.pop(key) for key in OWN_KEYS if key in table}
-    own = {"title": name, **own, "name": name, "choices": {}, "path": path}
+    own = {"title": "", **own, "name": name, "choices": {}, "path": path}
     task = convert(own, TaskDefinition, places(path, _FLAT))
     # Paths are relative to the folder of the file.
     data, examples = (
@@ -215,4 +215,4 @@ def _read_own(path: str) -> TaskDefinition:
         for value in (task.data, task.examples)
     )
     choices = {key: Choice(value, "chosen", "") for key, value in table.items()}
-    return dataclasses.replace(task, choices=choices, data=data, examples=examples)
+    return dataclasses.replace(task, title=task.title or name, choices=choices, data=data, examples=examples)

@@ -60,26 +60,20 @@ def _read_cbt(paths: Sequence[str]) -> Iterator[Record]:
     for path in paths:
         if not is_text(path):
             yield from read_records([path])
-        for first, lines in _blocks(path) if is_text(path) else ():
-            numbers, sentences = zip(*(line.partition(" ")[::2] for line in lines), strict=True)
-            parts = sentences[-1].split("\t")
-            if list(numbers) != [str(number) for number in range(1, 22)] or len(parts) != 4:
-                found = f"found {', '.join(numbers)[:60]}, and {len(parts) - 1} tabs in the last one"
-                raise InputError(
-                    f"{path}:{first}: expected lines 1 to 21, with 3 tabs in 21, and a blank one ({found})"
-                )
-            fields = {"sentences": list(sentences[:-1]), "question": parts[0], "answer": parts[1]}
-            place = f"{storage.basename(path)}:{first + len(lines) - 1}"
-            yield Record({**fields, "options": parts[3].split("|")}, place)
-
-
-def _blocks(path: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line, and the stripped lines, of every block of lines between blank ones."""
-    lines = ((number, line.strip()) for number, line in read_lines(path))
-    for is_block, block in itertools.groupby(lines, lambda line: bool(line[1])):
-        if is_block:
-            numbers, texts = zip(*block, strict=True)
-            yield numbers[0], list(texts)
+        sentences: list[str] = []
+        for number, line in read_lines(path) if is_text(path) else ():
+            label, _, sentence = line.strip().partition(" ")
+            parts, expected = sentence.split("\t"), f"{len(sentences) + 1}"
+            if label and (label != expected or (label == "21" and len(parts) != 4)):
+                form = "21 QUESTION<tab>ANSWER<tab><tab>CANDIDATES" if expected == "21" else f"{expected} SENTENCE"
+                raise InputError(f"{path}:{number}: expected {form}, found {line.strip()[:40]!r}")
+            sentences += [sentence] if label else []
+            if label == "21":
+                fields = {"sentences": sentences[:-1], "question": parts[0], "answer": parts[1]}
+                yield Record({**fields, "options": parts[3].split("|")}, f"{storage.basename(path)}:{number}")
+                sentences = []
+        if sentences:
+            raise InputError(f"{path}: ends after line {len(sentences)} of the 21 of a question")
 
 
 def _cbt_question(record: Record, detokenizer: Detokenizer) -> Question:
@@ -102,20 +96,21 @@ def _cbt_question(record: Record, detokenizer: Detokenizer) -> Question:
 def _read_winograd(paths: Sequence[str]) -> Iterator[Record]:
     """Yield the schemas of the Winograd Schema Challenge, as records, as a text or in the XML form of its authors.
 
-    Two schemas in a row can be a pair (see `_are_pair`), whose number is in the field `pair` unless the file has it.
+    Two schemas in a row can be a pair (see `_are_pair`), whose number is the field `pair` unless all records have it.
     """
-    previous: Record | None = None
-    pair = -1
+    records: list[Record] = []
     for path in paths:
         if storage.basename(path).lower().endswith(".xml"):
-            records = _winograd_xml(path)
+            records += _winograd_xml(path)
         else:
-            records = _winograd_text(path) if is_text(path) else _joined_substitutions(read_records([path]))
-        for record in records:
-            is_second = previous is not None and _are_pair(previous, record)
-            pair += not is_second
-            previous = None if is_second else record
-            yield Record({"pair": pair, **record.fields}, record.place)
+            records += _winograd_text(path) if is_text(path) else _joined_substitutions(read_records([path]))
+    previous, pair = None, -1
+    has_pairs = all(record.fields.get("pair") is not None for record in records)
+    for record in records:
+        is_second = previous is not None and _are_pair(previous, record)
+        pair += not is_second
+        previous = None if is_second else record
+        yield record if has_pairs else Record({**record.fields, "pair": pair}, record.place)
 
 
 def _are_pair(*schemas: Record) -> bool:
@@ -174,7 +169,10 @@ def _winograd_xml(path: str) -> Iterator[Record]:
 
 def _winograd_text(path: str) -> Iterator[Record]:
     """Yield schemas of four lines: a sentence, a pronoun whose first occurrence counts, candidates, the right one."""
-    for first, (sentence, *others) in _blocks(path):
+    for is_blank, block in itertools.groupby(read_lines(path), lambda line: not line[1].strip()):
+        (first, *_), (sentence, *others) = zip(*((number, line.strip()) for number, line in block), strict=True)
+        if is_blank:
+            continue
         parts = re.split(rf"(?<!\w)({re.escape(others[0])})(?!\w)", sentence, maxsplit=1) if len(others) == 3 else []
         if not parts[1:]:
             form = "a sentence, a pronoun in it, candidates separated by commas, the right one, and a blank line"

@@ -46,6 +46,8 @@ ROUGE_TYPES = ("rouge1", "rouge2", "rougeLsum")
 # What step 4 of the stemmer of ROUGE-1.5.5 strips, one after the other; Porter's step strips one suffix at most.
 _SUFFIXES = ("al|ance|ence|er|ic|able|ible|ant|ement|ou|ism|ate|iti|ous|ive|ize", "ment", "ent|(?<=[st])ion")
 _BLEU_COUNTS = 10
+# Raises WebtextError if what `rouge_scores` needs is not installed.
+check_rouge = functools.partial(require_extra, "evaluate", "ROUGE", "rouge_score", "py-rouge")
 
 
 class Metric(NamedTuple):
@@ -70,11 +72,6 @@ class Metric(NamedTuple):
         if self.kind == "bleu":
             return tuple(f"{self.column}_{number}" for number in range(_BLEU_COUNTS))
         return (self.column, self.units) if self.units else (self.column,)
-
-
-def require_metric_libraries() -> None:
-    """Check that sacrebleu and rouge-score are installed; raise WebtextError with the command that installs them."""
-    require_extra("evaluate", "this metric", "sacrebleu", "rouge_score", "rouge")
 
 
 def normalize_answer(text: str) -> str:
@@ -162,7 +159,7 @@ class Bleu:
     """
 
     def __init__(self) -> None:
-        require_metric_libraries()
+        require_extra("evaluate", "BLEU", "sacrebleu")
         from sacrebleu.metrics.bleu import BLEU  # deferred: few tasks need it
 
         self._metric = BLEU()
@@ -204,7 +201,7 @@ def _irregular_words() -> dict[str, str]:
 @functools.cache
 def _rouge_scorer() -> Any:
     """Return the scorer of rouge-score with the words and stems of ROUGE-1.5.5; its default has those of NLTK."""
-    require_metric_libraries()
+    check_rouge()
     from nltk.stem.porter import PorterStemmer  # deferred: importing nltk takes about a second
     from rouge_score.rouge_scorer import RougeScorer
 

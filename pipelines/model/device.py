@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from pipelines.algorithms.kernels.compilation import cache_folder
 from pipelines.engine.machine import available_memory_bytes
 from pipelines.errors import UsageError, WebtextError
 from pipelines.model.training.data import Tokens
@@ -99,6 +101,9 @@ def derived_seed(*parts: object) -> int:
 def reproducible(device: torch.device, threads: int = 0) -> Iterator[None]:
     """Use deterministic algorithms on a CPU, and `threads` threads (0: torch's default); restore both on exit."""
     deterministic, default_threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
+    # By default torch loads compiled code, and always headers, from a temporary folder whose name others can guess.
+    os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "torchinductor"))
     if device.type == "cpu":
         torch.use_deterministic_algorithms(True)
     if threads:

@@ -410,7 +410,7 @@ def _describe(options: DocumentConfig, path: str) -> _Description:
     if form == "arrow":
         return _Description(size, table_document_schema(table_schema(path), options, path))
     with shards.open_stream(path) as stream:
-        parquet = shards.open_parquet(stream, path)
+        parquet = shards.open_parquet(stream, path, lambda schema: table_document_schema(schema, options, path))
         schema = table_document_schema(parquet.schema_arrow, options, path)
         groups = map(parquet.metadata.row_group, range(parquet.metadata.num_row_groups))
         return _Description(size, schema, [group.num_rows for group in groups])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -165,9 +165,7 @@ def stream_batches(
     stream: BinaryIO, path: str, columns: Sequence[str] | None, row_groups: Sequence[int] | None, rows: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches of an open Parquet file; see `read_batches` and `bounded_batches`."""
-    file = open_parquet(stream, path)
-    if columns is not None:
-        require_columns(path, file.schema_arrow.names, columns)
+    file = open_parquet(stream, path, lambda schema: require_columns(path, schema.names, columns or ()))
     with damage_reported(path):
         # One thread: every core has its own worker already, and further threads only cost system time.
         batches = file.iter_batches(batch_size=rows, columns=columns, row_groups=row_groups, use_threads=False)
@@ -284,10 +282,11 @@ def count_rows(path: str) -> int:
         return int(open_parquet(stream, path).metadata.num_rows)
 
 
-def open_parquet(stream: Any, path: str) -> pq.ParquetFile:
-    """Open a stream as Parquet; raise InputError if it is not, or has too many rows for its size, see DataLimit."""
+def open_parquet(stream: Any, path: str, check: Callable[[pa.Schema], object] = len) -> pq.ParquetFile:
+    """Open a stream as Parquet, and `check` its columns; raise InputError if it has too many rows, see DataLimit."""
     with damage_reported(path, "is not a Parquet file"):
         file = pq.ParquetFile(stream)
+    check(file.schema_arrow)
     rows = file.metadata.num_rows
     DataLimit(path).count(_ROW_BYTES * rows, f"{rows:,} rows, counted as {_ROW_BYTES} bytes each,")
     return file

@@ -265,6 +265,14 @@ def test_a_tokenizer_of_the_toml_replaces_train_bpe(corpus: Path, capsys: pytest
     (corpus / "webtext.toml").write_text("[tokenize]\ntokenizer = 3\n")
     assert main(["tokenize", "--corpus", "corpus", "-q"]) == 2
     assert "webtext.toml:2 [tokenize]: tokenizer = 3: expected a string" in capsys.readouterr().err
+    for table, stage, key in (
+        ('tokenizer = ""', "tokenize", "tokenizer"),
+        ('input = [""]', "dedup", "input"),
+        ("benchmark = {a = false}", "overlap-report", "benchmark"),
+    ):
+        (corpus / "webtext.toml").write_bytes(b"\xef\xbb\xbf" + f"[{stage}]\n{table}\n".encode())
+        assert main(["build", "--corpus", "corpus", "--from", stage, "--to", stage]) == 2
+        assert f"webtext.toml:2 [{stage}]: {key} names nothing; write a name, or omit it" in capsys.readouterr().err
 
 
 def test_benchmarks_of_the_toml_are_a_table_of_paths_and_known_names(tmp_path: Path) -> None:

@@ -67,6 +67,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("gs://bucket/a@b/c:d@e", None),
         ('{"a": "http://host", "b": "c@d.e", "c": ["http://h:1", "x:y@z"]}', None),
         ("12:30:05 me@host:22", None),
+        ("12:30:45@x:1", None),
+        ("//user:secret@h/x", "//***@h/x"),
+        ("http:/user:secret@h", "http:/***@h"),
     ],
 )
 def test_user_and_password_are_masked_and_nothing_else(text: str, shown: str | None) -> None:
@@ -98,7 +101,9 @@ def test_a_run_records_and_shows_no_password(
         ["train-bpe", "--workers", "1", "--vocab-size", "300"],
         ["tokenize", "--workers", "1"],
         ["status"],
+        ["status", "--json"],
         ["clean", "--dry-run", "--stages"],
+        ["clean", "--dry-run", "--stages", "--json"],
         ["dedup", "http://user:secret@127.0.0.1:9/x", "--workers", "-1"],
         ["dedup", "user:secret@host:80"],
         ["dedup", "s3://KEY:se/cret@bucket/x", "--debug"],
@@ -110,8 +115,10 @@ def test_a_run_records_and_shows_no_password(
         options = [] if len(command) == 1 and "//" in command[0] else ["--corpus", corpus, "--log-file", "log"]
         monkeypatch.setattr(sys, "argv", ["webtext", *command, *options])
         main([*command, *options])
+    assert main(["init", f"{corpus}/new", "--json"]) == 0
     shown = capsys.readouterr()
     assert "secret" not in shown.out + shown.err
+    assert '{"path": "file://***@host/corpus/new/webtext.toml"}' in shown.out.splitlines()
     assert "in file://***@host/corpus/dedup" in shown.out
     assert "Use --overwrite" in shown.err
     log = Path("log").read_text()
@@ -185,6 +192,17 @@ def test_a_run_resumes_with_another_password(folder: Path, capsys: pytest.Captur
     shown = capsys.readouterr()
     assert "already complete; checksums verified" in shown.err
     assert not [path for path in Path("out").rglob("*") if path.is_file() and b"secret" in path.read_bytes()]
+
+
+def test_a_proxy_without_a_host_is_an_error_of_the_input(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://user:secret@")
+    command = ["scrape", "--source", "arctic-shift", "--subreddit", "a", "--api-url", "http://arctic.test", "-o", "out"]
+    assert main(command) == 1
+    shown = capsys.readouterr().err
+    assert "check --api-url, proxy" in shown
+    assert "report it" not in shown
 
 
 @pytest.mark.parametrize("arguments", [["--api-url", "http://user:secret@127.0.0.1:9"], []])

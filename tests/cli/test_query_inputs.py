@@ -114,6 +114,17 @@ def test_domains_and_words_that_files_lack_are_derived(
     assert len(_run(capsys, "show", "--random", "2", "--json", "-i", name).splitlines()) == 2
 
 
+def test_words_that_only_some_documents_of_a_stage_lack_are_derived(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"id": "e0", "url": "https://e.org/", "text": "of extract", "words": 2}]
+    schema = pa.schema([("id", pa.string()), ("url", pa.string()), ("text", pa.string()), ("words", pa.int64())])
+    pq.write_table(pa.Table.from_pylist(rows, schema), files / "a.parquet")
+    _run(capsys, "dedup", "a.parquet", "docs.jsonl", "-o", "mixed")
+    query = "SELECT id, words FROM documents ORDER BY id"
+    assert _run(capsys, "sql", query, "-i", "mixed", "--format", "csv") == "id,words\nd0,3\nd1,2\ne0,2\n"
+
+
 def test_the_folder_of_a_stage_is_queried_alone(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for place in (["-i", "unique"], ["--corpus", "unique"]):
         assert len(_run(capsys, "show", "--json", *place).splitlines()) == 2
@@ -194,6 +205,13 @@ def test_similar_urls_of_own_documents_are_listed(files: Path, capsys: pytest.Ca
             history = json.loads(_run(capsys, "explain", near, "--json", "-i", place, code=1))
             assert history["similar_urls"] == ["http://www.a.org/x"]
     assert "similar URLs:\n  http://www.a.org/x\n" in _run(capsys, "explain", "http://a.org/x", "-i", "unique", code=1)
+
+
+def test_a_document_with_a_malformed_url_is_explained(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "odd.jsonl").write_text(json.dumps({"id": "odd", "url": "http://\x1b[31mred]0/", "text": "a"}))
+    dedup(DedupConfig(), documents=str(files / "odd.jsonl"), output=str(files / "odd"), options=RunOptions())
+    history = json.loads(_run(capsys, "explain", "odd", "--json", "-i", "docs.jsonl", "-i", "odd"))
+    assert (history["url"], history["similar_urls"]) == ("http://\x1b[31mred]0/", [])
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -64,6 +65,9 @@ _STATEMENTS = [
     f"EXPLAIN (ANALYZE, FORMAT json) {_COPY}",
     f"EXPLAIN ANALYZE {_WITH_COPY}",
     f"EXPLAIN SELECT 1; {_COPY}",
+    "/* /* */ EXPLAIN SELECT 1 -- */ COPY (SELECT 1) TO 'out.csv'",
+    f"/* x */ EXPLAIN (FORMAT 'json') {_COPY}",
+    "EXPLAIN (FORMAT 'json) SELECT 1, ') COPY (SELECT 1) TO 'out.csv'",
     _WITH_COPY,
     f"FROM ({_WITH_COPY})",
     "WITH x AS (COPY (SELECT 1) TO 'SHARD' (USE_TMP_FILE false)) FROM x",
@@ -79,6 +83,15 @@ _STATEMENTS = [
     "FROM 'canary.csv'",
     'FROM "canary.csv"',
     "FROM query_table('canary.csv')",
+    "FROM query_table('\"documents\"; COPY documents TO ''out.csv''')",
+    "FROM query_table(['documents', '(WITH x AS (COPY documents TO ''out.csv'') FROM x)'], true)",
+    "FROM histogram_values('canary.csv', a)",
+    "FROM histogram_values('(WITH x AS (COPY documents TO ''out.csv'') FROM x)', id)",
+    "FROM pragma_table_info('documents; COPY documents TO ''out.csv''')",
+    "FROM read_csv_auto('canary.csv')",
+    "FROM parquet_scan('other.parquet')",
+    "FROM parquet_kv_metadata('other.parquet')",
+    "FROM read_json_objects('canary.csv')",
     "FROM read_text('canary.csv')",
     "FROM read_blob('SHARD/../../canary.csv')",
     "FROM read_csv('canary.*')",
@@ -138,6 +151,9 @@ _CONDITIONS = [
     "EXISTS (FROM 'canary.csv')",
     "EXISTS (FROM query('SELECT 1'))",
     "id = ?",
+    "$1 = 'exact_duplicate'",
+    "true, false",
+    "*",
     "(" * 100_000 + "true" + ")" * 100_000,
 ]
 
@@ -259,6 +275,11 @@ def test_local_files_are_read_only_if_allowed(opened: dict[bool, CorpusTables], 
         "EXPLAIN FROM documents",
         "explain analyze SELECT 1",
         "EXPLAIN (FORMAT json) (SELECT 1) UNION (SELECT 2)",
+        "/* x */ EXPLAIN (FORMAT 'json') SELECT 1",
+        "FROM duckdb_settings()",
+        "FROM duckdb_views(), pragma_table_info('documents'), histogram_values('documents', id)",
+        "FROM query_table('documents')",
+        "SELECT * FROM summary((FROM documents))",
         "PIVOT documents ON words IN (1, 2) USING count(*)",
         "SELECT unnest(range(3)), domain_of('http://www.a.org/'), words_of('a b')",
         "SELECT * FROM range(3) t(i), LATERAL (SELECT i), generate_series(1, 2)",
@@ -269,6 +290,37 @@ def test_local_files_are_read_only_if_allowed(opened: dict[bool, CorpusTables], 
 def test_queries_that_only_read_are_answered(query: str, opened: dict[bool, CorpusTables]) -> None:
     for tables in opened.values():
         assert sum(batch.num_rows for batch in tables.select(query))
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("FROM query('SELECT 1')", "error: the function query is not available in queries\n"),
+        ("SELECT $1", "(not allowed: PARAMETER)"),
+        ("FROM '/etc/passwd'", "no table /etc/passwd (see --allow-files); the tables"),
+        ("SELECT 1" + "+1" * 1200, "Max expression depth limit of 1000 exceeded)\n"),
+    ],
+)
+def test_a_refused_query_is_explained(query: str, message: str, run: Run) -> None:
+    assert message in run("sql", query, "-i", "unique")
+
+
+def test_a_damaged_file_is_named_with_its_remedy(folder: Path, run: Run) -> None:
+    for name in (Path(_shard(folder)).name, "clusters.parquet"):
+        copy = shutil.copytree(folder / "unique", folder / f"copy of {name}")
+        (copy / name).write_bytes(b"x")
+        message = run("sql", "FROM documents", "-i", copy.name, code=1)
+        assert f"error: {copy.name}/{name}: is damaged (1 bytes, expected " in message
+        assert "re-run `webtext dedup` to rebuild it" in message
+        shutil.rmtree(copy)
+
+
+def test_a_folder_whose_name_is_a_pattern_is_read_itself(run: Run) -> None:
+    for name in ("g1", "ga*", "g[1a]*'?"):
+        storage.write_bytes("pattern.jsonl", to_json({"id": name, "text": "a"}).encode())
+        dedup(DedupConfig(), documents="pattern.jsonl", output=f"{name}/d", options=RunOptions())
+        tables = CorpusTables([f"{name}/d"], DocumentConfig(), RunOptions())
+        assert [row["id"] for row in tables.rows("FROM documents")] == [name]
 
 
 def test_a_condition_may_have_a_comment_and_a_query_of_the_corpus(run: Run) -> None:

@@ -46,7 +46,7 @@ def test_keys_may_be_written_with_dashes_and_lists_become_tuples() -> None:
         ({"min_scores": 1}, r"webtext.toml \[scrape\]: unknown option 'min_scores'; did you mean min_score\?"),
         ({"zzz": 1}, "unknown option 'zzz'; known: min_score"),
         ({"min_score": "3"}, "min_score = '3': expected a whole number"),
-        ({"min_score": True}, "min_score = True: expected a whole number"),
+        ({"min_score": True}, "min_score = true: expected a whole number"),
         ({"min-score": "x"}, "min-score = 'x': expected a whole number"),
         ({"min-scores": 1}, r"unknown option 'min-scores'; did you mean min-score\?"),
         ({"min_score": -1}, "min_score = -1 must be at least 0"),

@@ -105,6 +105,11 @@ def test_a_task_has_other_names(name: str, task: str) -> None:
     assert find_task(name).name == task
 
 
+def test_a_task_without_a_title_has_that_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("[task]\nkind = 'answer'\ntitle = ''\n")
+    assert find_task(str(tmp_path / "mine.toml")).title == "mine"
+
+
 def test_every_detokenizer_is_used_by_a_task() -> None:
     every = [read_task(name) for name in TASK_NAMES]
     used = {one.values(variant).get("detokenizer", "none") for one in every for variant in ("paper", *one.variants)}

@@ -162,7 +162,7 @@ def test_tasks_can_be_added_and_a_changed_file_is_refused(
 def test_nothing_is_computed_if_one_file_is_bad(tmp_path: Path, model: str, passages: Path) -> None:
     (tmp_path / "cbt.txt").write_text("1 A sentence .\n")
     tasks = parse_tasks([f"lambada={passages}", f"cbt-cn={tmp_path / 'cbt.txt'}"], "paper")
-    with pytest.raises(InputError, match=r"cbt.txt:1: expected lines 1 to 21"):
+    with pytest.raises(InputError, match=r"cbt.txt: ends after line 1 of the 21 of a question"):
         evaluate(EvaluateConfig(), tasks=tasks, model=model, output=str(tmp_path / "out"), options=RunOptions())
     assert not (tmp_path / "out").exists()
 

@@ -19,10 +19,10 @@ from pipelines.evaluation.metrics import (
     Bleu,
     best_threshold,
     bootstrap_error,
+    check_rouge,
     coqa_scores,
     matthews_correlation,
     normalize_answer,
-    require_metric_libraries,
     roc_area,
     rouge_scores,
     squad_scores,
@@ -277,11 +277,15 @@ def test_rouge_lsum_is_computed_by_sentence() -> None:
 def test_missing_libraries_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.extras.find_spec", lambda name: None)
     metrics._rouge_scorer.cache_clear()
-    for call in (require_metric_libraries, Bleu, lambda: rouge_scores("a cat", ["a cat"])):
-        with pytest.raises(
-            WebtextError, match=r"needs sacrebleu and rouge-score and rouge; run: pip install 'webtext-kit\[evaluate\]'"
-        ):
+    monkeypatch.setattr("pipelines.extras.distributions", lambda name: [])
+    command = r"; run: pip install 'webtext-kit\[evaluate\]'"
+    for call in (check_rouge, lambda: rouge_scores("a cat", ["a cat"])):
+        with pytest.raises(WebtextError, match=f"ROUGE needs rouge-score and py-rouge{command}"):
             call()
-    monkeypatch.setattr("pipelines.extras.find_spec", lambda name: None if "rouge" in name else name)
-    with pytest.raises(WebtextError, match="needs rouge-score and rouge;"):
-        require_metric_libraries()
+    with pytest.raises(WebtextError, match=f"BLEU needs sacrebleu{command}"):
+        Bleu()
+    # Another package has the module `rouge`, too.
+    monkeypatch.setattr("pipelines.extras.find_spec", lambda name: name)
+    Bleu()
+    with pytest.raises(WebtextError, match=f"ROUGE needs py-rouge{command}"):
+        check_rouge()

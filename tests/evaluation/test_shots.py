@@ -258,6 +258,13 @@ def test_sentences_of_tokenized_summaries_end_at_marks_that_are_words(tmp_path: 
         ],
         "wait . . . for dr. no ... it rained": ["wait . . . for dr. no ... it rained"],
         'He said "Rain fell." Trains stopped': ['He said "Rain fell."', "Trains stopped"],
+        "the u.s . and j . k . rowling paid $ 3 . 5 . trains stopped . so did i . 10 men came to mcdonald 's . he": [
+            "the u.s . and j . k . rowling paid $ 3 . 5 .",
+            "trains stopped .",
+            "so did i .",
+            "10 men came to mcdonald 's .",
+            "he",
+        ],
         "<t> rain fell . </t> <t> trains stopped . </t>": ["rain fell .", "trains stopped ."],
         "rain fell<q>trains stopped": ["rain fell", "trains stopped"],
         "Rain fell. Trains stopped.\nNo. More rain": ["Rain fell.", "Trains stopped.", "No.", "More rain"],
@@ -275,7 +282,7 @@ def test_sentences_of_tokenized_summaries_end_at_marks_that_are_words(tmp_path: 
     _, examples = run_task(whole, model, tmp_path / "whole")
     assert [example["output"] for example in examples] == list(texts)
     # The lines of a summary are its sentences: the two of each line are in another order in the right summary.
-    assert [example["rougeLsum"] < 1 for example in examples] == [False] * 6 + [True]
+    assert [example["rougeLsum"] < 1 for example in examples] == [False] * 7 + [True]
 
 
 def test_translations_are_measured_by_bleu(tmp_path: Path, model: str) -> None:

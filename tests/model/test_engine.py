@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from small_training import SMALL, train_small
 from tokenizers import Tokenizer
 from training_run import StopsAtStep, contents, metrics
 
+from pipelines.algorithms.kernels.compilation import cache_folder
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, UsageError
-from pipelines.model.device import DeviceConfig, device_config, select_device
+from pipelines.model.device import DeviceConfig, device_config, reproducible, select_device
 from pipelines.model.training.engine import run_or_disable_compilation
 from pipelines.model.training.job import TrainingJob
 from pipelines.model.training.recipe import TrainingOptions
@@ -51,6 +53,13 @@ def test_out_of_memory_is_not_a_compiler_failure() -> None:
 
     with pytest.raises(torch.OutOfMemoryError):
         run_or_disable_compilation([], runs_out, print)
+
+
+def test_compiled_code_is_not_cached_among_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # so that it is restored
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    with reproducible(torch.device("cpu")):
+        assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(cache_folder() / "torchinductor")
 
 
 @pytest.mark.slow

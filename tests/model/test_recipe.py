@@ -51,7 +51,7 @@ def test_two_ways_to_write_the_same_overrides_are_one_recipe() -> None:
         ("dropout=1", "--set: dropout = 1.0 must be at least 0 and at most 0.99"),
         ("learning_rate=NaN", "learning_rate = nan is not a finite number"),
         ("learning_rate=1e999", "learning_rate = inf is not a finite number"),
-        ("learning_rate=true", "learning_rate = True: expected a number"),
+        ("learning_rate=true", "learning_rate = true: expected a number"),
         ("heads=5", "--set width=128 is not divisible by 5 heads"),
         ("steps=30", "--set steps=30 ends within the 60 warm-up steps; add --set warmup_steps=3"),
     ],
@@ -70,6 +70,7 @@ def test_the_learning_rate_warms_up_and_falls_along_a_cosine() -> None:
     assert rates[34] == pytest.approx(0.2 + 0.8 * (1 + 2**-0.5) / 2)  # a quarter
     assert (max(rates), rates.index(1.0), rates[-1]) == (1.0, 9, 0.2)
     assert sorted(rates[9:], reverse=True) == rates[9:]
+    assert {learning_rate(step, recipe) for step in (110, 111, 500)} == {0.2}
 
 
 @pytest.mark.parametrize("final", [0.0, 3e-5, 0.7])

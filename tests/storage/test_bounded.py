@@ -26,7 +26,7 @@ from pipelines.records.drops import Drops
 from pipelines.records.reader import table_batches
 from pipelines.records.url_lists import BadRow, read_urls
 from pipelines.stages.fetch.links import open_links, read_links
-from pipelines.storage import bounded
+from pipelines.storage import bounded, compression
 from pipelines.storage.bounded import line_blocks
 from pipelines.storage.compression import read_bzip2_streams
 
@@ -229,10 +229,25 @@ def test_a_table_of_very_many_rows_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounded, "MAX_DATA_BYTES", 64 * _MIB)
+    monkeypatch.setenv(bounded.RATIO_VARIABLE, "10000")
     path = _repeat(tmp_path / "x.parquet", "x", 1 << 18, groups=4)
     size = path.stat().st_size
     with pytest.raises(InputError, match=rf"\(1,048,576 rows, counted as 256 bytes each, in {size:,} bytes; .*10,000"):
         inputs.open_documents(str(path))
+    with pytest.raises(InputError, match=r"has no column 'body'; it has: text, url \(--text-field chooses another"):
+        inputs.open_documents(str(path), DocumentConfig(text_field="body"))
+
+
+def test_one_repeated_line_and_a_constant_column_are_no_bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "MAX_DATA_BYTES", 64 * _MIB)
+    with zstandard.open(tmp_path / "x.jsonl.zst", "wb", cctx=zstandard.ZstdCompressor(level=3)) as file:
+        for _ in range(512):
+            file.write(b'{"text": "the same ........... "}\n' * (_MIB // 34))
+    with compression.open_decompressed(str(tmp_path / "x.jsonl.zst")) as stream:
+        lines = sum(block.count(b"\n") for block in line_blocks(stream))
+    assert lines == 512 * (_MIB // 34) > 10_000 * (tmp_path / "x.jsonl.zst").stat().st_size // 34
+    pq.write_table(pa.table({"n": np.zeros(8 * _MIB, np.int64)}), tmp_path / "x.parquet", compression="zstd")
+    assert shards.count_rows(str(tmp_path / "x.parquet")) == 8 * _MIB
 
 
 @pytest.mark.parametrize("suffix", ["jsonl.gz", "jsonl.zst", "jsonl.xz", "jsonl.bz2", "csv.zst", "txt.zst"])

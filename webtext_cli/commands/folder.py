@@ -13,7 +13,7 @@ from pipelines.build import StageStatus, check_corpus
 from pipelines.build import status as read_status
 from pipelines.engine.config import CONFIG_FILE
 from pipelines.errors import UsageError, format_message
-from pipelines.format import format_bytes, format_count, to_json
+from pipelines.format import format_bytes, format_count
 from webtext_cli.console import complain, format_done, format_rate, print_result, print_table, say
 from webtext_cli.options import corpus_option, input_option, inputs_or_corpus, output_options
 from webtext_cli.parameters import Command
@@ -40,7 +40,7 @@ def init(folder: str, as_json: bool) -> None:
         raise UsageError(f"{path}: already exists; edit it, or name another folder")
     storage.write_bytes(path, config_template().encode())
     text = f"wrote {path}: name your dumps under [scrape], then run `webtext build --corpus {folder}`"
-    print_result({"path": path}, as_json, lambda _: say(format_message(text)))
+    print_result({"path": path}, as_json, lambda _: say(format_message(text)), has_paths=True)
 
 
 @click.command("status", cls=Command)
@@ -71,7 +71,7 @@ def status(corpus: str, input: tuple[str, ...], verify: bool, watch: bool, as_js
             stages = read_status(source, verify=False)
     except KeyboardInterrupt:  # no run was interrupted, so there is nothing to resume
         return 130
-    print_result({"corpus": None if input else corpus, "stages": stages}, as_json, _print_stages)
+    print_result({"corpus": None if input else corpus, "stages": stages}, as_json, _print_stages, True)
     problems = [problem for stage in stages for problem in stage.problems]
     for problem in problems:
         complain(f"error: {problem}")
@@ -141,7 +141,7 @@ def clean(corpus: str, stages: bool, yes: bool, dry_run: bool, as_json: bool) ->
     check_corpus(corpus)
     removable = find_removable(corpus, stages)
     if as_json:
-        say(to_json({"removable" if dry_run else "removed": removable if dry_run else remove(corpus, removable)}))
+        print_result({"removable": removable} if dry_run else {"removed": remove(corpus, removable)}, True, say, True)
         return 0
     if not removable:
         say("nothing to remove")

@@ -16,15 +16,7 @@ from typing import NamedTuple
 
 from pipelines.engine.config import option
 from pipelines.errors import InputError, UsageError
-from pipelines.evaluation.metrics import (
-    ROUGE_TYPES,
-    Bleu,
-    Metric,
-    coqa_scores,
-    require_metric_libraries,
-    rouge_scores,
-    squad_scores,
-)
+from pipelines.evaluation.metrics import ROUGE_TYPES, Bleu, Metric, check_rouge, coqa_scores, rouge_scores, squad_scores
 from pipelines.evaluation.records import DocumentOptions, Documents, Record
 from pipelines.evaluation.task import (
     Encoder,
@@ -39,10 +31,11 @@ from pipelines.evaluation.task import (
 )
 
 # Where a sentence ends: a rule, not a model, which gives the same sentences everywhere. In tokenized text, a mark that
-# is a word of its own ends one before any character, unless more marks follow; so do <q>, <t> and <s>.
+# is a word of its own ends one before any character, unless more marks follow; so do <q>, <t> and <s>. Such a mark
+# after a single letter but "i", or between digits, is part of initials (`u.s .`) or of a number (`3 . 5`).
 _SENTENCE_END = re.compile(
-    r"((?<=[.!?])[\"')\]]*(?=\s+[\"'(\[]*[A-Z0-9])"
-    r"|(?<=\s[.!?])(?<!\s[.!?]\s[.!?])(?:\s+(?:''|[\"')\]]|-rrb-)(?!\S))*(?!\s+[.!?]))\s+|</?[qst]>"
+    r"((?<!(?<![^\s.])[A-HJ-Za-hj-z]\s\.)(?!(?<=\d\s\.)\s+\d)(?:(?<=[.!?])[\"')\]]*(?=\s+[\"'(\[]*[A-Z0-9])"
+    r"|(?<=\s[.!?])(?<!\s[.!?]\s[.!?])(?:\s+(?:''|[\"')\]]|-rrb-)(?!\S))*(?!\s+[.!?])))\s+|</?[qst]>"
 )
 _SCORES: Mapping[str, tuple[Metric, ...]] = {
     "squad": (
@@ -111,7 +104,7 @@ class AnswerTask(Task[AnswerOptions]):
     def __init__(self, options: AnswerOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
         super().__init__(options, files, encoder, limit)
         if options.score == "rouge":
-            require_metric_libraries()
+            check_rouge()
         self._bleu = Bleu() if options.score == "bleu" else None
         self._new_tokens = 1 if options.lead else options.max_tokens
         self.generation = Generation(self._new_tokens, options.until, options.top_k, options.seed)

@@ -181,7 +181,7 @@ def learning_rate(step: int, recipe: Recipe) -> float:
     In an extended training each step has the rate of the schedule under which it was trained.
     """
     peak = max(1, recipe.warmup_steps)
-    if step < peak:
+    if (step := min(step, recipe.steps - 1)) < peak:
         return recipe.learning_rate * ((step + 1) / peak)
     end = next(end for end in recipe.ends if step < end)
     progress = (step + 1 - peak) / (end - peak)

@@ -82,15 +82,14 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Raise ValueError for rules that contradict each other."""
         names = [*OTHER_REASONS, *(rule.name for rule in self.rule)]
-        for rule in self.rule:
+        for number, rule in enumerate(self.rule):
+            place = f" - at `$.rule[{number}]"  # as msgspec writes it
             if names.count(rule.name) > 1:
-                raise ValueError(f"{rule.name} is the name of another rule or reason; rename the rule")
+                raise ValueError(f"is the name of another rule or reason; rename the rule{place}.name`")
             if rule.statistic not in (known := [*STATISTICS, *LINE_STATISTICS]):
-                raise ValueError(
-                    f"rule {rule.name}: statistic = {rule.statistic!r} {describe_choices(rule.statistic, known)}"
-                )
+                raise ValueError(f"{describe_choices(rule.statistic, known)}{place}.statistic`")
             if rule.statistic in LINE_STATISTICS and self.lines is None:
-                raise ValueError(f"rule {rule.name}: {rule.statistic} needs a table [lines]")
+                raise ValueError(f"needs a table [lines]{place}.statistic`")
 
 
 @dataclasses.dataclass(frozen=True)

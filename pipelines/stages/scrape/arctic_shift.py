@@ -110,8 +110,8 @@ class ApiClient:
             response = self._session.get(self._base_url + path, params=dict(parameters), timeout=_TIMEOUT_S)
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
             raise describe_failure(error) from error
-        except requests.RequestException as error:
-            raise InputError(f"{self._base_url}: request failed ({shorten(str(error))}); check --api-url") from error
+        except (requests.RequestException, TypeError) as error:  # the latter for a proxy without a host
+            raise InputError(f"{self._base_url}: failed ({shorten(str(error))}); check --api-url, proxy") from error
         status, wait_s = response.status_code, None
         if status == 429 or _is_used_up(response.headers):
             wait_s = requested_wait_s(response.headers, self._now())

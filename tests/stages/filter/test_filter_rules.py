@@ -19,6 +19,7 @@ def documents(tmp_path: Path) -> str:
     return write_documents(tmp_path)
 
 
+_HEAD = "version = 1\ndescription = ''\n"
 _RULE = '[[rule]]\nname = "{}"\nstatistic = "words"\nmin = 1\n'
 
 
@@ -68,17 +69,29 @@ def test_thresholds_rules_and_functions_are_changed_by_options(documents: str, t
         ("r.py", "def x(document):\n    return 0.7", "x returned 0.7 .* set x.max or x.min"),
         ("r.py", "def x(document):\n    return 10**400", "x raised OverflowError: .* for document prose"),
         ("r.py", "def x(document):\n    return document.metadata['a']", "x raised KeyError: 'a' for document prose"),
-        ("p.toml", f"version = 1\ndescription = ''\n{_RULE.format('language')}", "language is the name of another"),
-        ("p.toml", f"version = 1\ndescription = ''\n{_RULE.format('a') * 2}", "a is the name of another rule"),
+        ("p.toml", f"{_HEAD}{_RULE.format('language')}", r":4 \[rule 1\]: name = 'language': is the name of another"),
+        ("p.toml", f"{_HEAD}{_RULE.format('a') * 2}", r" \[rule 1\]: name = 'a': is the name of another rule"),
         (
             "p.toml",
-            f"version = 1\ndescription = ''\n{_RULE.format('too short!')}",
-            r":4 \[rule 1\]: name = 'too",
+            f"{_HEAD}{_RULE.format('a').replace('words', 'word')}",
+            r":5 \[rule 1\]: statistic = 'word': is not",
+        ),
+        ("p.toml", f"{_HEAD}[rule]\nname = 'a'", ":3: rule = {.*}: expected a list; write .*rule"),
+        (
+            "p.toml",
+            f"{_HEAD}{_RULE.format('a').replace('= 1', '= -inf')}",
+            "min = -inf: expected a number that is finite",
+        ),
+        ("p.toml", _HEAD.replace("1", "2017-12-31"), ":1: version = 2017-12-31: expected a whole number"),
+        (
+            "p.toml",
+            f"{_HEAD}{_RULE.format('too short!')}",
+            r":4 \[rule 1\]: name = 'too short!': expected a string of lower-case letters, digits and _, a",
         ),
         (
             "p.toml",
             f"version = 1\ndescription = ''\n{_RULE.format('a').replace('words', 'sentences')}",
-            r"rule a: sentences needs a table \[lines\]",
+            r":5 \[rule 1\]: statistic = 'sentences': needs a table \[lines\]",
         ),
         (
             "p.toml",

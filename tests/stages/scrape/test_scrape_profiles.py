@@ -349,7 +349,7 @@ def _load(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Profile:
         ("version = 1\n", ": missing required field `description`"),
         (_HEAD.replace("3", "-1"), ":3: min_score = -1: expected a whole number >= 0"),
         (_HEAD.replace("max", "mean"), ":4: karma = 'mean': expected a string matching regex '.*max.sum.first"),
-        (_HEAD.replace("version = 1", "version = true"), ":1: version = True: expected a whole number"),
+        (_HEAD.replace("version = 1", "version = true"), ":1: version = true: expected a whole number"),
         (_HEAD + "[[rule]]\ndomains = ['a.com']\n", r":6 \[rule 1\]: missing required field `name`"),
         (
             _HEAD + "[[rule]]\nname = 'x'\ndomain = ['a.com']\n",
@@ -360,7 +360,7 @@ def _load(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Profile:
         (_HEAD + "[[rule]]\nname = 'x'\ndomains = ['A.com']\n", r"domains = .*: expected a string matching"),
         (_HEAD + "[[rule]]\nname = 'x'\nextensions = ['tar.gz']\n", "extensions = .*: expected a string matching"),
         (_HEAD + "[[rule]]\nname = 'x'\nunlike = '('\n", "not a regular expression .*unterminated subpattern"),
-        (_HEAD + "[[rule]]\nname = 'x'\nshorter_than = true\n", "shorter_than = True: expected a whole number"),
+        (_HEAD + "[[rule]]\nname = 'x'\nshorter_than = true\n", "shorter_than = true: expected a whole number"),
         (_HEAD + "[[rule]]\nname = 'x'\ncreated_from = '2018-01-01'\n", "created_from = '2018-01-01': expected a day"),
         (_HEAD + "[[rule]]\nname = 'x'\nsubreddits = ['a']\nexcept_subreddits = ['b']\n", "requires subreddit_words"),
         (
