@@ -188,7 +188,7 @@ def use_one_core() -> None:
 
 
 def nothing(_html: bytes, _url: str | None) -> Extracted:
-    return Extracted(None, "word " * 1000, read_declared(parse_html("<p>")))
+    return Extracted(None, "word " * 1000, read_declared(parse_html("<p>").tree))
 
 
 def pipe_seconds(pages: list[AnnotatedPage]) -> float:

@@ -119,7 +119,7 @@ def read_html(path: Path) -> str:
 
 
 def read_webtext(page: Page) -> dict[str, Any]:
-    metadata = read_metadata(read_declared(parse_html(page.html)), page.url)
+    metadata = read_metadata(read_declared(parse_html(page.html).tree), page.url)
     return {
         "title": metadata.title,
         "author": metadata.author,
@@ -185,7 +185,7 @@ def report_speed(folder: Path, step: int) -> None:
     for path in sorted((folder / "html").glob("*.html.gz"))[::step]:
         html = read_html(path)
         start = time.process_time()
-        tree = parse_html(html)
+        tree = parse_html(html).tree
         parsed = time.process_time()
         read_metadata(read_declared(tree), None)
         times["webtext parse"].append(parsed - start)

@@ -220,7 +220,7 @@ def test_paragraphs_lists_and_tables_are_separated() -> None:
         (f"<ul><li><p>{'long ' * 12}</p><p>end</p><li>b</ul>", f"{'long ' * 11}long\n\nend\nb"),
         # A table for layout, and lists in the cells of one row.
         (f"<table><tr><td>menu<td><p>{'long ' * 12}</p><p>end</table>", f"menu\t{'long ' * 11}long\n\nend"),
-        ("<table><tr><td><div>a</div><div>b</div><td>c<tr><td>d</table>", "a\nb\tc\nd"),
+        ("<table><tr><td><div>a</div><div>b</div><td>c<tr><td>d<br>e<td>f</table>", "a b\tc\nd e\tf"),
         ("<table><tr><td>x<ul><li>a<li>b</ul><td>y</table>", "x\n\na\nb\n\ny"),
         ("<p>p<pre>  a\n\n  b</pre>q", "p\n\n  a\n\n  b\n\nq"),
         ("<div aria-hidden=true>$5</div><div>$5</div><div>$5</div><div aria-hidden=true>x</div>", "$5\n\n$5\n\nx"),
@@ -242,3 +242,18 @@ def test_separators_of_blocks(body: str, text: str) -> None:
 def test_rows_of_tables_are_complete(row: str, keep: list[int], text: str) -> None:
     page = parse_page(f"<table><tr>{row}<tr><td>x</table><p>y").segments
     assert render_blocks(page, np.array([*keep, 0, 0], np.bool_)) == text
+
+
+@pytest.mark.parametrize(
+    ("keep", "text"),
+    [
+        # Header and caption of a table of which half is kept; a part of its rows.
+        ([0, 0, 0, 1, 1, 0, 1, 1], "Prices\nItem\tPrice\nPen\t2 for 3\nInk\t5"),
+        ([0, 0, 0, 0, 0, 0, 1, 1], "Ink\t5"),
+    ],
+)
+def test_tables_of_data_are_complete(keep: list[int], text: str) -> None:
+    page = parse_page(
+        "<table><caption>Prices</caption><tr><th>Item<th>Price<tr><td>Pen<td><p>2</p><p>for 3<tr><td>Ink<td>5</table>"
+    ).segments
+    assert render_blocks(page, np.array(keep, np.bool_)) == text

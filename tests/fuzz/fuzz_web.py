@@ -158,6 +158,13 @@ def _extract(data: bytes, folder: Path) -> None:
     assert len(text.detail or "") <= 200, "an unbounded detail"
 
 
+def _read_formulas(data: bytes, folder: Path) -> None:
+    from pipelines.algorithms.blocks.page import parse_page
+
+    page = parse_page(data.decode("utf-8", "replace"))
+    page.segments.text.tobytes().decode()
+
+
 @functools.cache
 def _page_reader() -> Any:
     from pipelines.stages.extract.child import Limits, PageReader
@@ -181,6 +188,17 @@ _HTML_WORDS = (
     ",<math>,<?xml version='1.0' encoding='utf-7'?>,<template>,<select>,<frameset>,<plaintext>,&#0;,&#xD800;,&#x110000;"
     ",&nbsp;,<br>,<ul><li>,<b>,<i>,<p itemprop=a>,<textarea>,<![if !IE]>,<html xmlns:a=b>,<a:b>"
 ).replace(",", "|")
+_FORMULAS = (
+    b"<p>The value \\(x_1\\) is $$y^2$$ [tex]z[/tex] <em>a</em><br>\\begin{align}a\\end{align}</p><span class=katex>"
+    b"<math><semantics><mrow><munder><mo>x</mo><mfrac><mn>1</mn></mfrac></munder></mrow>"
+    b"<annotation encoding=application/x-tex>{\\displaystyle x}</annotation></semantics></math></span>"
+    b"<span class=MathJax>y</span><script type=math/tex>\\color{a}{b}</script><img class=tex alt='$x$' "
+    b"src='/a.latex?x%5E2'><b data-tex=x^2>y</b><table><mtable><mtr><mtd>"
+)
+_FORMULA_WORDS = (
+    "<math>|</math>|<msubsup>|<mover>|<mtable>|<mfenced>|<mroot>|<msqrt>|<mi>sin</mi>|<mo>^</mo>|\\(|\\)|\\[|\\]|$$|$"
+    "|{|}|<span data-latex='|<pre>|</em>|<script type=math/mml>|alttext='|</script>|%|\\textcolor{|\u206a|\u206b"
+)
 _SEARCH = b'{"data": [{"id": "a1", "created_utc": 1400000001, "url": "http://a.example/", "score": 4, "title": "A"}]}'
 _SEARCH_WORDS = 'null|1e400|"1e3"|1400000002|"crosspost_parent_list"|"error"'
 _URLS = b"http://a.example/1\nhttps://user:x@b.example:8080/a%20b/?utm_source=x&y=1#z\nhttp://[::1]/\n"
@@ -195,3 +213,4 @@ add("http-robots", functools.partial(_receive, is_robots=True), lambda: _respons
 add("arctic-shift", _search, lambda: [_SEARCH], _SEARCH_WORDS)
 add("wayback", _play_back, _captures, _HTTP_WORDS + "|X-Archive-Orig-|/web/2014id_/|[[]]|null")
 add("html", _extract, _pages, _HTML_WORDS)
+add("formulas", _read_formulas, lambda: [_FORMULAS], _FORMULA_WORDS)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.algorithms.kernels.byte_scan import byte_at, word_at
-from pipelines.algorithms.kernels.compilation import as_read_only, helper
+from pipelines.algorithms.kernels.compilation import helper
 from pipelines.algorithms.kernels.hash_table import slot_of, table_of
 
 # Their content is not text of the page; that of RAW elements is not markup either.
@@ -27,7 +27,7 @@ _BLOCK_LEVEL = (
 _INLINE = (
     "head a abbr b bdi bdo big br cite code data del dfn em font i img input ins kbd label map mark meta link "
     "base meter nobr output picture progress q ruby s samp small source span strike strong sub sup time track tt "
-    "u var wbr area embed col colgroup param"
+    "u var wbr area embed col colgroup param listing"
 )
 _WITHOUT_END = "area base br col embed hr img input link meta param source track wbr"
 # An element without an end tag is ended by the next one of its kind, so a row of them is not nested.
@@ -35,13 +35,11 @@ _ENDED_BY_NEXT = "p li dt dd tr td th thead tbody tfoot option a nobr html head 
 _STRONG = "b strong em h1 h2 h3 h4 h5 h6 th"
 # A browser shows something in place of such an element, so it separates words.
 _REPLACED = "svg iframe object canvas math audio video textarea select img input embed picture"
-# Within <pre>, such an element is a line of its block instead of a block.
-_LINE = "div li ol ul"
 
 NAMES = ("", *_SKIPPED.split(), *_BLOCK_LEVEL.split(), *_INLINE.split())
 TAGS = {name: number for number, name in enumerate(NAMES) if name}
 
-SKIPPED, BLOCK_LEVEL, WITHOUT_END, RAW, STRONG, REPLACED, LINE = 1, 2, 4, 8, 16, 32, 64
+SKIPPED, BLOCK_LEVEL, WITHOUT_END, RAW, STRONG, REPLACED = 1, 2, 4, 8, 16, 32
 
 FNV_START, FNV_FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 
@@ -58,7 +56,7 @@ def _kinds() -> npt.NDArray[np.uint8]:
     kinds = np.zeros(256, np.uint8)
     sets = {
         SKIPPED: _SKIPPED, BLOCK_LEVEL: _BLOCK_LEVEL, WITHOUT_END: _WITHOUT_END, RAW: _RAW, STRONG: _STRONG,
-        REPLACED: _REPLACED, LINE: _LINE,
+        REPLACED: _REPLACED,
     }  # fmt: skip
     for kind, names in sets.items():
         for name in names.split():
@@ -94,14 +92,6 @@ _SCRIPT = TAGS["script"]
 _CLASS, _ID, _ROLE, _ITEMPROP, _STYLE, _HIDDEN_NAME, _ARIA = (
     np.uint64(fnv_hash(name)) for name in (b"class", b"id", b"role", b"itemprop", b"style", b"hidden", b"aria-hidden")
 )
-# Without digits, as all hashed names.
-_LINE_NUMBERS = as_read_only(
-    np.array(
-        [fnv_hash(name) >> 32 for name in (b"lineno", b"linenos", b"line-number", b"linenumber", b"gutter",
-                                           b"hljs-ln-numbers", b"rouge-gutter")],
-        np.uint32,
-    )
-)  # fmt: skip
 
 
 @helper
@@ -246,16 +236,6 @@ def _style_flags(html: Any, start: Any, end: Any) -> Any:
                 elif first == 112 and second == 114 and before == 99 and last == 101:
                     flag |= KEEPS_SPACE
     return flag
-
-
-@helper
-def is_line_number(tokens: Any, start: Any, end: Any) -> Any:
-    """Return whether a class name says that an element within code contains line numbers."""
-    for token in tokens[start:end]:
-        for name in _LINE_NUMBERS:
-            if token == name:
-                return True
-    return False
 
 
 @helper

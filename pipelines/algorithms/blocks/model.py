@@ -229,6 +229,7 @@ def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content:
     odds, types = evaluate(model.network, features, groups, tags, words)
     kind = KINDS[int(np.argmax(types))]
     shares = np.asarray(1 / (1 + np.exp(-odds[:, output_of(content, kind)])), np.float32)
+    shares = _share_with_formulas(segments, shares)
     likely, confidence = select_blocks(shares, words)
     are_descriptions = page.are_descriptions()
     keep = without_repetitions(segments, likely, are_descriptions)
@@ -245,6 +246,16 @@ def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content:
         keep = np.zeros_like(keep)
     are_repeated = likely & ~keep if not why_nothing else np.zeros_like(keep)
     return Choice(shares, keep, confidence, kind, are_repeated, why_nothing)
+
+
+def _share_with_formulas(segments: seg.Segments, shares: Floats) -> Floats:
+    """Return the shares, with those of the text around formulas that are blocks of their own."""
+    text, starts, ends = segments.text, segments.blocks[:, seg.START], segments.blocks[:, seg.END]
+    is_formula = (text[starts] == ord("$")) & (text[ends - 1] == ord("$")) & (ends - starts > 4)  # $$$$ is a price
+    for _ in range(8 if is_formula.any() else 0):  # as many formulas follow each other
+        around = np.maximum(np.append(0, shares[:-1]), np.append(shares[1:], 0))
+        shares = np.where(is_formula, np.maximum(shares, around), shares)
+    return np.asarray(shares, np.float32)
 
 
 def output_of(content: str, kind: str | None) -> int:

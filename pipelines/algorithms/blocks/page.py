@@ -11,43 +11,75 @@ import numpy as np
 import numpy.typing as npt
 from selectolax.lexbor import LexborHTMLParser
 
-from pipelines.algorithms.blocks import markup
+from pipelines.algorithms.blocks import code, formulas, markup
 from pipelines.algorithms.blocks import segmentation as seg
-from pipelines.algorithms.kernels.byte_scan import byte_at
+from pipelines.algorithms.kernels.byte_scan import byte_at, word_at
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.web.metadata import Declared, read_declared
 
 # lexbor's time grows with the square of the depth: 20,000 nested elements take 2 s. Real pages have fewer tags, and a
-# depth of at most 50. libxml2 has the same limit of depth.
-_MANY_TAGS, _MAX_DEPTH = 20_000, 256
+# depth of at most 50. libxml2 has the same limit of depth. A search of code or formulas in all of them takes longer.
+_MANY_TAGS, _MANY_TO_SEARCH, _MAX_DEPTH = 20_000, 4_000, 256
 _SLACK = 16
-# Read by segmentation, and by those who look for what a page declares.
-_READ_ATTRIBUTES = (
-    "class id role itemprop style hidden aria-hidden name property content rel type datetime href".split()
+# Read by segmentation, by those who look for what a page declares, and of formulas. An element with
+# `alttext` or one of those after it is a formula.
+_READ = (
+    "class id role itemprop style hidden aria-hidden name property content rel type datetime href src alt encoding "
+    "display mode mathvariant linethickness open close alttext data-mathml data-math-style data-eeimg "
+    + formulas.SOURCE_ATTRIBUTES
+).split()
+_ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ], np.uint64))
+_CLASS, _STYLE, _TYPE, _HREF, _SRC, _ALT, _ALTTEXT = map(_READ.index, "class style type href src alt alttext".split())
+_BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE, _XMP = (
+    markup.TAGS[name] for name in "base iframe img link math noscript script svg textarea title xmp".split()
 )
-_ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ_ATTRIBUTES], np.uint64))
-# Only of these elements: a page has many links.
-_HREF = _ATTRIBUTES[-1]
-_BASE, _IFRAME, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE = (
-    markup.TAGS[name] for name in "base iframe link math noscript script svg textarea title".split()
-)
+# What a page may have: formulas that are elements, formulas between delimiters, code, and code that only class names or
+# fonts show.
+_FORMULAS, _DELIMITERS, _CODE, _EDITORS = 1, 2, 4, 8
+# Which of them a tag shows, and which four bytes at the beginning of a class or type, in a style, in the attributes of
+# an image (`latex`, `mimetex`, `?tex=x`, `alt="$x$"`), and after `[`, each with a digit for what it shows.
+_BY_TAG = np.maximum(0, markup.tag_groups(["", "math", "", "", "pre code xmp listing tt samp"]))
+_LOWER, _FOUR_BYTES = np.uint64(0x20202020), np.uint64(0xFFFFFFFF)
+_BEGINNINGS, _FONTS, _IMAGES, _FORUM_TAGS = (
+    as_read_only(np.array([int.from_bytes(word, "little") | int(_LOWER) for word in words.split()], np.uint64))
+    for words in (
+        b"math1 code8 cm-e8 mona8 ace_8 blob8 dp-h8 cray8 synt8", b"mono8 cons8 cour8",
+        b"""math1 atex1 imet1 tex=1 "tex1 nefo1 ayfo1 edeq1 t="$1 t="\\1 t='$1 t='\\1""", b"math2 late2 tex]2 itex2",
+    )
+)  # fmt: skip
 _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
 
 
-def parse_html(page: bytes | str) -> LexborHTMLParser:
+class Tree(NamedTuple):
+    """The tree of a page, in UTF-8; which formulas and code were found in the page."""
+
+    tree: LexborHTMLParser
+    page: bytes
+    found: int
+
+
+def parse_html(page: bytes | str) -> Tree:
     """Parse a page, in UTF-8 or decoded, without code, comments (half of an average page) and unread attributes.
 
-    If there are many tags, those of elements nested more than 256 deep are removed; their text is kept.
+    Formulas become LaTeX, and code lines of a `<pre>`. If there are many tags, those of elements nested more than 256
+    deep are removed; their text is kept.
     """
     data = page if isinstance(page, bytes) else page.encode()
     # Padded, since a kernel has no bounds checks and looks a few bytes ahead.
     html = as_read_only(np.frombuffer(data + bytes(_SLACK), np.uint8))
     # An end tag is added to a frame, and `<` becomes `&lt;`: up to four bytes per byte.
-    reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(2, np.int64)
+    reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(3, np.int64)
     _reduce(html, len(data), len(data), reduced, sizes)
-    if sizes[1] > _MANY_TAGS:
+    _, tags, found = sizes.tolist()
+    if tags > (_MANY_TO_SEARCH if found & ~_DELIMITERS else _MANY_TAGS):
         _reduce(html, len(data), _MAX_DEPTH, reduced, sizes)
-    return LexborHTMLParser(reduced[: sizes[0]].tobytes())
+    tree = LexborHTMLParser(reduced[: sizes[0]].tobytes())
+    # Before the code, which becomes plain text; formulas between delimiters are replaced after it, outside of it.
+    if found & _FORMULAS:
+        formulas.replace_elements(tree)
+    if found & (_CODE | _EDITORS):
+        code.restore_code(tree, found & _EDITORS > 0)
+    return Tree(tree, data, found)
 
 
 @helper
@@ -77,13 +109,32 @@ def _copy(html: Any, start: Any, end: Any, reduced: Any, filled: Any) -> Any:
     return filled
 
 
+@helper
+def _find(html: Any, start: Any, end: Any, markers: Any) -> Any:
+    """Return what the markers in a range show."""
+    found = np.uint64(0)
+    for position in range(start, end - 3):
+        word = (word_at(html, position) | _LOWER) & _FOUR_BYTES
+        for marker in markers:
+            if marker & _FOUR_BYTES == word:
+                found = marker >> np.uint64(32)
+    return np.int64(found) & 15
+
+
 @kernel
 def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> None:
-    position = filled = depth = tags = 0
+    position = filled = depth = tags = found = 0
     foreign = 0
     while position < end:
         while position < end and byte_at(html, position) != 60:
-            reduced[filled] = byte_at(html, position)
+            byte = byte_at(html, position)
+            if byte == 36 or byte == 92 or byte == 91:  # $$ \( \[ \begin [tex]
+                following = byte_at(html, position + 1)
+                if following == 36 or following == 40 or following == 91 or following == 98:
+                    found |= _DELIMITERS
+                elif byte == 91:
+                    found |= _find(html, position + 1, position + 5, _FORUM_TAGS)
+            reduced[filled] = byte
             filled += 1
             position += 1
         if position == end:
@@ -112,7 +163,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             is_deep = depth + is_end > max_depth
         tag_start = filled
         filled = _copy(html, start, position, reduced, filled)
-        is_closed = is_json = False
+        is_closed = is_copied = False
         while position < end and byte_at(html, position) != 62:
             if markup.is_space(byte_at(html, position)) or byte_at(html, position) == 47:
                 is_closed = byte_at(html, position) == 47
@@ -122,14 +173,29 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             first = position
             name, position = markup.hash_name(html, position, end)
             position = _end_of_attribute(html, position, end)
-            for known in _ATTRIBUTES:
-                is_unread = name == _HREF and tag != _LINK and tag != _BASE
-                if name == known and not is_end and not is_unread:
-                    reduced[filled] = 32
-                    filled = _copy(html, first, position, reduced, filled + 1)
-                    if tag == _SCRIPT:  # ld+json, ld&#x2B;json
-                        is_json |= markup.find_byte(html, first, position, 43) < position
-                        is_json |= markup.find_byte(html, first, position, 38) < position
+            number = 0
+            while number < len(_ATTRIBUTES) and name != _ATTRIBUTES[number]:
+                number += 1
+            is_unread = number == _HREF and tag != _LINK and tag != _BASE  # a page has many links
+            is_unread |= (number == _SRC or number == _ALT) and tag != _IMG  # noqa: SIM109 - for numba
+            if is_end or is_unread or number == len(_ATTRIBUTES):
+                continue
+            shown = _FORMULAS if number >= _ALTTEXT else 0
+            if tag == _IMG:
+                shown |= _find(html, first, position, _IMAGES)
+            elif number == _STYLE:
+                shown = _find(html, first, position, _FONTS)
+            elif number == _CLASS or number == _TYPE:  # noqa: SIM109 - for numba
+                shown = _find(html, first + 5, min(first + 11, position), _BEGINNINGS)
+                is_copied |= tag == _SCRIPT and shown & _FORMULAS != 0
+            found |= shown
+            if number == _SRC and not shown:
+                continue
+            reduced[filled] = 32
+            filled = _copy(html, first, position, reduced, filled + 1)
+            if tag == _SCRIPT:  # ld+json, ld&#x2B;json
+                is_copied |= markup.find_byte(html, first, position, 43) < position
+                is_copied |= markup.find_byte(html, first, position, 38) < position
         if position >= end:  # a tag that does not end is not a tag
             filled = tag_start
             break
@@ -146,11 +212,13 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             filled += 1
         reduced[filled] = 62
         filled += 1
+        found |= _BY_TAG[tag]
         if (tag == _SVG or tag == _MATH) and not is_closed:  # noqa: SIM109 - for numba
             foreign = max(0, foreign + (-1 if is_end else 1))
         if is_end or (foreign and is_closed):  # HTML ignores the slash
+            depth -= 0 if is_end or markup.NOT_NESTED[tag] else 1
             continue
-        if tag == _TITLE or tag == _TEXTAREA or is_json:  # noqa: SIM109 - for numba
+        if tag == _TITLE or tag == _TEXTAREA or tag == _XMP or is_copied:  # noqa: SIM109 - for numba
             first = position
             position = markup.find_end_tag(html, position, end, tag)
             filled = _copy(html, first, position, reduced, filled)
@@ -168,7 +236,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             if foreign:  # in SVG and MathML it need not have an end tag
                 position = markup.find_end_tag(html, first, position, _SVG)
                 position = markup.find_end_tag(html, first, position, _MATH)
-    sizes[0], sizes[1] = filled, tags
+    sizes[0], sizes[1], sizes[2] = filled, tags, found
 
 
 # As lexbor serializes it; `<body` alone may be in a script in the head.
@@ -199,9 +267,12 @@ class ParsedPage(NamedTuple):
 
 def parse_page(page: bytes | str) -> ParsedPage:
     """Parse a page; descriptions in its metadata become its first blocks, since some pages have no other text."""
-    tree = parse_html(page)
+    tree, data, found = parse_html(page)
     declared = read_declared(tree)
-    normalized = (tree.html or "").encode("utf-8", "replace")
+    html = tree.html or ""
+    if found & (_FORMULAS | _DELIMITERS):
+        html = formulas.replace_delimiters(html, data)
+    normalized = html.encode("utf-8", "replace")
     body = normalized.find(_BODY)
     start = normalized.find(b">", body + len(_BODY)) + 1 if body >= 0 else 0
     texts = list(dict.fromkeys(_descriptions(declared))) if start else []

@@ -104,21 +104,6 @@ def _close_block(blocks: Any, block: Any, text: Any, filled: Any, words: Any) ->
     return filled
 
 
-@helper
-def _numbers_lines(text: Any, start: Any, end: Any) -> Any:
-    """Return whether digits and white space are line numbers of code: at least two consecutive numbers."""
-    last = number = count = 0
-    for position in range(start, end + 1):
-        byte = int(text[position]) if position < end else 10
-        if 48 <= byte <= 57:
-            number = number * 10 + byte - 48
-        elif byte == 10 and number > 0:
-            if count > 0 and number != last + 1:
-                return False
-            last, number, count = number, 0, count + 1
-    return count > 1
-
-
 @kernel
 def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
     """Fill the arrays of `page`, a `Segments`, and write how many entries of each are used to `sizes`."""
@@ -132,7 +117,6 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
     link_end = -1
     is_open = has_space = False
     border = _NO_TAG
-    line_start = -1
     letters = word_flag = 0
     word = markup.FNV_START
     position = 0
@@ -165,11 +149,8 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
                 parents[element] = stack[depth - 1]
                 tags[element] = tag
                 position, count_tokens, flag = markup.read_attributes(html, position, end, tokens, count_tokens)
-                if (
-                    kind & markup.SKIPPED
-                    or (flag & (markup.STYLED_HIDDEN | markup.HIDDEN) and not kind & markup.BLOCK_LEVEL)
-                    or (state & markup.IN_PRE and markup.is_line_number(tokens, token_starts[element], count_tokens))
-                ):
+                is_hidden = flag & (markup.STYLED_HIDDEN | markup.HIDDEN) and not kind & markup.BLOCK_LEVEL
+                if kind & markup.SKIPPED or is_hidden:
                     flag |= markup.NO_TEXT
                 elif tag == _PRE:
                     flag |= markup.KEEPS_SPACE | markup.IN_PRE
@@ -197,12 +178,6 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
             if state & markup.NO_TEXT:
                 is_boundary = is_break = False
             state = int(flags[stack[depth - 1]])
-            if is_boundary and kind & markup.LINE and state & markup.IN_PRE:
-                is_boundary = False
-                if is_open:
-                    # An element without text is an empty line.
-                    is_break = text[filled - 1] != 10 or (is_end and filled == line_start)
-                    line_start = -1 if is_end else filled + (1 if is_break else 0)
             if not is_boundary and not is_break:
                 if kind & markup.REPLACED:
                     border = _SHOWN
@@ -250,14 +225,7 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
             line_breaks = 0
             if is_open:
                 filled = _close_block(blocks, block, text, filled, count_words)
-                if (
-                    flags[blocks[block, ELEMENT]] & markup.IN_PRE
-                    and blocks[block, DIGITS] == blocks[block, CHARACTERS]
-                    and _numbers_lines(text, blocks[block, START], filled)
-                ):
-                    filled, count_words = blocks[block, START], blocks[block, FIRST_WORD]
-                else:
-                    block += 1
+                block += 1
                 is_open = False
             continue
         if is_break:

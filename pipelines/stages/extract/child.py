@@ -336,7 +336,7 @@ def _extract_html(extractor: Extractor, html: bytes, page: RawPage) -> PageText:
     from pipelines.algorithms.blocks.page import parse_html
 
     blocks = extracted.list_blocks() if page.with_blocks and extracted.list_blocks else None
-    declared = extracted.declared or read_declared(parse_html(html))
+    declared = extracted.declared or read_declared(parse_html(html).tree)
     url = (page.url, None) if page.url else declared.url()
     text = dataclasses.replace(clean_text(extracted, declared_language(html)), blocks=blocks, declared_url=url)
     rejection = find_rejection(extracted.title, text.text, html, page.url, page.requested_url)
