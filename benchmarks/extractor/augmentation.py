@@ -256,13 +256,19 @@ def _add_cards(builder: _Builder, random: Random, language: _Language) -> None:
     builder.parts.append(f"</{outer}>")
 
 
+# Real pages with less text are mostly shells and messages, which are not content: a tenth of the pages is made so.
+_MIN_CHARACTERS = 200
+
+
 def _add_text(builder: _Builder, random: Random, language: _Language) -> None:
     """Add a handful of alike paragraphs, which may repeat each other, with a few headings, lists and code."""
     paragraph = str(random.choice(["p", "p", "div", "section", "article"]))
     longest, repeats = int(random.choice([8, 25, 60, 120])), bool(random.random() < 0.3)
     headings, others = random.choice([0, 0.25]), random.choice([0, 0, 0.2])
     texts: list[str] = []
-    for _ in range(int(random.integers(1, 14))):
+    rest = int(random.integers(1, 14))
+    while rest > 0 or sum(map(len, texts)) < _MIN_CHARACTERS:
+        rest -= 1
         if random.random() < headings:
             builder.add(str(random.choice(["h2", "h3"])), _title(random, language), 1)
         texts.append(str(random.choice(texts)) if texts and repeats else _paragraph(random, language, longest))
@@ -283,6 +289,9 @@ def made_page(random: Random, group: int) -> LabelledPage:
     language = _LANGUAGES[int(random.integers(len(_LANGUAGES)))]
     is_blog = bool(random.random() < 0.5)
     builder, title = _Builder(), _title(random, language)
+    if random.random() < 0.1:
+        builder.add(str(random.choice(["p", "div", "span"])), _title(random, language), 0)
+        return builder.page(title, group)
     wrapper = str(random.choice(["div", "article", "main", "section", "center"]))
     depth = int(random.integers(3, 8)) if is_blog else int(random.integers(0, 3))
     builder.parts.append(f"<{wrapper}>" * depth)
