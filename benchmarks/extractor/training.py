@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.extractor.augmentation import Shares, augment
 from benchmarks.extractor.encodings import Encoder, token_statistics, word_statistics
 from benchmarks.extractor.pages import LabelledPage
 from pipelines.algorithms.blocks import segmentation as seg
@@ -52,6 +53,8 @@ class Recipe:
     article_weight: float = 0.5
     # The log odds are multiplied by this in the end: the network is less sure than it could be.
     sharpness: float = 1.5
+    # Variants of pages and made-up pages, relative to the number of pages.
+    variants: Shares = dataclasses.field(default_factory=Shares)
 
 
 class Encoders:
@@ -85,7 +88,9 @@ class Example(NamedTuple):
 def train(pages: Sequence[LabelledPage], groups: Sequence[int], recipe: Recipe) -> BlockModel:
     """Train a model on the pages of some groups."""
     used = [page for page in pages if page.group in groups and len(page.labels)]
+    # The values of words and class names come from real pages only.
     encoders = Encoders(used)
+    used += augment(used, list(groups), recipe.variants, recipe.seed)
     examples: list[Example] = []
     for part in range(_PARTS):
         own = [group for number, group in enumerate(groups) if number % _PARTS == part]

@@ -291,7 +291,8 @@ def select_blocks(shares: Floats, words: Floats) -> tuple[npt.NDArray[np.bool_],
 # A text of the metadata is dropped if at least this share of its runs of three words is in the other blocks.
 _RUN, _CONTAINED = 3, 0.5
 # Consecutive blocks that repeat earlier ones are dropped if they have at least this many words; code may repeat itself.
-_REPEATED_WORDS = 20
+# Copies for small screens are on pages of hundreds of class names; a page with fewer of them repeats itself on purpose.
+_REPEATED_WORDS, _STYLED = 20, 500
 
 
 def without_repetitions(segments: seg.Segments, keep: Flags, are_descriptions: Flags) -> Flags:
@@ -304,8 +305,9 @@ def without_repetitions(segments: seg.Segments, keep: Flags, are_descriptions: F
         for block in declared.tolist():
             runs = _runs(_words(segments, block))
             keep[block] = len(runs) > 0 and np.isin(runs, known).mean() < _CONTAINED
-    for repeated in _repeated_rows(segments, np.flatnonzero(keep)):
-        keep[repeated] = False
+    if len(segments.tokens) >= _STYLED:
+        for repeated in _repeated_rows(segments, np.flatnonzero(keep)):
+            keep[repeated] = False
     return keep
 
 
