@@ -45,7 +45,6 @@ _FAILURES = (duckdb.Error, pa.ArrowException, OSError)
 _MEMORY_SHARE, _MAX_ROW_BYTES = 0.8, 256 << 20
 # DuckDB's parser takes seconds and gigabytes for more.
 _MAX_BYTES, _MAX_BRACKETS = 1 << 17, 100
-_LOCK = "SET enable_external_access = false; SET lock_configuration = true"
 # What a user's query may consist of, in the JSON of its syntax tree. Since DuckDB 2.0 a WITH clause can contain COPY,
 # INSERT and DELETE; some functions of a FROM clause execute a statement in a string or call other functions.
 _NODE = re.compile(r'"type":"(?:VALUE_)?(\w+_NODE|PARAMETER)"')
@@ -101,7 +100,7 @@ class CorpusTables:
         paths += [glob.escape(path) for path in paths]
         self._errors: list[str] = []
         list(self.batches("SET allowed_paths = ?", [paths]))
-        self._connection.execute("SET lock_configuration = true" if allow_files else _LOCK)
+        self._connection.execute(f"SET enable_external_access = {allow_files}; SET lock_configuration = true")
         self._connection.create_function("words_of", count_words, ["VARCHAR"], "BIGINT")
         # The function must not return a null.
         self._connection.create_function("domain_of", lambda url: registered_domain(url) or "", ["VARCHAR"], "VARCHAR")

@@ -37,7 +37,7 @@ _READ_BYTES = 1 << 20
 # An error page instead of the download, or data in an unknown compression.
 _FOREIGN = re.compile(rb"\s*<(!doctype html|html)\b|[^\n]*\0", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{([\w.-]+)\}")
-_UNCLOSED = re.compile(r"\{[\w.-]+(?=[^{}]*(\{|$))")
+_UNCLOSED = re.compile(r"\{[\w.-]++(?=[^{}]*(\{|$))")
 
 FILE = "file"
 _TRAIN, _HELD_OUT = "train", "held-out"

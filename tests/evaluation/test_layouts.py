@@ -316,6 +316,7 @@ def test_templates_name_fields_and_parts_of_them() -> None:
     record = Record({"a": {"b": ["x", "y"]}, "c-d": 1}, "file:1")
     template = '{a.b.1} and {c-d}, {not a field}, {"json": {c-d}}, { and }'
     check_template(template, "prompt")
+    check_template(f"{{{'x' * 200_000}}}", "prompt")  # in less than minutes
     assert record.text(template) == 'y and 1, {not a field}, {"json": 1}, { and }'
     with pytest.raises(InputError, match=r"file:1: has no field 'a.b.2'; its fields are 'a', 'c-d'"):
         record.text("{a.b.2}")

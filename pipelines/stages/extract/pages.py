@@ -211,7 +211,10 @@ def _read_fetched(source: FetchedShard, only: str | None, known: Iterator[Row]) 
 def _record(stream: BinaryIO, row: Row) -> RawPage | PageText:
     """Return the page in the response record of a row, or the problem."""
     url, requested_url = row["final_url"] or row["url"], row["url"]
-    stream.seek(row["warc_offset"] or 0)
+    try:
+        stream.seek(row["warc_offset"] or 0)
+    except (OSError, ValueError):  # it is negative, or no file can be so large
+        return _damaged("no record at this offset")
     try:
         record = next(BoundedArchiveIterator(stream))
         if record.rec_type != "response":

@@ -72,12 +72,19 @@ def test_wrong_offsets_and_truncated_records_count_as_damaged(tmp_path):
     name = "pages-00000.warc.gz"
     cut = data[: offsets[2] + 250]
     with shards.write_shard(str(folder), "pages-00000.parquet", PAGE_SCHEMA) as shard:
-        places = {"a": offsets[0], "inside": offsets[0] + 7, "cut": offsets[2], "past": len(data) + 100}
+        places = {
+            "a": offsets[0],
+            "inside": offsets[0] + 7,
+            "cut": offsets[2],
+            "past": len(data) + 100,
+            "before": -1,
+            "beyond": 1 << 62,
+        }
         for place, offset in places.items():
             shard.write(page_row(url + place, "ok", 1, name, offset))
-    write_stage(folder, "fetch", [shard.entry, shards.write_file(str(folder), name, cut)], 4)
+    write_stage(folder, "fetch", [shard.entry, shards.write_file(str(folder), name, cut)], 6)
     summary = run(folder, tmp_path / "out")
-    assert (summary.records_in, summary.records_out, dict(summary.dropped)) == (4, 1, {"damaged_record": 3})
+    assert (summary.records_in, summary.records_out, dict(summary.dropped)) == (6, 1, {"damaged_record": 5})
 
 
 def test_a_damaged_or_missing_warc_is_refused_by_name(corpus):
