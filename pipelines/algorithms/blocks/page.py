@@ -21,7 +21,7 @@ from pipelines.algorithms.web.metadata import Declared, read_declared
 # depth of at most 50. libxml2 has the same limit of depth. A search of code or formulas in all of them takes longer.
 _MANY_TAGS, _MANY_TO_SEARCH, _MAX_DEPTH = 20_000, 4_000, 256
 _SLACK = 16
-# Read by segmentation, by those who look for what a page declares, and of formulas. An element with
+# Read by segmentation, by those who look for what a page declares, and after `href` of formulas. An element with
 # `alttext` or one of those after it is a formula.
 _READ = (
     "class id role itemprop style hidden aria-hidden name property content rel type datetime href src alt encoding "
@@ -29,7 +29,7 @@ _READ = (
     + formulas.SOURCE_ATTRIBUTES
 ).split()
 _ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ], np.uint64))
-_CLASS, _STYLE, _TYPE, _HREF, _SRC, _ALT, _ALTTEXT = map(_READ.index, "class style type href src alt alttext".split())
+_CLASS, _STYLE, _TYPE, _HREF, _ALT, _ALTTEXT = map(_READ.index, "class style type href alt alttext".split())
 _BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE, _XMP = (
     markup.TAGS[name] for name in "base iframe img link math noscript script svg textarea title xmp".split()
 )
@@ -37,14 +37,14 @@ _BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE,
 # fonts show.
 _FORMULAS, _DELIMITERS, _CODE, _EDITORS = 1, 2, 4, 8
 # Which of them a tag shows, and which four bytes at the beginning of a class or type, in a style, in the attributes of
-# an image (`latex`, `mimetex`, `?tex=x`, `alt="$x$"`), and after `[`, each with a digit for what it shows.
+# an image (`latex`, `mimetex`, `equation`, `alt="$x$"`), and after `[`, each with a digit for what it shows.
 _BY_TAG = np.maximum(0, markup.tag_groups(["", "math", "", "", "pre code xmp listing tt samp"]))
 _LOWER, _FOUR_BYTES = np.uint64(0x20202020), np.uint64(0xFFFFFFFF)
 _BEGINNINGS, _FONTS, _IMAGES, _FORUM_TAGS = (
     as_read_only(np.array([int.from_bytes(word, "little") | int(_LOWER) for word in words.split()], np.uint64))
     for words in (
         b"math1 code8 cm-e8 mona8 ace_8 blob8 dp-h8 cray8 synt8", b"mono8 cons8 cour8",
-        b"""math1 atex1 imet1 tex=1 "tex1 nefo1 ayfo1 edeq1 t="$1 t="\\1 t='$1 t='\\1""", b"math2 late2 tex]2 itex2",
+        b"""math1 atex1 imet1 "tex1 rmul1 quat1 t="$1 t="\\1 t='$1 t='\\1""", b"math2 late2 tex]2 itex2",
     )
 )  # fmt: skip
 _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
@@ -71,8 +71,9 @@ def parse_html(page: bytes | str) -> Tree:
     reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(3, np.int64)
     _reduce(html, len(data), len(data), reduced, sizes)
     _, tags, found = sizes.tolist()
-    if tags > (_MANY_TO_SEARCH if found & ~_DELIMITERS else _MANY_TAGS):
-        _reduce(html, len(data), _MAX_DEPTH, reduced, sizes)
+    is_large = tags > (_MANY_TO_SEARCH if found & ~_DELIMITERS else _MANY_TAGS)
+    if is_large or found & _FORMULAS:
+        _reduce(html, len(data), _MAX_DEPTH if is_large else len(data), reduced, sizes)
     tree = LexborHTMLParser(reduced[: sizes[0]].tobytes())
     # Before the code, which becomes plain text; formulas between delimiters are replaced after it, outside of it.
     if found & _FORMULAS:
@@ -123,6 +124,8 @@ def _find(html: Any, start: Any, end: Any, markers: Any) -> Any:
 
 @kernel
 def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> None:
+    """Copy what is read of a page; attributes of formulas if there are some according to `sizes`, which then is set."""
+    has_formulas = sizes[2] & _FORMULAS
     position = filled = depth = tags = found = 0
     foreign = 0
     while position < end:
@@ -177,19 +180,18 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             while number < len(_ATTRIBUTES) and name != _ATTRIBUTES[number]:
                 number += 1
             is_unread = number == _HREF and tag != _LINK and tag != _BASE  # a page has many links
-            is_unread |= (number == _SRC or number == _ALT) and tag != _IMG  # noqa: SIM109 - for numba
             if is_end or is_unread or number == len(_ATTRIBUTES):
                 continue
             shown = _FORMULAS if number >= _ALTTEXT else 0
             if tag == _IMG:
-                shown |= _find(html, first, position, _IMAGES)
+                shown |= _find(html, first, min(first + (6 if number == _ALT else 80), position), _IMAGES)
             elif number == _STYLE:
                 shown = _find(html, first, position, _FONTS)
             elif number == _CLASS or number == _TYPE:  # noqa: SIM109 - for numba
                 shown = _find(html, first + 5, min(first + 11, position), _BEGINNINGS)
                 is_copied |= tag == _SCRIPT and shown & _FORMULAS != 0
             found |= shown
-            if number == _SRC and not shown:
+            if number > _HREF and not has_formulas:
                 continue
             reduced[filled] = 32
             filled = _copy(html, first, position, reduced, filled + 1)
