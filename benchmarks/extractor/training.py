@@ -53,7 +53,8 @@ class Recipe:
     article_weight: float = 0.5
     # The log odds are multiplied by this in the end: the network is less sure than it could be.
     sharpness: float = 1.5
-    # Variants of pages and made-up pages, relative to the number of pages.
+    # Variants of pages and made-up pages, relative to the number of pages. None, until a network that is trained with
+    # them no longer takes pages of one sentence for articles (benchmarks/extract.md).
     variants: Shares = dataclasses.field(default_factory=Shares)
 
 
