@@ -9,7 +9,6 @@ wrote are those of a stage `input`, whose drops are the records that are not doc
 from __future__ import annotations
 
 import functools
-import glob
 import itertools
 import re
 import shlex
@@ -97,10 +96,11 @@ class CorpusTables:
             )
         paths = [file.path for stage in self.stages.values() for file in stage.files("", ".parquet")]
         paths += [storage.real_path(path) for path in paths if "://" in path]  # as fsspec names them
-        paths += [glob.escape(path) for path in paths]
+        paths += [storage.escape_pattern(path) for path in paths]
         self._errors: list[str] = []
         list(self.batches("SET allowed_paths = ?", [paths]))
-        self._connection.execute(f"SET enable_external_access = {allow_files}; SET lock_configuration = true")
+        lock = "" if allow_files else "SET enable_external_access = false; "
+        self._connection.execute(f"{lock}SET lock_configuration = true")
         self._connection.create_function("words_of", count_words, ["VARCHAR"], "BIGINT")
         # The function must not return a null.
         self._connection.create_function("domain_of", lambda url: registered_domain(url) or "", ["VARCHAR"], "VARCHAR")
@@ -326,5 +326,5 @@ def place_of(id: str, url: str | None) -> tuple[str, list[str]]:
 def _scan(folder: StageFolder, prefix: str, suffix: str = ".parquet", options: str = "") -> str:
     """Return a query of the files of a stage with such names; empty if there are none."""
     paths = [file.path for file in folder.files(prefix, suffix)]
-    names = ", ".join("'" + glob.escape(path).replace("'", "''") + "'" for path in paths)
+    names = ", ".join("'" + storage.escape_pattern(path).replace("'", "''") + "'" for path in paths)
     return f"SELECT * FROM read_parquet([{names}]{options})" if paths else ""

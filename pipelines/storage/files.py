@@ -57,6 +57,8 @@ _TEMPORARY = re.compile(r"\.tmp-[0-9a-f-]+$")
 # Of files that others may read; the system tells it only by a change.
 _UMASK = os.umask(0o077)
 os.umask(_UMASK)
+# Returns the pattern that only a given path matches.
+escape_pattern = globbing.escape
 
 
 File = TypeVar("File")
