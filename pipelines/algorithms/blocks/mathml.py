@@ -22,8 +22,7 @@ _COMMANDS = (
     "υupsilon φvarphi χchi ψpsi ωomega ϕphi ϵepsilon ϑvartheta ϱvarrho ϖvarpi"
 )
 _LATEX = {pair[0]: "\\" + pair[1:] for pair in _COMMANDS.split()}
-_LATEX |= {"−": "-", "∣": "|", "′": "'", "″": "''", "\xa0": " "}
-_LATEX |= dict.fromkeys("\u200b\u2061\u2062\u2063\u2064", "")
+_LATEX |= {"−": "-", "∣": "|", "′": "'", "″": "''", "\xa0": " "} | dict.fromkeys("\u200b\u2061\u2062\u2063\u2064", "")
 _FUNCTIONS = "arccos arcsin arctan arg cos cosh det exp gcd inf ker lim ln log max min sin sinh sup tan tanh".split()
 _FONTS = {
     "double-struck": "mathbb", "bold-italic": "boldsymbol", "bold": "mathbf", "script": "mathcal",

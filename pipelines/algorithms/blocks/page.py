@@ -33,8 +33,7 @@ _CLASS, _STYLE, _TYPE, _HREF, _ALT, _ALTTEXT = map(_READ.index, "class style typ
 _BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE, _XMP = (
     markup.TAGS[name] for name in "base iframe img link math noscript script svg textarea title xmp".split()
 )
-# What a page may have: formulas that are elements, formulas between delimiters, code, and code that only class names or
-# fonts show.
+# What a page may have: elements or delimiters of formulas, code by its tags, code by class names or fonts.
 _FORMULAS, _DELIMITERS, _CODE, _EDITORS = 1, 2, 4, 8
 # Which of them a tag shows, and which four bytes at the beginning of a class or type, in a style, in the attributes of
 # an image (`latex`, `mimetex`, `equation`, `alt="$x$"`), and after `[`, each with a digit for what it shows.
