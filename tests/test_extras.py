@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.stages.scrape import reddit_api
 from webtext_cli.main import main
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
@@ -90,6 +91,7 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
     (tmp_path / "a.xml").write_text("<mediawiki>")
     (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "One two three four five six seven eight nine."}\n')
     monkeypatch.setattr("pipelines.extras.find_spec", lambda name: None if name == module else find_spec(name))
+    reddit_api.connect.cache_clear()  # a client of another test
     assert main(arguments) == 1
     package = module.replace("_", "-")
     error = capsys.readouterr().err
