@@ -51,7 +51,7 @@ _ENDS_IN_COMMAND = re.compile(r"\\[a-zA-Z]+$")
 
 def latex_of(node: LexborNode, depth: int = 0) -> str:
     """Return the LaTeX of an element of MathML; empty if there is none."""
-    tag, attributes, children = node.tag or "", node.attributes, [*node.iter()]
+    tag, attributes, children = (node.tag or "").rpartition(":")[2], node.attributes, [*node.iter()]
     if tag in ("mi", "mn", "mo", "mtext", "ms") and not children:
         return _token(tag, re.sub(r"\s+", " ", node.text()), attributes.get("mathvariant") or "")
     parts = [latex_of(child, depth + 1) for child in children] if depth < _MAX_DEPTH else []
