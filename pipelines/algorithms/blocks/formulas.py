@@ -53,7 +53,7 @@ _WORDS = re.compile(
     r"^\W*(formula|equation|image|(la)?tex|math|true|false|inline|block|and|or|to)?\W*$"
 )
 _DELIMITED = re.compile(
-    r"\s*(?:\$\$([^$]+)\$\$|\\\[(.+)\\\]|\\begin\{displaymath\}(.+)\\end\{displaymath\}|\\begin\{math\}(.+)\\end\{math\}|"
+    r"\s*(?:\$\$([^$]+)\$\$|\\\[(.+)\\\]|\\begin\{displaymath\}(.+)\\end\{displaymath\}|"
     r"\$([^$]+)\$|\\\((.+)\\\)|\[i?tex\](.+)\[/i?tex\]|(?i:(?:la)?tex(?: code)?:)(.+))\s*", re.S
 )  # fmt: skip
 _COMMENT = re.compile(r"(?<!\\)%[^\n]*\n\s*|%\s*\]\]>\s*$|\\documentclass(?s:.*?)\\begin\{document\}|\\end\{document\}")
@@ -139,22 +139,46 @@ def _write(source: str, is_display: bool) -> str:
     return f"{_DISPLAY}$${source}$${_DISPLAY}" if is_display else f"{_INLINE}${source}${_INLINE}"
 
 
-_ENGINE = re.compile(rb"[Mm]ath[Jj]ax|[Kk]a[Tt]e[Xx]")
-# Each alternative begins with another character than a letter, by which the regular expression engine searches.
-_OPENING = re.compile(
-    rf"{_DISPLAY}[^{_DISPLAY}]*{_DISPLAY}|{_INLINE}[^{_INLINE}]*{_INLINE}|\\[(\[]|\$latex(?=[\s\\&])|\$+"
-    r"|\\begin ?\{(?:(?:sub)?equations?|(?:fl)?align(?:at|ed)?|gather(?:ed)?|multline|eqnarray|(?:display)?math|array|"
-    r"d?cases|split|[pbvBV]?matrix)\*?\}"
-    r"|\[(?:i?tex|math|latex|TEX|MATH|LATEX)\]|<(pre|code|textarea|script|style|title)[\s>](?s:.*?)</\1"
-)
-_CLOSING = {"\\(": "\\)", "\\[": "\\]", "$latex": "$"}
-# Emphasis that begins at an index in a formula and ends at one in a later formula.
-_EMPHASIS = re.compile(r"(?<=[^\s>])<em>((?>[^<\\$]*(?:\\\)[^<$]*?\\\(|\$[^<$]*\$))[^<$]*)</em>(?=[^\s<])")
 _TAG = re.compile(r"<(/?)(br|wbr|em|strong|i|b|u|sub|sup|span|a|nobr|font)(?:\s[^<>]*)?>")
 # What Markdown made of underscores, and editors of indices.
 _MARKUP = {"em": "_", "/em": "_", "sub": "_{", "/sub": "}", "sup": "^{", "/sup": "}", "br": " "}
-# What WordPress makes of the characters of LaTeX, and WIRIS of those of HTML.
+# What WordPress made of characters of LaTeX, and WIRIS of those of HTML.
 _TYPOGRAPHY, _WIRIS = str.maketrans("’‘–", "''-", "\u200b"), str.maketrans("«»¨§", '<>"&')
+
+
+def _between(opening: str, closing: str, name: str, again: str = "") -> str:
+    """Return the pattern of a formula in delimiters, which contains no block and does not begin again."""
+    character = rf"[^\\$<\[]|{_TAG.pattern.replace('(', '(?:').replace('?:?:', '?:')}|(?!{again or opening})[\\$\[]"
+    return rf"{opening}(?P<{name}>(?:{character})+?)(?<![^\\]\\){closing}"
+
+
+# Each alternative begins with another character than a letter, by which the regular expression engine searches. The
+# names of displayed formulas begin with `d`.
+_PATTERNS = [
+    rf"(?P<done>{_DISPLAY}[^{_DISPLAY}]*{_DISPLAY}|{_INLINE}[^{_INLINE}]*{_INLINE})",
+    r"<(?P<code>pre|code|textarea|script|style|title)[\s>].*?</(?P=code)",
+    _between(r"\\\((?<!\\\\\()", r"\\\)", "i1"),
+    _between(r"\\\[(?<!\\\\\[)", r"\\\]", "d1"),
+    _between(r"\$\$(?<![\\$]\$\$)(?!\$)", r"\$\$(?<!\$\$\$)(?!\$)", "d2"),
+    _between(r"\$latex(?=[\s\\&])", r"\$", "i2"),
+    _between(r"\\begin\{math\}", r"\\end\{math\}", "i3"),
+    _between(r"\[(?P<tag>i?tex|math|latex|TEX|MATH|LATEX)\]", r"\[/(?P=tag)\]", "i4", r"\[(?P=tag)\]"),
+    _between(
+        r"\\begin ?\{(?P<kind>(?:sub)?equations?|(?:fl)?align(?:at|ed)?|gather(?:ed)?|multline|eqnarray|displaymath|"
+        r"array|d?cases|split|[pbvBV]?matrix)\*?\}",
+        r"\\end ?\{(?P=kind)\*?\}", "d_environment", r"\\begin ?\{(?P=kind)",
+    ),
+]  # fmt: skip
+# Codeforces has three and six dollars; prices have spaces around them.
+_DOLLARS = [
+    _between(r"\${6}", r"\${6}", "d3"),
+    _between(r"\$\$\$(?<!\$\$\$\$)(?![\s$])", r"\$\$\$(?!\$)", "i5"),
+    r"\$(?<!\\\$)(?![\s$])(?=[^$]*?(?:[\\^_{}=+&]|<su|<em)|.{1,3}\$)(?P<i6>(?:[^$\\]|\\.)+)(?<!\s)\$(?!\d)",
+]
+_ENGINE = re.compile(rb"[Mm]ath[Jj]ax|[Kk]a[Tt]e[Xx]")
+_FORMULA, _WITH_DOLLARS = (re.compile("|".join(patterns), re.S) for patterns in (_PATTERNS, _PATTERNS + _DOLLARS))
+# Emphasis that begins at an index in a formula and ends at one in a later formula.
+_EMPHASIS = re.compile(r"(?<=[^\s>])<em>((?>[^<\\$]*(?:\\\)[^<$]*?\\\(|\$[^<$]*\$))[^<$]*)</em>(?=[^\s<])")
 _ADJACENT = re.compile(rf"{_INLINE}((?:<[^<>]*>)*){_INLINE}")
 _OWN_LINE = re.compile(rf"(?:<br>\s*)?{_DISPLAY}(?:\s*{_DISPLAY})*(?:\s*<br>)?")
 
@@ -162,48 +186,25 @@ _OWN_LINE = re.compile(rf"(?:<br>\s*)?{_DISPLAY}(?:\s*{_DISPLAY})*(?:\s*<br>)?")
 def replace_delimiters(html: str, page: bytes) -> str:
     """Replace the formulas between delimiters in the text of a page, given its HTML as serialized and as it was.
 
-    They are neither in code nor across the border of a paragraph. Delimiters without a counterpart remain. Other
-    numbers of `$` than two are delimiters on pages with MathJax or KaTeX, if there is a formula between them without
-    white space at its ends; else they mean money.
+    They are neither in code nor across the border of a paragraph. Delimiters without a counterpart remain. Single `$`
+    are delimiters on pages with MathJax or KaTeX, if there are signs of a formula between them and no white space at
+    its ends; else they mean money.
     """
-    has_engine = _ENGINE.search(page)
-    html = _EMPHASIS.sub(r"_\1_", html)
-    parts, position = list[str](), 0
-    ends = dict[str, int]()  # the next of each closing delimiter, so that the page is searched once for each
-    for match in _OPENING.finditer(html):
-        opening, start = match[0], match.end()
-        is_escaped = html[match.start() - 1] in "\\$" and opening[0] in "\\$"
-        may_be_money = opening.strip("$") == "" != opening[2:] or opening == "$"
-        is_other = opening[0] in (_DISPLAY, _INLINE, "<") or (may_be_money and not has_engine)
-        if match.start() < position or is_escaped or is_other:
-            continue
-        closing = _CLOSING.get(opening, opening.replace("begin", "end").replace("[", "[/"))
-        if ends.get(closing, -1) < start:
-            pattern = re.escape(closing)
-            exact = rf"(?<!\${pattern})(?!\$)" if closing[:2] == "$$" else ""
-            closed = re.compile(rf"{pattern}(?<![^\\]\\{pattern}){exact}").search(html, start)
-            ends[closing] = closed.start() if closed else len(html) + _MAX_CHARACTERS
-        end = ends[closing]
-        if end - start <= _MAX_CHARACTERS and (opening == closing or html.find(opening, start, end) < 0):
-            source = _without_markup(html[start:end])
-            is_formula = source and (not _WORDS.search(source) or _SURE.search(source))
-            if may_be_money and source:
-                is_formula = _SIGN.search(source) and _is_latex(source) and source == source.strip()
-                is_formula = is_formula and not html[end + 1 : end + 2].isdigit()
-            if source and is_formula:
-                name = opening.partition("{")[2][:-1]
-                source = opening + source + closing if name else source
-                is_display = opening in ("$$", "\\[", 6 * "$") or name not in ("", "math")
-                parts += [html[position : match.start()], _write(source, is_display)]
-                position = end + len(closing)
-    html = "".join([*parts, html[position:]])
+
+    def replace(match: re.Match[str]) -> str:
+        name = match.lastgroup or ""
+        source = _without_markup(match[0 if name == "d_environment" else name])
+        is_prose = name in ("code", "done") or not source or (_WORDS.search(source) and not _SURE.search(source))
+        return match[0] if is_prose else _write(source, name[0] == "d")
+
+    pattern = _WITH_DOLLARS if _ENGINE.search(page) else _FORMULA
+    html = pattern.sub(replace, _EMPHASIS.sub(r"_\1_", html))
     return _ADJACENT.sub(r" \1", _OWN_LINE.sub("<br>", html) if _DISPLAY in html else html)
 
 
-def _without_markup(source: str) -> str | None:
-    """Return a formula without the markup that Markdown or an editor added; None if there is other markup."""
-    source = source.translate(_TYPOGRAPHY).replace("&nbsp;", " ")
-    if sum(-1 if tag[1] else tag[2] not in ("br", "wbr") for tag in _TAG.finditer(source)):
-        return None
-    source = _TAG.sub(lambda tag: _MARKUP.get(tag[1] + tag[2], ""), source).replace("^_", "^*")
-    return None if "<" in source else source
+def _without_markup(source: str) -> str:
+    """Return a formula without the markup that Markdown or an editor added; an empty string if it is more than that."""
+    is_whole = sum(-1 if tag[1] else tag[2] not in ("br", "wbr") for tag in _TAG.finditer(source)) == 0
+    source = _TAG.sub(lambda tag: _MARKUP.get(tag[1] + tag[2], ""), source.translate(_TYPOGRAPHY))
+    is_whole &= "<" not in source and len(source) <= _MAX_CHARACTERS
+    return source.replace("&nbsp;", " ").replace("^_", "^*") if is_whole else ""
