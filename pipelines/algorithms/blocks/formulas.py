@@ -1,7 +1,6 @@
 """Replaces formulas by their LaTeX: `$...$` within a line, `$$...$$` on a line of its own.
 
-The source is in an attribute, a script, an annotation of MathML, or in the text between delimiters. Previews, rendered
-copies and images next to it are removed. AsciiMath stays as it is written.
+The source is in attributes, scripts, annotations of MathML, or between delimiters; its copies are removed.
 """
 
 from __future__ import annotations
@@ -28,26 +27,24 @@ _FORMULAS = (
 )
 _ANNOTATION = 'annotation[encoding*="x-tex" i], annotation[encoding*="latex" i], annotation[encoding="tex" i]'
 # An element that contains one of these is more than a formula.
-_PROSE = "html, body, main, p, li, h1, h2, h3, h4, article, section, form"
+_PROSE = "main, p, li, h1, h2, h3, h4, article, section, form"
 _DISPLAYED = re.compile(
     r"(?i)\s(?:block=|(?:class|type|mode|display|data-(?:display|math-style|eeimg|formula-type|mathmethod))="
     r'(?:"|&quot;)(?:[^"&]*(?:display|(?<!inline-)block|latexcenter|numberedequation)|2"|true"))'
 )
-# Classes of elements whose text is a formula, of which the first are also those of other elements.
+# Classes of elements whose text is a formula; the first are also used for other things.
 _SOURCE_CLASSES = re.compile(
     r"(?:(?:math|inline|display|tex|wp-katex-eq|katex-display|language-math|math-inline|math-display)(?:\s+|$))+|d-math|"
-    r"(.*\s)?(?:katex-error|js-render-math|mjx-copytext)(\s.*)?"
+    r"((?:.*\s)?(?:katex-error|js-render-math|mjx-copytext)(?:\s.*)?)"
 )
-_IMAGE_CLASS = re.compile(
-    r"(?<![\w-])((la)?tex(render|center|display)?(?![\w-])|(mwe-|ne-|x-ck12-)?math|ql-img|[\w-]*(formula|equation))"
-)
+_IMAGE_CLASS = re.compile(r"(?<![\w-])((la)?tex(render|center)?(?![\w-])|ql-img|[\w-]*(formula|equation|math))")
 _IMAGE_URL = re.compile(
     r"[?&;](?:latex|tex|math|formula|cht=tx&.*?chl)=([^&]+)|(?:\.(?:latex|image|download)|(?:mime|math)tex[\w.]*)\?(.+)|"
     r"(?:upmath|s2cms)\.\w+/\w+/(.+)"
 )
 # What formulas have, what only they have, and what values and descriptions have.
-_SIGN, _SURE, _COMMAND = re.compile(r"[\\^_{}=<>+]|^\s*\S{1,3}\s*$"), re.compile(r"[\\^_=]"), re.compile(r"\\[a-z]+\s*\{")
-_LETTERS = re.compile(r"[a-z]{4}|[A-Z][a-z]{2}")
+_SIGN, _SURE = re.compile(r"[\\^_{}=<>+]|^\s*\S{1,3}\s*$"), re.compile(r"[\\^_=]")
+_COMMAND, _LETTERS = re.compile(r"\\[a-z]+\s*\{"), re.compile(r"[a-z]{4}|[A-Z][a-z]{2}")
 _WORDS = re.compile(
     r"(?i)(?<![\\\w])[a-z]{3,},? [a-z]{2,}|\"|"
     r"^\W*(formula|equation|image|(la)?tex|math|true|false|inline|block|and|or|to)?\W*$"
@@ -59,23 +56,20 @@ _DELIMITED = re.compile(
 _COMMENT = re.compile(r"(?<!\\)%[^\n]*\n\s*|%\s*\]\]>\s*$|\\documentclass(?s:.*?)\\begin\{document\}|\\end\{document\}")
 _COLOR = r"\\(?:(?:text|page)?color|colorbox)\s*(?:\[\w+\]\s*)?\{[^{}]*\}\s*"
 _COLORED = re.compile(rf"(?<![\^_]){_COLOR}\{{([^{{}}]*)\}}(?![a-zA-Z])|{_COLOR}")
-_SETTINGS = re.compile(r"(?i)^(\s*\\(inline|dpi\s*\{\d+\}|(bg|fn)(_\w+|\s*\{\w+\})|tiny|small|large|huge)(?![a-z]))+\s*")
+_SETTINGS = re.compile(r"(?i)^(\s*\\(inline|dpi *\{\d+\}|(bg|fn)(_\w+| *\{\w+\})|tiny|small|large|huge)(?![a-z]))+\s*")
 
 
 def replace_elements(tree: LexborHTMLParser) -> None:
     """Replace the elements of a page that are formulas; `replace_delimiters` then completes its HTML."""
-    for node in tree.css(_COPIES) if tree.css_first(_SCRIPT) else ():
-        if not node.css_first(f"{_PROSE}, {_SCRIPT}"):
-            node.replace_with("")
+    for node in tree.css(f":is({_COPIES}):not(:has({_PROSE}, {_SCRIPT}))") if tree.css_first(_SCRIPT) else ():
+        node.replace_with("")
     for row in tree.css("tr.ltx_equation, tr.ltx_eqn_row"):
-        first, *others = row.css("math") or [row]
-        source = " ".join(_source_of(cell) or "" for cell in (first, *others)).replace("\\displaystyle", "")
-        for cell in (first, *others) if source else ():
-            cell.replace_with(_write(source, True) if cell == first else "")
+        latex = " ".join(_source_of(cell) or "" for cell in row.css("math")).replace("\\displaystyle", "")
+        for number, cell in enumerate(row.css("math")):
+            cell.replace_with("" if number else _write(latex, True))
     inner = set[int]()
-    for node in tree.css(_FORMULAS):
-        is_other = node.mem_id in inner or node.css_first(_PROSE)
-        source = None if is_other else _source_of(node)
+    for node in tree.css(f":is({_FORMULAS}):not(html, body, main, :has({_PROSE}))"):
+        source = None if node.mem_id in inner else _source_of(node)
         if source and len(source) <= _MAX_CHARACTERS:
             inner.update(part.mem_id for part in node.css(_FORMULAS))
             html, parent = node.html or "", node.parent or node
@@ -91,8 +85,8 @@ def _source_of(node: LexborNode) -> str | None:
     """Return the source of a formula, or None."""
     tag, names = (node.tag or "").rpartition(":")[2], {name: value or "" for name, value in node.attributes.items()}
     for value in filter(None, map(names.get, SOURCE_ATTRIBUTES.split())):
-        if _is_latex(source := value if "\\" in value else unquote(value)):
-            return source
+        if _is_latex(latex := value if "\\" in value else unquote(value)):
+            return latex
     if tag == "math":
         annotation = node.css_first(_ANNOTATION)
         text = annotation.text() if annotation else names.get("alttext", "")
@@ -104,27 +98,21 @@ def _source_of(node: LexborNode) -> str | None:
     if mathml := node.text() if kind else names.get("data-mathml", "").translate(_WIRIS):
         node = LexborHTMLParser(mathml).body or node
     elif tag == "img":
-        return _source_of_image(names.get("alt", ""), names.get("src", ""), names.get("class", ""))
+        text, address = names.get("alt", ""), names.get("src", "")
+        url, is_named = _IMAGE_URL.search(address), _IMAGE_CLASS.search(names.get("class", "")) or "/math/" in address
+        if _DELIMITED.fullmatch(text) or ((url or is_named) and _is_latex(text)) or (not url and _COMMAND.match(text)):
+            return text
+        return unquote((url[1] or url[2] or url[3]).replace("&space;", " ").replace("&plus;", "+")) if url else None
     for inner in filter(None, map(node.css_first, (".mjx-copytext", _SCRIPT, _MATH, "[data-latex]", "img"))):
         if inner.mem_id != node.mem_id and (source := _source_of(inner)):
             return source
     text, classes = node.text(), _SOURCE_CLASSES.fullmatch(names.get("class") or tag)
     is_plain = next(node.iter(), None) is None and "\\(" not in text and _is_latex(text)
-    return text if classes and (is_plain or "-" in (classes[1] or classes[2] or "")) else None
-
-
-def _source_of_image(text: str, address: str, classes: str) -> str | None:
-    url, is_delimited = _IMAGE_URL.search(address), _DELIMITED.fullmatch(text)
-    if is_delimited or ((url or _IMAGE_CLASS.search(classes) or "/math/" in address) and _is_latex(text)):
-        return text
-    if url:
-        return unquote(next(filter(None, url.groups()), "").replace("&space;", " ").replace("&plus;", "+"))
-    return text if _COMMAND.match(text) else None
+    return text if classes and (is_plain or classes[1]) else None
 
 
 def _is_latex(text: str) -> bool:
-    is_short = _SIGN.search(text) or not _LETTERS.search(text)
-    return bool(is_short) and ("\\" in text or not _WORDS.search(text))
+    return bool(_SIGN.search(text) or not _LETTERS.search(text)) and ("\\" in text or not _WORDS.search(text))
 
 
 def _write(source: str, is_display: bool) -> str:
@@ -134,12 +122,11 @@ def _write(source: str, is_display: bool) -> str:
         is_display |= any(delimited.groups()[:3])
         source = next(filter(None, delimited.groups()))
     source = _SETTINGS.sub("", " ".join(_COLORED.sub(r"\1", source).split()))
-    if not source or source.startswith("`"):
-        return source
-    return f"{_DISPLAY}$${source}$${_DISPLAY}" if is_display else f"{_INLINE}${source}${_INLINE}"
+    mark, dollars = (_DISPLAY, "$$") if is_display else (_INLINE, "$")
+    return source if source[:1] in ("", "`") else f"{mark}{dollars}{source}{dollars}{mark}"
 
 
-_TAG = re.compile(r"<(/?)(br|wbr|em|strong|i|b|u|sub|sup|span|a|nobr|font)(?:\s[^<>]*)?>")
+_TAGS, _TAG = r"</?(?:br|wbr|em|strong|[ibua]|sub|sup|span|nobr|font)(?:\s[^<>]*)?>", re.compile(r"<(/?)(\w+)[^<>]*>")
 # What Markdown made of underscores, and editors of indices.
 _MARKUP = {"em": "_", "/em": "_", "sub": "_{", "/sub": "}", "sup": "^{", "/sup": "}", "br": " "}
 # What WordPress made of characters of LaTeX, and WIRIS of those of HTML.
@@ -148,7 +135,7 @@ _TYPOGRAPHY, _WIRIS = str.maketrans("’‘–", "''-", "\u200b"), str.maketrans
 
 def _between(opening: str, closing: str, name: str, again: str = "") -> str:
     """Return the pattern of a formula in delimiters, which contains no block and does not begin again."""
-    character = rf"[^\\$<\[]|{_TAG.pattern.replace('(', '(?:').replace('?:?:', '?:')}|(?!{again or opening})[\\$\[]"
+    character = rf"[^\\$<\[]|{_TAGS}|(?!{again or opening})[\\$\[]"
     return rf"{opening}(?P<{name}>(?:{character})+?)(?<![^\\]\\){closing}"
 
 
@@ -161,7 +148,6 @@ _PATTERNS = [
     _between(r"\\\[(?<!\\\\\[)", r"\\\]", "d1"),
     _between(r"\$\$(?<![\\$]\$\$)(?!\$)", r"\$\$(?<!\$\$\$)(?!\$)", "d2"),
     _between(r"\$latex(?=[\s\\&])", r"\$", "i2"),
-    _between(r"\\begin\{math\}", r"\\end\{math\}", "i3"),
     _between(r"\[(?P<tag>i?tex|math|latex|TEX|MATH|LATEX)\]", r"\[/(?P=tag)\]", "i4", r"\[(?P=tag)\]"),
     _between(
         r"\\begin ?\{(?P<kind>(?:sub)?equations?|(?:fl)?align(?:at|ed)?|gather(?:ed)?|multline|eqnarray|displaymath|"
@@ -173,7 +159,7 @@ _PATTERNS = [
 _DOLLARS = [
     _between(r"\${6}", r"\${6}", "d3"),
     _between(r"\$\$\$(?<!\$\$\$\$)(?![\s$])", r"\$\$\$(?!\$)", "i5"),
-    r"\$(?<!\\\$)(?![\s$])(?=[^$]*?(?:[\\^_{}=+&]|<su|<em)|.{1,3}\$)(?P<i6>(?:[^$\\]|\\.)+)(?<!\s)\$(?!\d)",
+    _between(r"\$(?<!\\\$)(?=\S)(?=[^$]*(?:[\\^_{}=+&]|<su|<em)|.{1,3}\$)", r"(?<!\s)\$(?!\d)", "i6", r"\$"),
 ]
 _ENGINE = re.compile(rb"[Mm]ath[Jj]ax|[Kk]a[Tt]e[Xx]")
 _FORMULA, _WITH_DOLLARS = (re.compile("|".join(patterns), re.S) for patterns in (_PATTERNS, _PATTERNS + _DOLLARS))
@@ -187,8 +173,8 @@ def replace_delimiters(html: str, page: bytes) -> str:
     """Replace the formulas between delimiters in the text of a page, given its HTML as serialized and as it was.
 
     They are neither in code nor across the border of a paragraph. Delimiters without a counterpart remain. Single `$`
-    are delimiters on pages with MathJax or KaTeX, if there are signs of a formula between them and no white space at
-    its ends; else they mean money.
+    delimit formulas on pages with MathJax or KaTeX, if there is a sign of one and no space inside them; else they mean
+    money.
     """
 
     def replace(match: re.Match[str]) -> str:
@@ -206,5 +192,4 @@ def _without_markup(source: str) -> str:
     """Return a formula without the markup that Markdown or an editor added; an empty string if it is more than that."""
     is_whole = sum(-1 if tag[1] else tag[2] not in ("br", "wbr") for tag in _TAG.finditer(source)) == 0
     source = _TAG.sub(lambda tag: _MARKUP.get(tag[1] + tag[2], ""), source.translate(_TYPOGRAPHY))
-    is_whole &= "<" not in source and len(source) <= _MAX_CHARACTERS
-    return source.replace("&nbsp;", " ").replace("^_", "^*") if is_whole else ""
+    return source.replace("&nbsp;", " ").replace("^_", "^*") if is_whole and len(source) <= _MAX_CHARACTERS else ""
