@@ -161,7 +161,7 @@ _DOLLARS = [
     _between(r"\$\$\$(?<!\$\$\$\$)(?![\s$])", r"\$\$\$(?!\$)", "i5"),
     _between(r"\$(?<!\\\$)(?=\S)(?=[^$]*(?:[\\^_{}=+&]|<su|<em)|.{1,3}\$)", r"(?<!\s)\$(?!\d)", "i6", r"\$"),
 ]
-_ENGINE = re.compile(rb"[Mm]ath[Jj]ax|[Kk]a[Tt]e[Xx]")
+_ENGINE = re.compile(rb"[Mm]ath[Jj]ax|[Kk]a[Tt]e[Xx]|renderMath")
 _FORMULA, _WITH_DOLLARS = (re.compile("|".join(patterns), re.S) for patterns in (_PATTERNS, _PATTERNS + _DOLLARS))
 # Emphasis that begins at an index in a formula and ends at one in a later formula.
 _EMPHASIS = re.compile(r"(?<=[^\s>])<em>((?>[^<\\$]*(?:\\\)[^<$]*?\\\(|\$[^<$]*\$))[^<$]*)</em>(?=[^\s<])")
