@@ -161,7 +161,7 @@ _DOLLARS = [
     _between(r"\$\$\$(?<!\$\$\$\$)(?![\s$])", r"\$\$\$(?!\$)", "i5"),
     _between(r"\$(?<!\\\$)(?=\S)(?=[^$]*(?:[\\^_{}=+&]|<su|<em)|.{1,3}\$)", r"(?<!\s)\$(?!\d)", "i6", r"\$"),
 ]
-_ENGINE = re.compile(rb"[Mm]ath[Jj]ax|[Kk]a[Tt]e[Xx]|renderMath")
+_ENGINES = (b"athJax", b"athjax", b"aTeX", b"katex", b"renderMath")
 _FORMULA, _WITH_DOLLARS = (re.compile("|".join(patterns), re.S) for patterns in (_PATTERNS, _PATTERNS + _DOLLARS))
 # Emphasis that begins at an index in a formula and ends at one in a later formula.
 _EMPHASIS = re.compile(r"(?<=[^\s>])<em>((?>[^<\\$]*(?:\\\)[^<$]*?\\\(|\$[^<$]*\$))[^<$]*)</em>(?=[^\s<])")
@@ -183,7 +183,7 @@ def replace_delimiters(html: str, page: bytes) -> str:
         is_prose = name in ("code", "done") or not source or (_WORDS.search(source) and not _SURE.search(source))
         return match[0] if is_prose else _write(source, name[0] == "d")
 
-    pattern = _WITH_DOLLARS if _ENGINE.search(page) else _FORMULA
+    pattern = _WITH_DOLLARS if any(name in page for name in _ENGINES) else _FORMULA
     html = pattern.sub(replace, _EMPHASIS.sub(r"_\1_", html))
     return _ADJACENT.sub(r" \1", _OWN_LINE.sub("<br>", html) if _DISPLAY in html else html)
 
