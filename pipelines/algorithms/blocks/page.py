@@ -131,7 +131,8 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             byte = byte_at(html, position)
             if byte == 36 or byte == 92 or byte == 91:  # $ \( \[ \begin [tex]
                 following = byte_at(html, position + 1)
-                if following in (36, 40, 91, 92, 98) or (byte == 36 and 97 <= following | 32 <= 122):  # `$5` is money
+                is_shown = following == 36 or following == 40 or following == 91 or following == 92 or following == 98
+                if is_shown or (byte == 36 and 97 <= following | 32 <= 122):  # `$5` is money
                     found |= _DELIMITERS
                 elif byte == 91:
                     found |= _find(html, position + 1, position + 5, _FORUM_TAGS)
