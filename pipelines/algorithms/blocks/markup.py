@@ -27,7 +27,7 @@ _BLOCK_LEVEL = (
 _INLINE = (
     "head a abbr b bdi bdo big br cite code data del dfn em font i img input ins kbd label map mark meta link "
     "base meter nobr output picture progress q ruby s samp small source span strike strong sub sup time track tt "
-    "u var wbr area embed col colgroup param listing"
+    "u var wbr area embed col colgroup param listing d-math"
 )
 _WITHOUT_END = "area base br col embed hr img input link meta param source track wbr"
 # An element without an end tag is ended by the next one of its kind, so a row of them is not nested.
