@@ -13,39 +13,52 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 # Elements with code, those that only pages with certain class names or fonts have, and the lines of an editor.
 _BOXES = (
-    "pre:has(div, li, p, tr), listing, xmp, plaintext, code:not(pre *), tt:not(pre *), samp:not(pre *), "
-    "p:has(> code + br + code), [class*=rompt]"
+    "pre, listing, xmp, plaintext, code:not(pre *), tt:not(pre *), samp:not(pre *), p:has(> code + br + code), "
+    "[class*=rompt]"
 )
 _EDITORS = (
-    ".CodeMirror, .cm-editor, .monaco-editor, .ace_editor, .syntaxhighlighter, .dp-highlighter, .crayon-syntax, "
-    ".js-file-line-container, textarea[class*=code]:not([class*=embed]), div.code, div.codebox, div.codeblock, "
-    "div.code-block, div[style*=monospace], div[style*=onsolas], div[style*=ourier]"
+    ".CodeMirror, .cm-editor, .monaco-editor, .ace_editor, .ace_static_highlight, .syntaxhighlighter, .crayon-syntax, "
+    ".dp-highlighter, .enlighter-default, .EnlighterJS, .csharpcode, .fragment, .react-code-lines, ol:has(> li > .de1), "
+    "table:has(.blob-code-inner, .lines-code), table.code, td.code, textarea:is([class*=code], [name=code], [readonly])"
+    ":not([class*=embed]), div:is(.code, .codebox, .codeblock, .code-block, .codemain, .w3-code), "
+    ":is(div, span, font):is([style*=monospace], [style*=onsolas], [style*=ourier], [face*=ourier])"
 )
-_EDITOR = re.compile("CodeMirror|(cm-|monaco-|ace_)editor|syntaxhighlighter|dp-highl|crayon-syntax|js-file-line-")
-_PART = ".CodeMirror-code, .cm-content, .view-lines, .ace_text-layer, .lines, .crayon-pre, td.code, ol"
+_EDITOR = re.compile(
+    "CodeMirror|(cm-|monaco-|ace_)editor|ace_static|syntaxhighlighter|dp-highl|crayon-syntax|enlighter|csharpc|fragment|"
+    "react-code|^ol|^table"
+)
+_PART = ".CodeMirror-code, .cm-content, .view-lines, .ace_text-layer, .lines, .crayon-pre, .enlighter-raw, td.code, ol"
 # Elements that may be no code, or lines of it.
-_INNER = "button, [class*=lin], [class*=ln], [class*=gutter], td[class*=num], [class*=copy], [style*=user-select]"
+_INNER = (
+    "button, [class*=lin], [class*=ln], [class*=gutter], td[class*=num], [class*=copy], [style*=user-select], th, "
+    ".conum, .conum + b"
+)
 _NOT_CODE = re.compile(
-    r"^(button|clipboard-copy)|^td.*'number'|^span.*user-select: ?none|'([^']* )?(linenos?|gutter|lnt?|line-?number|"
+    r"^(button|clipboard-copy|th|b) |^td.*'number'|^span.*user-select: ?none|'([^']* )?(linenos?|gutter|lnt?|conum|line-?number|"
     r"hljs-ln-numbers|blob-num|copy-?btn|CodeMirror-gutter-wrapper|(in|out)put_prompt|jp-(In|Out)putArea-prompt)[ ']"
 )
 _IS_LINE = re.compile(r"^span.*(display: ?block|'([^']* )?(token-)?line[ '])")
 _ENDED = re.compile(r"(\n|<br>)(</span>)+$")
-_BOX = re.compile("div|pre|table|listing|xmp|plaintext|textarea")
+_BOX = re.compile("div|pre|table|ol|td|listing|xmp|plaintext|textarea")
 _INLINE = frozenset(("br", "code", "samp", "tt"))
+_UNSURE = frozenset(("div", "font", "span", "td", "textarea"))
+# Line numbers: elements at the beginning of lines with nothing else, but not the numbers that highlighters mark.
+_NUMBERED = re.compile(r"(?:\s|<[^<>]*>)*\d+:?\s*</")
+_TOKEN = re.compile(r'class="(token |hljs-|cm-n|ace_[cn]|(m|mi|lit|value|pl-c1)")')
 # What is more than code, and the signs of code.
 _PROSE, _SIGN = "h1, h2, h3, h4, h5, h6, img, form, article, section", re.compile(r"[;{}()=<>$#/\\]")
 _LABEL = frozenset("code php html copy copied to clipboard select all view plain expand source".split())
-_LABEL_CLASS = re.compile(r"copy|clipboard|toolbar|lang(?:uage)?(?![a-z])|code-?(?:block-?)?header", re.I)
+_LABEL_CLASS = re.compile(r"copy(?!right)|clipboard|toolbar|lang(?:uage)?(?![a-z])|code-?(?:block-?)?header", re.I)
 
 _BREAK = re.compile(r"<(?:br|div|p|li)[ >]")
 _SEVERAL = re.compile(r"\n.*\n|\n[ \t]")  # else it can be a line end of the HTML
 _START, _END, _LINE_BREAK = "\ufdd2\ufdd3\ufdd4"
 _TAG = re.compile(r'<(/?[a-z][\w-]*)(?:[^<>"]|"[^"]*")*>')
-_LINES = "dd div li ol p pre table tbody tr ul".split()
+_LINES = "blockquote dd div figure h1 h2 h3 h4 h5 h6 hr li ol p pre table tbody tr ul".split()
 _MARKS = dict.fromkeys(_LINES, _START) | {f"/{name}": _END for name in _LINES} | {"br": _LINE_BREAK}
 # A line end of the HTML, an element without text, which is an empty line, and a border of one at which no line ends.
-_HTML_LINE_END = re.compile(rf"([{_START}{_END}])\s*\n|({_LINE_BREAK})[^\S\n]*\n")
+_HTML_LINE_END = re.compile(rf"([{_START}{_END}])\s*\n|(?:\n[^\S\n]*)?({_LINE_BREAK})(?:[^\S\n]*\n)?")
+_NUMBER = re.compile(rf"(^|[\n{_START}{_END}{_LINE_BREAK}])((?:[^\S\n]|<[^<>]*>)*(?<=[>{_START}])\s*)(\d+):?[^\S\n]*(?=\s*(?:</|{_END}))")
 _EMPTY = re.compile(rf"{_START}[^\S\n]*{_END}")
 _BORDER = re.compile(rf"(?:^|(?<=[\n{_START}{_END}]))[^\S\n]*[{_START}{_END}]")
 _SIDES = ("prev", "next")
@@ -70,7 +83,7 @@ def restore_code(tree: LexborHTMLParser, has_editors: bool) -> None:
             part = node.css_first(_PART) if _EDITOR.search(names) else None
             code = node.text() if node.tag in ("plaintext", "xmp") else _code_of(part or node)
             lines, left = code.split("\n"), left - len(code)
-            is_prose = node.tag == "div" and 3 * sum(map(bool, map(_SIGN.search, lines))) < len(lines)
+            is_prose = node.tag in _UNSURE and 3 * sum(map(bool, map(_SIGN.search, lines))) < sum(map(bool, map(str.strip, lines)))
             if part or node.tag == "pre" or (len(lines) > 1 and not is_prose):
                 inner.update(other.mem_id for other in node.css(boxes))
                 # Its class names and those of its `<code>` name the language.
@@ -79,21 +92,19 @@ def restore_code(tree: LexborHTMLParser, has_editors: bool) -> None:
                 pre.insert_child("\n".join(map(str.rstrip, lines)).strip("\n"))
                 node.replace_with(pre)
     for node in tree.css("pre"):
-        lines = [*map(str.strip, node.text().strip().split("\n"))]
-        first = int(lines[0]) if lines[0].isdecimal() and len(lines[0]) < 9 else -1
-        if len(lines) > 1 and lines == [*map(str, range(first, first + len(lines)))]:
-            node.replace_with("")
-        else:
-            _remove_labels(node)
+        _remove_labels(node, node.text().strip("\n").count("\n") + len(node.css("br")) + 1)
 
 
 def _may_be_code(node: LexborNode, names: str) -> bool:
     """Return whether an element can be code on lines of its own."""
     if node.tag == "p":
         return all(child.tag in _INLINE or _is_blank(child) for child in node.iter(include_text=True))
-    if node.tag not in _INLINE or not node.parent:
-        is_plain = names[:3] == "div" and not _EDITOR.search(names)
-        return bool(_BOX.match(names)) and not node.css_first(f"{_PROSE}, pre, table, a" if is_plain else _PROSE)
+    if node.tag == "pre" and not node.css_first("div, li, p, tr"):
+        return bool(_NUMBERED.match(node.html or ""))
+    if node.tag not in (*_INLINE, "font", "span") or not node.parent:
+        is_plain = names[:3] in ("div", "td ") and not _EDITOR.search(names)
+        outside = f"{_PROSE}, pre, table, a, code > br" if is_plain else _PROSE
+        return bool(_BOX.match(names)) and not node.css_first(outside)
     has_lines = node.parent.tag not in ("td", "th", "li", "a", "span") and _SEVERAL.search(node.text().strip())
     return bool(has_lines or _BREAK.search(node.html or "")) and is_alone(node)
 
@@ -122,27 +133,54 @@ def _code_of(node: LexborNode) -> str:
             other.replace_with("")
     # An editor writes them in any order.
     shown = sorted(node.css(".view-line"), key=lambda line: int(*_TOP.findall(f"{line.attributes}")[:1] or [0]))
-    marked = _TAG.sub(lambda tag: _MARKS.get(tag[1], ""), "".join(line.html or "" for line in shown or [node]))
-    marked = _EMPTY.sub(f"{_START}\n{_END}", _HTML_LINE_END.sub(r"\1\2", marked)).replace(_LINE_BREAK, "\n")
-    code = _BORDER.sub("", marked).replace(_START, "\n").replace(_END, "\n")
-    return html.unescape(code if node.css_first("pre") else dedent(code)).replace("\xa0", " ")
+    marked = _TAG.sub(lambda tag: _MARKS.get(tag[1], tag[0]), "".join(line.html or "" for line in shown or [node]))
+    numbers = [int(number[3]) for number in _NUMBER.finditer(marked) if not _TOKEN.search(number[2])]
+    code = _lines_of(marked)
+    if len(numbers) > 1 and numbers == [*range(numbers[0], numbers[0] + len(numbers))]:
+        without = _lines_of(_NUMBER.sub(r"\1", marked))
+        if 0 <= len(numbers) - without.strip("\n").count("\n") - 1 < 2:
+            # A space after each number.
+            code = without if re.search(r"(?m)^\S", without) else re.sub("(?m)^ ", "", without)
+    if not node.css_first("pre"):
+        # Where the indentation is of `&nbsp;`, spaces before them are those of the HTML.
+        code = dedent(re.sub("(?m)^[ \t]+", "", code) if re.search("(?m)^[ \t]*&nbsp;", code) else code)
+    return html.unescape(code).replace("\xa0", " ")
 
 
-def _remove_labels(node: LexborNode) -> None:
-    """Remove buttons, and labels such as the language, before and after code in the elements that have nothing else."""
-    for _ in range(3):
+def _lines_of(marked: str) -> str:
+    """Return lines of text from HTML with marks."""
+    marked = _HTML_LINE_END.sub(r"\1\2", _TAG.sub("", marked))
+    marked = _EMPTY.sub(f"{_START}\n{_END}", marked).replace(_LINE_BREAK, "\n")
+    return _BORDER.sub("", marked).replace(_START, "\n").replace(_END, "\n")
+
+
+def _remove_labels(node: LexborNode, lines: int) -> None:
+    """Remove buttons, line numbers, and labels such as the language, next to code in the elements around it."""
+    for _ in range(9):
         for side in _SIDES:
-            while (other := _neighbor(node, side)) and _is_label(other):
+            # Numbers after code can be its output.
+            while (other := _neighbor(node, side)) and (
+                _is_label(other) or (_is_gutter(other, lines) and not (side == "next" and other.css_first("pre")))
+            ):
                 other.replace_with("")
         if _neighbor(node, "prev") or _neighbor(node, "next") or not node.parent:
             return
         node = node.parent
 
 
+def _is_gutter(node: LexborNode, lines: int) -> bool:
+    numbers = node.text(separator="\n").split()
+    if not 1 < lines < len(numbers) + 2 or len(numbers) > lines or not re.fullmatch(r"\d{1,8}", numbers[0]):
+        return False
+    return numbers == [*map(str, range(int(numbers[0]), int(numbers[0]) + len(numbers)))]
+
+
 def _is_label(node: LexborNode) -> bool:
     text = (node.text() or "").strip()
-    if not text or len(text) > 60 or node.tag in ("-text", "pre", "h1", "h2", "h3", "h4", "h5", "h6"):
+    if not text:
+        return not node.css_first(":not(div, span, td, hr, pre)")
+    if len(text) > 60 or node.tag in ("-text", "pre", "h1", "h2", "h3", "h4", "h5", "h6"):
         return False
     words = {*re.findall(r"\w+", text.lower())} - _LABEL
-    is_toolbar = node.css_first("button") or _LABEL_CLASS.search(node.attributes.get("class") or "")
+    is_toolbar = node.css_first("button") or _LABEL_CLASS.search(node.html or "")
     return not words or bool(is_toolbar and len(words) < 3 and "." not in text)
