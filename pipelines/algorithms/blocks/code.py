@@ -18,10 +18,10 @@ _BOXES = (
 )
 _EDITORS = (
     ".CodeMirror, .cm-editor, .monaco-editor, .ace_editor, .ace_static_highlight, .syntaxhighlighter, .crayon-syntax, "
-    ".dp-highlighter, .enlighter-default, .EnlighterJS, .csharpcode, .fragment, .react-code-lines, ol:has(> li > .de1), "
-    "table:has(.blob-code-inner, .lines-code), table.code, td.code, textarea:is([class*=code], [name=code], [readonly])"
-    ":not([class*=embed]), div:is(.code, .codebox, .codeblock, .code-block, .codemain, .w3-code), "
-    ":is(div, span, font):is([style*=monospace], [style*=onsolas], [style*=ourier], [face*=ourier])"
+    ".dp-highlighter, .enlighter-default, .EnlighterJS, .csharpcode, .fragment, .react-code-lines, ol:has(> * > .de1), "
+    "table:has(.blob-code-inner, .lines-code), table.code, td.code, textarea:is([class*=code], [name=code]):not("
+    "[class*=embed]), div:is(.code, .codebox, .codeblock, .code-block, .codemain, .w3-code), "
+    ":is(div, span):is([style*=monospace], [style*=onsolas], [style*=ourier])"
 )
 _EDITOR = re.compile(
     "CodeMirror|(cm-|monaco-|ace_)editor|ace_static|syntaxhighlighter|dp-highl|crayon-syntax|enlighter|csharpc|fragment|"
@@ -34,21 +34,18 @@ _INNER = (
     ".conum, .conum + b"
 )
 _NOT_CODE = re.compile(
-    r"^(button|clipboard-copy|th|b) |^td.*'number'|^span.*user-select: ?none|'([^']* )?(linenos?|gutter|lnt?|conum|line-?number|"
-    r"hljs-ln-numbers|blob-num|copy-?btn|CodeMirror-gutter-wrapper|(in|out)put_prompt|jp-(In|Out)putArea-prompt)[ ']"
+    r"^(button|clipboard-copy|th|b) |^td.*'number'|^span.*user-select: ?none|'([^']* )?(linenos?|gutter|lnt?|conum|"
+    r"line-?number|hljs-ln-numbers|blob-num|copy-?btn|CodeMirror-gutter-wrapper|(in|out)put_prompt|jp-\w+-prompt)[ ']"
 )
 _IS_LINE = re.compile(r"^span.*(display: ?block|'([^']* )?(token-)?line[ '])")
 _ENDED = re.compile(r"(\n|<br>)(</span>)+$")
 _BOX = re.compile("div|pre|table|ol|td|listing|xmp|plaintext|textarea")
 _INLINE = frozenset(("br", "code", "samp", "tt"))
-_UNSURE = frozenset(("div", "font", "span", "td", "textarea"))
-# Line numbers: elements at the beginning of lines with nothing else, but not the numbers that highlighters mark.
 _NUMBERED = re.compile(r"(?:\s|<[^<>]*>)*\d+:?\s*</")
-_TOKEN = re.compile(r'class="(token |hljs-|cm-n|ace_[cn]|(m|mi|lit|value|pl-c1)")')
 # What is more than code, and the signs of code.
 _PROSE, _SIGN = "h1, h2, h3, h4, h5, h6, img, form, article, section", re.compile(r"[;{}()=<>$#/\\]")
 _LABEL = frozenset("code php html copy copied to clipboard select all view plain expand source".split())
-_LABEL_CLASS = re.compile(r"copy(?!right)|clipboard|toolbar|lang(?:uage)?(?![a-z])|code-?(?:block-?)?header", re.I)
+_LABEL_CLASS = re.compile(r"copy|clipboard|toolbar|lang(?:uage)?(?![a-z])|(?:code|example)-?(?:block-?)?header", re.I)
 
 _BREAK = re.compile(r"<(?:br|div|p|li)[ >]")
 _SEVERAL = re.compile(r"\n.*\n|\n[ \t]")  # else it can be a line end of the HTML
@@ -58,7 +55,12 @@ _LINES = "blockquote dd div figure h1 h2 h3 h4 h5 h6 hr li ol p pre table tbody 
 _MARKS = dict.fromkeys(_LINES, _START) | {f"/{name}": _END for name in _LINES} | {"br": _LINE_BREAK}
 # A line end of the HTML, an element without text, which is an empty line, and a border of one at which no line ends.
 _HTML_LINE_END = re.compile(rf"([{_START}{_END}])\s*\n|(?:\n[^\S\n]*)?({_LINE_BREAK})(?:[^\S\n]*\n)?")
-_NUMBER = re.compile(rf"(^|[\n{_START}{_END}{_LINE_BREAK}])((?:[^\S\n]|<[^<>]*>)*(?<=[>{_START}])\s*)(\d+):?[^\S\n]*(?=\s*(?:</|{_END}))")
+# An element at the beginning of a line with nothing but its number, which no highlighter marks as a number of the code.
+_NUMBER = re.compile(
+    rf"(^|[\n{_START}{_END}{_LINE_BREAK}])"
+    r'(?:[^\S\n]|<(?![^<>]*"(?:token |hljs-n|cm-n|ace_[cn]|mi?"|lit"|value"|pl-c1))[^<>]*>)*'
+    rf"(?<=[>{_START}])\s*(\d+):?[^\S\n]*(?=\s*(?:</|{_END}))"
+)
 _EMPTY = re.compile(rf"{_START}[^\S\n]*{_END}")
 _BORDER = re.compile(rf"(?:^|(?<=[\n{_START}{_END}]))[^\S\n]*[{_START}{_END}]")
 _SIDES = ("prev", "next")
@@ -82,17 +84,17 @@ def restore_code(tree: LexborHTMLParser, has_editors: bool) -> None:
         elif _may_be_code(node, names):
             part = node.css_first(_PART) if _EDITOR.search(names) else None
             code = node.text() if node.tag in ("plaintext", "xmp") else _code_of(part or node)
-            lines, left = code.split("\n"), left - len(code)
-            is_prose = node.tag in _UNSURE and 3 * sum(map(bool, map(_SIGN.search, lines))) < sum(map(bool, map(str.strip, lines)))
+            lines, left = code.strip("\n").split("\n"), left - len(code)
+            is_prose = node.tag in ("div", "span", "td") and 3 * sum(map(bool, map(_SIGN.search, lines))) < len(lines)
             if part or node.tag == "pre" or (len(lines) > 1 and not is_prose):
                 inner.update(other.mem_id for other in node.css(boxes))
                 # Its class names and those of its `<code>` name the language.
                 parts, pre = (node, node.css_first("code")), tree.create_node("pre")
                 pre.attrs["class"] = " ".join(part.attributes.get("class") or "" for part in parts if part)
-                pre.insert_child("\n".join(map(str.rstrip, lines)).strip("\n"))
+                pre.insert_child("\n".join(map(str.rstrip, lines)))
                 node.replace_with(pre)
     for node in tree.css("pre"):
-        _remove_labels(node, node.text().strip("\n").count("\n") + len(node.css("br")) + 1)
+        _remove_labels(node, (node.html or "").replace("<br>", "\n"))
 
 
 def _may_be_code(node: LexborNode, names: str) -> bool:
@@ -101,7 +103,7 @@ def _may_be_code(node: LexborNode, names: str) -> bool:
         return all(child.tag in _INLINE or _is_blank(child) for child in node.iter(include_text=True))
     if node.tag == "pre" and not node.css_first("div, li, p, tr"):
         return bool(_NUMBERED.match(node.html or ""))
-    if node.tag not in (*_INLINE, "font", "span") or not node.parent:
+    if node.tag not in (*_INLINE, "span") or not node.parent:
         is_plain = names[:3] in ("div", "td ") and not _EDITOR.search(names)
         outside = f"{_PROSE}, pre, table, a, code > br" if is_plain else _PROSE
         return bool(_BOX.match(names)) and not node.css_first(outside)
@@ -134,13 +136,10 @@ def _code_of(node: LexborNode) -> str:
     # An editor writes them in any order.
     shown = sorted(node.css(".view-line"), key=lambda line: int(*_TOP.findall(f"{line.attributes}")[:1] or [0]))
     marked = _TAG.sub(lambda tag: _MARKS.get(tag[1], tag[0]), "".join(line.html or "" for line in shown or [node]))
-    numbers = [int(number[3]) for number in _NUMBER.finditer(marked) if not _TOKEN.search(number[2])]
-    code = _lines_of(marked)
-    if len(numbers) > 1 and numbers == [*range(numbers[0], numbers[0] + len(numbers))]:
-        without = _lines_of(_NUMBER.sub(r"\1", marked))
-        if 0 <= len(numbers) - without.strip("\n").count("\n") - 1 < 2:
-            # A space after each number.
-            code = without if re.search(r"(?m)^\S", without) else re.sub("(?m)^ ", "", without)
+    code, without = _lines_of(marked), _lines_of(_NUMBER.sub(r"\1", marked))
+    if _is_gutter([number.lstrip("0") for _, number in _NUMBER.findall(marked)], without.strip("\n") + "\n"):
+        # There can be a space after each number.
+        code = without if re.search(r"(?m)^\S", without) else re.sub("(?m)^ ", "", without)
     if not node.css_first("pre"):
         # Where the indentation is of `&nbsp;`, spaces before them are those of the HTML.
         code = dedent(re.sub("(?m)^[ \t]+", "", code) if re.search("(?m)^[ \t]*&nbsp;", code) else code)
@@ -154,25 +153,25 @@ def _lines_of(marked: str) -> str:
     return _BORDER.sub("", marked).replace(_START, "\n").replace(_END, "\n")
 
 
-def _remove_labels(node: LexborNode, lines: int) -> None:
+def _remove_labels(node: LexborNode, code: str) -> None:
     """Remove buttons, line numbers, and labels such as the language, next to code in the elements around it."""
     for _ in range(9):
         for side in _SIDES:
-            # Numbers after code can be its output.
-            while (other := _neighbor(node, side)) and (
-                _is_label(other) or (_is_gutter(other, lines) and not (side == "next" and other.css_first("pre")))
-            ):
+            while other := _neighbor(node, side):
+                is_output = side == "next" and other.css_first("pre")
+                if not _is_label(other) and (is_output or not _is_gutter(other.text(separator="\n").split(), code)):
+                    break
                 other.replace_with("")
         if _neighbor(node, "prev") or _neighbor(node, "next") or not node.parent:
             return
         node = node.parent
 
 
-def _is_gutter(node: LexborNode, lines: int) -> bool:
-    numbers = node.text(separator="\n").split()
-    if not 1 < lines < len(numbers) + 2 or len(numbers) > lines or not re.fullmatch(r"\d{1,8}", numbers[0]):
+def _is_gutter(words: list[str], code: str) -> bool:
+    """Return whether words are the numbers of the lines of code, the last of which may be empty."""
+    if len(words) < 2 or code.count("\n") + 1 - len(words) not in (0, 1) or not words[0].isdecimal():
         return False
-    return numbers == [*map(str, range(int(numbers[0]), int(numbers[0]) + len(numbers)))]
+    return words == [*map(str, range(int(words[0][:8]), int(words[0][:8]) + len(words)))]
 
 
 def _is_label(node: LexborNode) -> bool:
@@ -182,5 +181,5 @@ def _is_label(node: LexborNode) -> bool:
     if len(text) > 60 or node.tag in ("-text", "pre", "h1", "h2", "h3", "h4", "h5", "h6"):
         return False
     words = {*re.findall(r"\w+", text.lower())} - _LABEL
-    is_toolbar = node.css_first("button") or _LABEL_CLASS.search(node.html or "")
+    is_toolbar = node.css_first("button") or _LABEL_CLASS.search(node.attributes.get("class") or "")
     return not words or bool(is_toolbar and len(words) < 3 and "." not in text)
