@@ -30,21 +30,20 @@ _EDITOR = re.compile(
 _PART = ".CodeMirror-code, .cm-content, .view-lines, .ace_text-layer, .lines, .crayon-pre, .enlighter-raw, td.code, ol"
 # Elements that may be no code, or lines of it.
 _INNER = (
-    "button, [class*=lin], [class*=ln], [class*=gutter], td[class*=num], [class*=copy], [style*=user-select], th, "
+    "button, [class*=lin], [class*=ln], [class*=gutter], td[class*=num], [class*=copy], [style*=user-select], "
     ".conum, .conum + b"
 )
 _NOT_CODE = re.compile(
-    r"^(button|clipboard-copy|th|b) |^td.*'number'|^span.*user-select: ?none|'([^']* )?(linenos?|gutter|lnt?|conum|"
+    r"^(button |clipboard-copy|b \{\})|^td.*'number'|^span.*user-select: ?none|'([^']* )?(linenos?|gutter|lnt?|conum|"
     r"line-?number|hljs-ln-numbers|blob-num|copy-?btn|CodeMirror-gutter-wrapper|(in|out)put_prompt|jp-\w+-prompt)[ ']"
 )
-_IS_LINE = re.compile(r"^span.*(display: ?block|'([^']* )?(token-)?line[ '])")
+_IS_LINE = re.compile(r"^span.*(display: ?block|'([^']* )?([\w-]+-)?line[ '])")
 _ENDED = re.compile(r"(\n|<br>)(</span>)+$")
 _BOX = re.compile("div|pre|table|ol|td|listing|xmp|plaintext|textarea")
 _INLINE = frozenset(("br", "code", "samp", "tt"))
-_NUMBERED = re.compile(r"(?:\s|<[^<>]*>)*\d+:?\s*</")
 # What is more than code, and the signs of code.
 _PROSE, _SIGN = "h1, h2, h3, h4, h5, h6, img, form, article, section", re.compile(r"[;{}()=<>$#/\\]")
-_LABEL = frozenset("code php html copy copied to clipboard select all view plain expand source".split())
+_LABEL = frozenset("code php html copy copied to clipboard select all view plain expand source run".split())
 _LABEL_CLASS = re.compile(r"copy|clipboard|toolbar|lang(?:uage)?(?![a-z])|(?:code|example)-?(?:block-?)?header", re.I)
 
 _BREAK = re.compile(r"<(?:br|div|p|li)[ >]")
@@ -102,7 +101,7 @@ def _may_be_code(node: LexborNode, names: str) -> bool:
     if node.tag == "p":
         return all(child.tag in _INLINE or _is_blank(child) for child in node.iter(include_text=True))
     if node.tag == "pre" and not node.css_first("div, li, p, tr"):
-        return bool(_NUMBERED.match(node.html or ""))
+        return bool(_NUMBER.match(node.html or ""))
     if node.tag not in (*_INLINE, "span") or not node.parent:
         is_plain = names[:3] in ("div", "td ") and not _EDITOR.search(names)
         outside = f"{_PROSE}, pre, table, a, code > br" if is_plain else _PROSE
@@ -140,8 +139,7 @@ def _code_of(node: LexborNode) -> str:
     if _is_gutter([number.lstrip("0") for _, number in _NUMBER.findall(marked)], without.strip("\n") + "\n"):
         # There can be a space after each number.
         code = without if re.search(r"(?m)^\S", without) else re.sub("(?m)^ ", "", without)
-    if not node.css_first("pre"):
-        # Where the indentation is of `&nbsp;`, spaces before them are those of the HTML.
+    if not node.css_first("pre"):  # else all spaces are those of the code, and not of the HTML before `&nbsp;`
         code = dedent(re.sub("(?m)^[ \t]+", "", code) if re.search("(?m)^[ \t]*&nbsp;", code) else code)
     return html.unescape(code).replace("\xa0", " ")
 
@@ -157,10 +155,7 @@ def _remove_labels(node: LexborNode, code: str) -> None:
     """Remove buttons, line numbers, and labels such as the language, next to code in the elements around it."""
     for _ in range(9):
         for side in _SIDES:
-            while other := _neighbor(node, side):
-                is_output = side == "next" and other.css_first("pre")
-                if not _is_label(other) and (is_output or not _is_gutter(other.text(separator="\n").split(), code)):
-                    break
+            while (other := _neighbor(node, side)) and _is_label(other, code):
                 other.replace_with("")
         if _neighbor(node, "prev") or _neighbor(node, "next") or not node.parent:
             return
@@ -174,8 +169,10 @@ def _is_gutter(words: list[str], code: str) -> bool:
     return words == [*map(str, range(int(words[0][:8]), int(words[0][:8]) + len(words)))]
 
 
-def _is_label(node: LexborNode) -> bool:
+def _is_label(node: LexborNode, code: str) -> bool:
     text = (node.text() or "").strip()
+    if text[:1].isdecimal() and _is_gutter(node.text(separator="\n").split(), code):
+        return True
     if not text:
         return not node.css_first(":not(div, span, td, hr, pre)")
     if len(text) > 60 or node.tag in ("-text", "pre", "h1", "h2", "h3", "h4", "h5", "h6"):
