@@ -42,7 +42,7 @@ def render_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> str:
 
 @helper
 def _is_data(counts: Any, table: Any, blocks: Any) -> Any:
-    return table > 0 and counts[table, 0] < len(blocks) and 2 * counts[table, 0] >= 3 * counts[table, 2] > 3
+    return table > 0 and counts[table, 0] <= len(blocks) and 2 * counts[table, 0] >= 3 * counts[table, 2] > 3
 
 
 @helper
@@ -137,8 +137,8 @@ def _render(
             filled += 2 if separator == _BLANK_LINE else 1
         if is_cell:
             # A tab for each empty cell before it.
-            unit = around[blocks[previous, ELEMENT], _UNIT] if previous >= 0 else 0
-            for element in range(max(above[_ROW], unit) + 1, above[_UNIT]):
+            before = around[blocks[block - 1, ELEMENT], _UNIT] if block > 0 else 0
+            for element in range(max(above[_ROW], before) + 1, above[_UNIT]):
                 if around[element, _UNIT] == element and around[element, _ROW] == above[_ROW]:
                     rendered[filled] = 9
                     filled += 1
