@@ -42,7 +42,7 @@ _LOWER, _FOUR_BYTES = np.uint64(0x20202020), np.uint64(0xFFFFFFFF)
 _BEGINNINGS, _FONTS, _IMAGES, _FORUM_TAGS = (
     as_read_only(np.array([int.from_bytes(word, "little") | int(_LOWER) for word in words.split()], np.uint64))
     for words in (
-        b"math1 code8 cm-e8 mona8 ace_8 blob8 dp-h8 cray8 synt8 enli8 csha8 frag8 reac8 li1\"8 w3-c8",
+        b"math1 code8 cm-e8 mona8 ace_8 blob8 dp-h8 cray8 synt8 enli8 csha8 frag8 li1\"8 w3-c8",
         b"mono8 cons8 cour8", b"""math1 atex1 imet1 "tex1 rmul1 quat1 t="$1 t="\\1 t='$1 t='\\1""",
         b"math2 late2 tex]2 itex2",
     )
