@@ -28,7 +28,7 @@ _READ = (
     "alttext data-mathml data-math-style data-eeimg xmlns:mml xmlns:m " + formulas.SOURCE_ATTRIBUTES
 ).split()
 _ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ], np.uint64))
-_CLASS, _STYLE, _TYPE, _HREF, _ALT, _ALTTEXT = map(_READ.index, "class style type href alt alttext".split())
+_CLASS, _STYLE, _NAME, _TYPE, _HREF, _ALT, _ALTTEXT = map(_READ.index, "class style name type href alt alttext".split())
 _BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE, _XMP = (
     markup.TAGS[name] for name in "base iframe img link math noscript script svg textarea title xmp".split()
 )
@@ -41,8 +41,9 @@ _LOWER, _FOUR_BYTES = np.uint64(0x20202020), np.uint64(0xFFFFFFFF)
 _BEGINNINGS, _FONTS, _IMAGES, _FORUM_TAGS = (
     as_read_only(np.array([int.from_bytes(word, "little") | int(_LOWER) for word in words.split()], np.uint64))
     for words in (
-        b"math1 wp-k1 tex\"1 kate1 code8 cm-e8 mona8 ace_8 blob8 dp-h8 cray8 synt8", b"mono8 cons8 cour8",
-        b"""math1 atex1 imet1 "tex1 rmul1 quat1 t="$1 t="\\1 cht=1 t='$1 t='\\1""", b"math2 late2 tex]2 itex2",
+        b"math1 wp-k1 tex\"1 kate1 code8 cm-e8 mona8 ace_8 blob8 dp-h8 cray8 synt8 enli8 csha8 frag8 li1\"8 w3-c8",
+        b"mono8 cons8 cour8", b"""math1 atex1 imet1 "tex1 rmul1 quat1 t="$1 t="\\1 cht=1 t='$1 t='\\1""",
+        b"math2 late2 tex]2 itex2",
     )
 )  # fmt: skip
 _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
@@ -186,7 +187,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                 shown |= _find(html, first, min(first + (6 if number == _ALT else 80), position), _IMAGES)
             elif number == _STYLE:
                 shown = _find(html, first, position, _FONTS)
-            elif number == _CLASS or number == _TYPE:  # noqa: SIM109 - for numba
+            elif number == _CLASS or number == _TYPE or number == _NAME:  # noqa: SIM109 - for numba
                 shown = _find(html, first + 5, min(first + 11, position), _BEGINNINGS)
                 is_copied |= tag == _SCRIPT and shown & _FORMULAS != 0
             found |= shown

@@ -32,7 +32,7 @@ def render_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> str:
     kept = keep.astype(np.uint8)
     around = np.empty((len(page.parents), 4), np.int32)
     counts = np.zeros((len(page.parents), 3), np.int32)
-    rendered = np.empty(len(page.text) + 2 * len(kept), np.uint8)
+    rendered = np.empty(len(page.text) + 2 * len(kept) + len(page.parents), np.uint8)
     size = np.zeros(1, np.int64)
     _render(
         as_read_only(page.text), page.blocks, kept, page.parents, page.tags, page.flags, around, counts, rendered, size
@@ -42,7 +42,7 @@ def render_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> str:
 
 @helper
 def _is_data(counts: Any, table: Any, blocks: Any) -> Any:
-    return table > 0 and counts[table, 0] < len(blocks) and 2 * counts[table, 0] >= 3 * counts[table, 2] > 3
+    return table > 0 and counts[table, 0] <= len(blocks) and 2 * counts[table, 0] >= 3 * counts[table, 2] > 3
 
 
 @helper
@@ -135,6 +135,13 @@ def _render(
             rendered[filled] = 32 if separator == _SPACE else 9 if separator == _TAB else 10
             rendered[filled + 1] = 10
             filled += 2 if separator == _BLANK_LINE else 1
+        if is_cell:
+            # A tab for each empty cell before it.
+            before = around[blocks[block - 1, ELEMENT], _UNIT] if block > 0 else 0
+            for element in range(max(above[_ROW], before) + 1, above[_UNIT]):
+                if around[element, _UNIT] == element and around[element, _ROW] == above[_ROW]:
+                    rendered[filled] = 9
+                    filled += 1
         for position in range(blocks[block, START], blocks[block, END]):
             rendered[filled] = 32 if is_cell and text[position] == 10 else text[position]
             filled += 1
