@@ -67,6 +67,9 @@ def replace_elements(tree: LexborHTMLParser) -> None:
         latex = " ".join(_source_of(cell) or "" for cell in row.css("math")).replace("\\displaystyle", "")
         for number, cell in enumerate(row.css("math")):
             cell.replace_with("" if number else _write(latex, True))
+        for cell in row.css("td"):
+            if not cell.text(strip=True):
+                cell.decompose()
     inner = set[int]()
     for node in tree.css(f":is({_FORMULAS}):not(html, body, main, :has({_PROSE}))"):
         source = None if node.mem_id in inner else _source_of(node)
