@@ -172,7 +172,9 @@ def replace_delimiters(html: str, page: bytes) -> str:
                 parts += [html[position : match.start()], _write(source, is_display)]
                 position = end + len(closing)
     html = "".join([*parts, html[position:]])
-    return _ADJACENT.sub(r" \1", _OWN_LINE.sub("<br>", html) if _DISPLAY in html else html)
+    if _DISPLAY in html:
+        html = _OWN_LINE.sub(lambda lines: "<br>" + lines[0].count(_DISPLAY) * _DISPLAY, html)
+    return _ADJACENT.sub(r" \1", html)
 
 
 def _without_markup(source: str) -> str | None:

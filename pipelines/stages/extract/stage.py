@@ -162,8 +162,7 @@ def _notes(fetch: inputs.StageFolder, scrape: inputs.StageFolder | None) -> Iter
 
 
 def _page_reader(config: ExtractConfig) -> PageReader:
-    extractor = extractor_of(config.extractor, config.content, config.fix_text)
-    return _reader_of_process(extractor, Limits(config.timeout, config.memory_limit_mib))
+    return _reader_of_process(extractor_of(config), Limits(config.timeout, config.memory_limit_mib))
 
 
 @dataclasses.dataclass(frozen=True)
