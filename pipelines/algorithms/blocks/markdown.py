@@ -1,6 +1,6 @@
 """Markdown of blocks, by CommonMark with the tables of GitHub: what a reader of the page sees, a Markdown reader shows.
 
-Emphasis, link targets and images are left out; formulas stay as they are. Only what would otherwise be markup is escaped.
+Emphasis, link targets and images are left out; formulas stay as they are. Only what would be markup is escaped.
 """
 
 from __future__ import annotations

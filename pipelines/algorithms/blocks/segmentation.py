@@ -37,8 +37,8 @@ class Segments(NamedTuple):
     of the words, whose ASCII letters are lower-cased, with `word_flags`. Per element, in document order: `parents` (-1
     for the first, the document), `tags`, `flags`, and the hashes of the parts of its class, id, role and itemprop,
     `tokens[token_starts[e]:token_starts[e + 1]]`. `tag_counts` counts the elements of each tag. `tag_ends` are where in
-    the HTML the names of the start tags end. `marks` has a row for each start (1) and end (-1) of an element with inline
-    code, and border of a formula (0): position in the text, block, kind.
+    the HTML the names of the start tags end. `marks` has a row for each start (1) and end (-1) of an element with code,
+    and border of a formula (0): position in the text, block, kind.
     """
 
     text: npt.NDArray[np.uint8]
