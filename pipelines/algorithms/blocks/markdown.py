@@ -264,7 +264,9 @@ class _Writer:
             for number in range(first, min(block + 1, len(bounds))) if not depth else ():
                 begin = start if number == first else bounds[number][0]
                 span = _Span(begin, position if number == block else bounds[number][1], is_code)
-                if found[number] and found[number][-1].is_code and is_code and found[number][-1].end == span.start:
+                before = found[number][-1] if found[number] else None
+                has_space = not self._page.text[begin : begin + 1].tobytes().strip()
+                if before and before.is_code and is_code and before.end == begin and not has_space:
                     span = _Span(found[number].pop().start, span.end, True)
                 found[number].append(span)
         return found
