@@ -1,5 +1,7 @@
 """Markdown of pages: its form, and that a Markdown reader shows what plain text has."""
 
+# ruff: noqa: E501 - Markdown as it is written
+
 from __future__ import annotations
 
 import gzip
@@ -53,12 +55,21 @@ _CASES = {
     "short blocks of an item are lines": ("<ul><li><div>Ann</div><div>Editor</div></ul>", "- Ann  \n  Editor"),
     "terms and definitions are lines": ("<dl><dt>a<dd>b<dt>c<dd>d</dl>", "a  \nb  \nc  \nd"),
     "line breaks": ("<p>one<br>two</p>", "one  \ntwo"),
-    "code in a class": ('<pre><code class="hljs language-c++">int x;\n  x++;</code></pre>', "```c++\nint x;\n  x++;\n```"),
+    "code in a class": (
+        '<pre><code class="hljs language-c++">int x;\n  x++;</code></pre>',
+        "```c++\nint x;\n  x++;\n```",
+    ),
     "code of a box": ('<div class="highlight-source-python"><pre>x = 1</pre></div>', "```python\nx = 1\n```"),
     "code of SyntaxHighlighter": ('<pre class="brush: java; toolbar: false">int x;</pre>', "```java\nint x;\n```"),
-    "code of Hugo": ('<div class="highlight"><pre><code data-lang="go">x := 1</code></pre></div>', "```go\nx := 1\n```"),
+    "code of Hugo": (
+        '<div class="highlight"><pre><code data-lang="go">x := 1</code></pre></div>',
+        "```go\nx := 1\n```",
+    ),
     "code of MediaWiki": ('<div class="mw-highlight mw-highlight-lang-lua"><pre>x()</pre></div>', "```lua\nx()\n```"),
-    "code without a language": ('<body class="lang-en"><div class="highlight-default"><pre>x</pre></div>', "```\nx\n```"),
+    "code without a language": (
+        '<body class="lang-en"><div class="highlight-default"><pre>x</pre></div>',
+        "```\nx\n```",
+    ),
     "a fence in code": ("<pre>```\n# a\n```</pre>", "````\n```\n# a\n```\n````"),
     "code in an item": ("<ol><li>Run:<pre>a\n\n  b</pre></ol>", "1. Run:\n\n   ```\n   a\n\n     b\n   ```"),
     "inline code": ("<p>Use <code>a_b*</code>, <kbd>Ctrl</kbd>.", "Use `a_b*`, `Ctrl`."),
@@ -76,6 +87,10 @@ _CASES = {
     "a table with lists in cells": (
         f"<p>{_PROSE}<table><tr><th>a<th>b<tr><td>1<td><ul><li>p<li>q</ul><tr><td>2<td>3</table>",
         f"{_PROSE}\n\na\tb  \n1\n\n- p\n- q\n\n2\t3",
+    ),
+    "a table with a quote in a cell": (
+        f"<p>{_PROSE}<p>{_PROSE}<table><tr><th>a<th>b<tr><td>1<td><blockquote>c</blockquote><tr><td>2<td>3</table>",
+        f"{_PROSE}\n\n{_PROSE}\n\n| a | b |\n| --- | --- |\n| 1 | c |\n| 2 | 3 |",
     ),
     "quotes": (
         "<blockquote><p>a<p>b<ul><li>c</ul><blockquote>d</blockquote></blockquote><blockquote>e</blockquote>",
@@ -113,7 +128,7 @@ def _shown(markdown: str, formulas: list[str]) -> str:
     reader = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"])
     pattern = re.compile("|".join(map(re.escape, sorted(formulas, key=len, reverse=True))) or "(?!)")
 
-    def formula(state, silent):  # type: ignore[no-untyped-def]
+    def formula(state, silent):
         match = pattern.match(state.src, state.pos)
         if match and not silent:
             state.push("text", "", 0).content = match[0]
@@ -152,7 +167,7 @@ def test_a_markdown_reader_shows_the_text(texts: list[str], tag: str) -> None:
     assert _shown(markdown, []) == "".join(plain.split())
 
 
-def test_a_markdown_reader_shows_the_text_of_real_pages(shared_data) -> None:  # type: ignore[no-untyped-def]
+def test_a_markdown_reader_shows_the_text_of_real_pages(shared_data) -> None:
     paths = sorted((shared_data / "pages").glob("*/html/*.html.gz"))[::60]
     assert paths
     for path in paths:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import re
 from collections import defaultdict
 from typing import NamedTuple
@@ -22,6 +23,8 @@ _GROUPS = tag_groups(("blockquote", "li", "ul ol menu dir", "td th", "h1 h2 h3 h
 _FIELDS = {_HEADING: "heading", _PRE: "pre", _TABLE: "table"}
 # Lists and quotes nested deeper are written at this depth, so that indentation does not multiply the size of the text.
 _MAX_NESTING = 12
+# Bytes to read of a tag, since many elements can be in one whose class is long.
+_MAX_ATTRIBUTES = 2000
 
 _TAG_END = re.compile(rb'(?:[^>"]|"[^"]*")*')
 _START_NUMBER = re.compile(r'\sstart="(\d{1,8})"')
@@ -77,8 +80,8 @@ class _Chunk:
     """
 
     path: tuple[_Container, ...]
-    kind: int
-    key: int
+    kind: int = -1
+    key: int = 0
     text: list[str] = dataclasses.field(default_factory=list)
     rows: dict[int, dict[int, list[str]]] = dataclasses.field(default_factory=dict)
 
@@ -117,17 +120,16 @@ class _Writer:
                 kind, key = _TABLE, table
             elif place.pre or place.heading:
                 kind, key = (_PRE, place.pre) if place.pre else (_HEADING, place.heading)
-            before = chunks[-1] if chunks else None
-            is_same = before and (before.kind, before.key) == (kind, key) and before.path == place.path
+            chunk = chunks[-1] if chunks else _Chunk(())
             joint = SEPARATORS[separator % IS_CELL]
-            if not before or not is_same or (kind == _PARAGRAPH and joint == "\n\n"):
-                chunks.append(before := _Chunk(place.path, kind, key))
-            elif kind != _TABLE:
-                before.text.append("\n" if kind == _PRE else joint)
+            is_same = (chunk.kind, chunk.key) == (kind, key) and (kind == _TABLE or chunk.path == place.path)
+            if not is_same or (kind == _PARAGRAPH and joint == "\n\n"):
+                chunks.append(chunk := _Chunk(place.path, kind, key))
+                joint = ""
             if kind == _TABLE:
-                before.rows.setdefault(row, {}).setdefault(unit, []).append(self._text_of(block))
+                chunk.rows.setdefault(row, {}).setdefault(unit, []).append(self._text_of(block))
             else:
-                before.text.append(self._text_of(block))
+                chunk.text += [joint and "\n" if kind == _PRE else joint, self._text_of(block)]
         return "\n".join(self._lines(chunks))
 
     def _lines(self, chunks: list[_Chunk]) -> list[str]:
@@ -137,20 +139,20 @@ class _Writer:
         signs = dict[int, str]()
         for chunk in chunks:
             before, path = path, chunk.path
-            shared = next((level for level, pair in enumerate(zip(before, path, strict=False)) if pair[0] != pair[1]),
-                          min(len(before), len(path)))  # fmt: skip
+            pairs = zip(before, path, strict=False)
+            shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
             added, left = path[shared:], before[shared:]
             del indents[shared:]
+            item, last = added[0] if added else _Container(0), (left or before or (_Container(0),))[0 if left else -1]
             # Items follow each other without a blank line; a number other than 1 begins no list below a paragraph.
-            is_next = bool(added and added[0].list and left and left[0].list == added[0].list)
-            is_inner = bool(added and added[0].list and not left and before and before[-1].list and added[0].number < 2)
-            if lines and not is_next and not is_inner:
+            is_tight = item.list and last.list and (last.list == item.list if left else item.number < 2)
+            if lines and not is_tight:
                 lines.append("".join(indents).rstrip())
             start = "".join(indents)
             for container in added:
                 choices = "-*" if container.number < 0 else ".)"
                 # Another sign separates lists that follow each other.
-                is_used = bool(left) and signs.get(left[0].list) == choices[0]
+                is_used = bool(left) and signs.get(last.list) == choices[0]
                 sign = signs.setdefault(container.list, choices[is_used]) if container.list else ">"
                 sign = f"{container.number}{sign} " if container.number >= 0 else f"{sign} "
                 start += sign
@@ -167,13 +169,13 @@ class _Writer:
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
             return f"{fence}{self._language(chunk.key)}\n{text}\n{fence}"
         if chunk.kind == _HEADING:
-            level = int(NAMES[self._tags[chunk.key]][1])
-            return f"{'#' * level} {self._restore(_HEADING_END.sub(chr(92) * 2, _escape(' '.join(text.split()))))}"
+            text = _HEADING_END.sub(r"\\", _escape(" ".join(text.split())))
+            return f"{int(NAMES[self._tags[chunk.key]][1]) * '#'} {self._restore(text)}"
         if chunk.kind == _TABLE and chunk.key not in self._divided:
-            rows = [
-                [self._cell(" ".join(texts.get(cell, ()))) for cell in dict.fromkeys([*self._cells[row], *texts])]
-                for row, texts in chunk.rows.items()
-            ]
+            rows = []
+            for row, texts in chunk.rows.items():
+                cells = (" ".join(texts.get(cell, ())) for cell in dict.fromkeys([*self._cells[row], *texts]))
+                rows.append([self._restore(_escape(" ".join(cell.split()))).replace("|", "\\|") for cell in cells])
             columns = max(map(len, rows))
             rows[0] += [""] * (columns - len(rows[0]))
             return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], ["---"] * columns, *rows[1:]))
@@ -182,9 +184,6 @@ class _Writer:
         lines = "\n".join(line.strip() for line in _escape(text).strip().split("\n"))
         lines = re.sub(r"(?<!\n)\n(?!\n)", "  \n", re.sub(r"\n\n+", "\n\n", _LINE_START.sub(r"\1\\", lines)))
         return self._restore(lines)
-
-    def _cell(self, text: str) -> str:
-        return self._restore(_escape(" ".join(text.split()))).replace("|", "\\|")
 
     def _restore(self, text: str) -> str:
         return _NUMBER.sub(lambda number: self._protected[int(number[1])], text)
@@ -272,8 +271,9 @@ class _Writer:
         return found
 
     def _attributes(self, element: int) -> str:
-        match = _TAG_END.match(self._html, int(self._page.tag_ends[element]))
-        return match[0].decode() if match else ""
+        start = int(self._page.tag_ends[element])
+        match = _TAG_END.match(self._html, start, start + _MAX_ATTRIBUTES)
+        return match[0].decode(errors="ignore") if match else ""
 
     def _language(self, pre: int) -> str:
         """Return the language that a `<pre>`, its first element or a box around it names, or an empty string."""

@@ -58,28 +58,28 @@ def test_markdown_has_the_same_blocks_with_their_form(extracted: tuple[Path, Pat
     assert [_manifest(folder)["text_format"] for folder in extracted] == ["text", "markdown"]
 
 
-def test_another_format_is_another_result(extracted, pages, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_another_format_is_another_result(extracted, pages, capsys) -> None:
     assert _extract(pages, extracted[0], "--format", "markdown") != 0
     assert 'format was "text", is now "markdown"' in capsys.readouterr().err
 
 
-def test_newspaper_has_no_markdown(pages, tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_newspaper_has_no_markdown(pages, tmp_path, capsys) -> None:
     assert _extract(pages, tmp_path / "out", "--format", "markdown", "--extractor", "newspaper") == 2
     assert "--format has no effect without --extractor fast or trafilatura" in capsys.readouterr().err
 
 
-def test_markdown_of_trafilatura(pages, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_markdown_of_trafilatura(pages, tmp_path) -> None:
     pytest.importorskip("trafilatura", reason="the extra trafilatura")
     assert _extract(pages, tmp_path / "out", "--format", "markdown", "--extractor", "trafilatura") == 0
     assert any("## Towns" in row["text"] for row in rows(tmp_path / "out", "documents"))
 
 
-def test_explain_shows_the_markdown(pages, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_explain_shows_the_markdown(pages, capsys) -> None:
     assert main(["extract", "--explain", str(pages / "a.html"), "--format", "markdown"]) == 0
     assert "## Towns\n\n- Upper town\n  - the" in capsys.readouterr().out
 
 
-def test_later_stages_pass_the_format_on_and_refuse_to_mix(extracted, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_later_stages_pass_the_format_on_and_refuse_to_mix(extracted, tmp_path) -> None:
     text, markdown = map(str, extracted)
     unique = str(tmp_path / "unique")
     dedup(DedupConfig(), documents=markdown, output=unique, options=RunOptions())
@@ -97,7 +97,7 @@ def test_later_stages_pass_the_format_on_and_refuse_to_mix(extracted, tmp_path) 
     assert not (tmp_path / "mixed").exists()
 
 
-def test_files_of_others_can_be_combined_with_any_format(extracted, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_files_of_others_can_be_combined_with_any_format(extracted, tmp_path) -> None:
     own = tmp_path / "own.jsonl"
     own.write_text(json.dumps({"text": "A text that is not of webtext."}) + "\n")
     for folder in extracted:
@@ -109,7 +109,7 @@ def test_files_of_others_can_be_combined_with_any_format(extracted, tmp_path) ->
     assert "text_format" not in _manifest(tmp_path / "other")
 
 
-def test_an_older_result_of_extract_is_plain_text(extracted, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_an_older_result_of_extract_is_plain_text(extracted, tmp_path) -> None:
     text, markdown = extracted
     manifest = _manifest(text)
     del manifest["text_format"]
