@@ -59,6 +59,7 @@ _CASES = {
         '<pre><code class="hljs language-c++">int x;\n  x++;</code></pre>',
         "```c++\nint x;\n  x++;\n```",
     ),
+    "code of mdBook": ('<pre><code class="language-rust ignore hljs hide-boring">fn</code></pre>', "```rust\nfn\n```"),
     "code of a box": ('<div class="highlight-source-python"><pre>x = 1</pre></div>', "```python\nx = 1\n```"),
     "code of SyntaxHighlighter": ('<pre class="brush: java; toolbar: false">int x;</pre>', "```java\nint x;\n```"),
     "code of Hugo": (
