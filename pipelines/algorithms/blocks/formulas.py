@@ -188,7 +188,9 @@ def replace_delimiters(html: str, page: bytes) -> str:
 
     pattern = _WITH_DOLLARS if any(name in page for name in _ENGINES) else _FORMULA
     html = pattern.sub(replace, _EMPHASIS.sub(r"_\1_", html))
-    return _ADJACENT.sub(r" \1", _OWN_LINE.sub("<br>", html) if _DISPLAY in html else html)
+    if _DISPLAY in html:
+        html = _OWN_LINE.sub(lambda lines: "<br>" + lines[0].count(_DISPLAY) * _DISPLAY, html)
+    return _ADJACENT.sub(r" \1", html)
 
 
 def _without_markup(source: str) -> str:

@@ -24,8 +24,9 @@ _SLACK = 16
 # Read by segmentation, by those who look for what a page declares, and after `href` of formulas, which are read with
 # all attributes. An element with `alttext` or one of those after it is a formula.
 _READ = (
-    "class id role itemprop style hidden aria-hidden name property content rel type datetime href alt "
-    "alttext data-mathml data-math-style data-eeimg xmlns:mml xmlns:m " + formulas.SOURCE_ATTRIBUTES
+    "class id role itemprop style hidden aria-hidden name property content rel type datetime start data-lang "
+    "data-language href alt alttext data-mathml data-math-style data-eeimg xmlns:mml xmlns:m "
+    + formulas.SOURCE_ATTRIBUTES
 ).split()
 _ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ], np.uint64))
 _CLASS, _STYLE, _NAME, _TYPE, _HREF, _ALT, _ALTTEXT = map(_READ.index, "class style name type href alt alttext".split())
@@ -250,11 +251,15 @@ _DESCRIPTIONS = ("description", "og:description", "twitter:description")
 
 
 class ParsedPage(NamedTuple):
-    """What a page declares, and its segments; the first `descriptions` elements of the body are declared texts."""
+    """What a page declares, and its segments; the first `descriptions` elements of the body are declared texts.
+
+    `html` is what was divided into segments, empty unless it was wanted.
+    """
 
     declared: Declared
     segments: seg.Segments
     descriptions: int
+    html: bytes = b""
 
     def address(self, url: str | None) -> str:
         """Return the URL of the page; if it is unknown, the declared one, or an empty string."""
@@ -267,7 +272,7 @@ class ParsedPage(NamedTuple):
         return np.asarray((element > body) & (element <= body + self.descriptions))
 
 
-def parse_page(page: bytes | str) -> ParsedPage:
+def parse_page(page: bytes | str, *, with_html: bool = False) -> ParsedPage:
     """Parse a page; descriptions in its metadata become its first blocks, since some pages have no other text."""
     tree, data, found = parse_html(page)
     declared = read_declared(tree)
@@ -279,8 +284,8 @@ def parse_page(page: bytes | str) -> ParsedPage:
     start = normalized.find(b">", body + len(_BODY)) + 1 if body >= 0 else 0
     texts = list(dict.fromkeys(_descriptions(declared))) if start else []
     added = "".join(f'<section class="page-description">{text}</section>' for text in texts)
-    segments = seg.segment(normalized[:start], added.encode("utf-8", "replace"), normalized[start:])
-    return ParsedPage(declared, segments, len(texts))
+    parts = (normalized[:start], added.encode("utf-8", "replace"), normalized[start:])
+    return ParsedPage(declared, seg.segment(*parts), len(texts), b"".join(parts) if with_html else b"")
 
 
 def _descriptions(declared: Declared) -> Iterator[str]:
