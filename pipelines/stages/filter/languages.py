@@ -7,6 +7,7 @@ is given the first `CHARACTERS` of a text and the languages with an ISO 639-1 co
 from __future__ import annotations
 
 import functools
+import io
 import unicodedata
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.kernels.byte_scan import prefetch
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
+from pipelines.storage.compression import open_decompressed
 
 # ISO 639-1; `no` includes Bokmål.
 CODES = tuple(
@@ -27,6 +29,8 @@ CODES = tuple(
     pl ps pt qu ro ru rw sa se si sk sl sn so sq sr st sv sw ta te tg th tk tl tr tt ug uk ur uz vi vo wa xh yo zh zu
     """.split()
 )
+# Of --language: documents of all languages, and of none.
+ALL = "all"
 # With 1,000 characters, two more of 2,151 web pages are right, at half the speed; with 250, four more are wrong.
 CHARACTERS = 500
 # The model's class of texts without a language: numbers, markup, identifiers.
@@ -43,18 +47,18 @@ _HALF_BITS = -0x70002000  # 0x8FFFE000
 
 
 class _Tables(NamedTuple):
-    """The automaton (state to row, row and byte to state, state to feature or -1), and bits of float16: the weights of
-    the features, shape (features, columns).
+    """The automaton (state to 256 times its row, that and byte to state, state to feature or -1), and the bits of the
+    weights of features, float16 of shape (features and one of zeros, columns).
     """
 
     rows: npt.NDArray[np.int32]
-    next_states: npt.NDArray[np.int32]
+    next_states: npt.NDArray[np.uint32]
     features: npt.NDArray[np.int32]
     weights: npt.NDArray[np.int16]
 
 
 class _Model(NamedTuple):
-    """The tables, and the `prior` of each column; columns beyond those of `prior` have no meaning.
+    """The tables, whose columns beyond those of `prior` are zero.
 
     There are one or more columns per language, ordered by language; `columns` is the first one of each in `codes`.
     """
@@ -79,21 +83,20 @@ class _Buffers(NamedTuple):
 
 @functools.cache
 def _load_model() -> _Model:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    from py3langid.langid import MODEL_DIR, MODEL_FILE
 
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
-    identifier.set_languages([*CODES, _NO_LANGUAGE])
-    order = np.argsort(identifier.nb_classes, kind="stable")
-    codes, columns = np.unique(np.array(identifier.nb_classes)[order], return_index=True)
-    weights = np.zeros((len(identifier.nb_ptc), -(-len(order) // _LINE) * _LINE), np.float16)
-    weights[:, : len(order)] = identifier.nb_ptc[:, order]
-    tables = (
-        np.array(identifier.tk_row, np.int32) << 8,
-        np.array(identifier.tk_nextmove, np.int32),
-        np.array(identifier.tk_output, np.int32),
-        weights.view(np.int16),
-    )
-    return _Model(_Tables(*map(as_read_only, tables)), identifier.nb_pc[order], pa.array(codes.tolist()), columns)
+    # The arrays as they are stored: the package converts them to lists.
+    with open_decompressed(str(MODEL_DIR / MODEL_FILE)) as stream:
+        arrays = np.load(io.BytesIO(stream.read()))
+    order = np.argsort(arrays["classes"], kind="stable")
+    order = order[np.isin(arrays["classes"][order], [*CODES, _NO_LANGUAGE])]
+    codes, columns = np.unique(arrays["classes"][order], return_index=True)
+    features = arrays["ptc"]
+    weights = np.zeros((len(features) + 1, -(-len(order) // _LINE) * _LINE), np.float16)
+    weights[:-1, : len(order)] = features[:, order]
+    rows = arrays["nextmove_row"].astype(np.int32) << 8
+    tables = (rows, arrays["nextmove"].astype(np.uint32, copy=False), arrays["out_feat"], weights.view(np.int16))
+    return _Model(_Tables(*map(as_read_only, tables)), arrays["pc"][order], pa.array(codes.tolist()), columns)
 
 
 def identify(texts: pa.StringArray) -> tuple[pa.StringArray, pa.FloatArray]:
@@ -124,15 +127,15 @@ def _probabilities(texts: pa.StringArray) -> npt.NDArray[np.float32]:
     starts = offsets.astype(np.int64)
     lengths = np.diff(starts)
     longest = int(lengths.max())
-    features, width = model.tables.weights.shape
+    weights = model.tables.weights
     buffers = _Buffers(
         np.empty(_LANES, np.int32),
         np.empty((_LANES, longest), np.int32),
         np.empty(longest + 3, np.int32),
-        np.zeros(features, np.int32),
+        np.zeros(len(weights), np.int32),
         np.log1p(np.arange(longest + 1, dtype=np.float32)) * _HALF_SCALE,
     )
-    sums = np.zeros((len(texts), width), np.float32)
+    sums = np.zeros((len(texts), weights.shape[1]), np.float32)
     _add_weights(as_read_only(data), as_read_only(starts), model.tables, buffers, sums)
     scores = sums[:, : len(model.prior)] + model.prior
     scores[~sums.any(axis=1), -1] = _CERTAIN  # no feature of the model; the last column is that of no language
@@ -176,14 +179,17 @@ def _add_weights_of_text(trail: Any, weights: Any, buffers: Any, sums: Any) -> N
                 for column in range(0, width, _LINE):
                     prefetch(weights, feature * width + column)
             counts[feature] += 1
-    visited[kinds : kinds + 3] = 0  # with a count of 0, unless it is one of the others
+    visited[kinds : kinds + 3] = len(weights) - 1  # that of zeros
     # Four at a time: the sums of hundreds of float32 are as exact as NumPy's.
     for number in range(0, kinds, 4):
         a, b, c, d = visited[number], visited[number + 1], visited[number + 2], visited[number + 3]
-        of_a, counts[a] = logarithms[counts[a]], 0
-        of_b, counts[b] = logarithms[counts[b]], 0
-        of_c, counts[c] = logarithms[counts[c]], 0
-        of_d, counts[d] = logarithms[counts[d]], 0
+        of_a, of_b, of_c, of_d = (
+            logarithms[counts[a]],
+            logarithms[counts[b]],
+            logarithms[counts[c]],
+            logarithms[counts[d]],
+        )
+        counts[a] = counts[b] = counts[c] = counts[d] = 0
         for column in range(width):
             sums[column] += (
                 of_a * _half(weights[a, column])

@@ -146,6 +146,9 @@ class RuleSet:
         removed = np.zeros(len(texts), np.int32)
         values: list[tuple[Rule, Values]] = []
         table = of_lines = None
+        needed = {rule.statistic for rule in self.rules}
+        if any(name.startswith(_OWN) for name in needed):
+            needed.update(STATISTICS)
         for lines, rules in self.steps:
             if lines is not None:
                 texts, of_lines = edit_lines(texts, lines)
@@ -156,7 +159,7 @@ class RuleSet:
                     assert of_lines is not None
                     values.append((rule, of_lines[:, _LINE_NAMES.index(rule.statistic)]))
                     continue
-                table = describe(texts) if table is None else table
+                table = describe(texts, needed) if table is None else table
                 if rule.statistic in STATISTICS:
                     values.append((rule, table[:, _NAMES.index(rule.statistic)]))
                 else:
