@@ -81,18 +81,10 @@ def describe(texts: pa.Array, needed: Collection[str] = STATISTICS) -> npt.NDArr
         np.empty(4 * longest + 16, np.int32),
     )
     is_needed = np.array([name in needed for name in STATISTICS])
-    parts = Parts(
-        is_needed[_PARAGRAPHS:_TOP].any() | is_needed[_TERMINAL:_NEWLINES].any(), is_needed[_TOP:_TERMINAL].any()
-    )
-    _describe(as_read_only(data), as_read_only(starts), tokens.character_classes(), parts, buffers, rows)
+    repeats = is_needed[_PARAGRAPHS:_TOP].any() | is_needed[_TERMINAL:_NEWLINES].any()
+    table, ngrams = tokens.character_classes(), is_needed[_TOP:_TERMINAL].any()
+    _describe(as_read_only(data), as_read_only(starts), table, buffers, rows, repeats, ngrams)
     return rows
-
-
-class Parts(NamedTuple):
-    """Which of the slower statistics are needed: those of repeated lines and paragraphs, and of n-grams."""
-
-    repeats: np.bool_
-    ngrams: np.bool_
 
 
 class Buffers(NamedTuple):
@@ -111,7 +103,7 @@ class Buffers(NamedTuple):
 
 
 @kernel
-def _describe(data: Any, starts: Any, table: Any, parts: Any, buffers: Any, rows: Any) -> None:
+def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any, repeats: Any, ngrams: Any) -> None:
     for number in range(len(rows)):
         start, stop = starts[number], starts[number + 1]
         if stop - start > DESCRIBED_BYTES:
@@ -127,12 +119,12 @@ def _describe(data: Any, starts: Any, table: Any, parts: Any, buffers: Any, rows
         count = tokens.find_tokens(text, classes, buffers.begins, buffers.ends)
         _describe_characters(text, classes, row)
         _describe_lines(text, classes, row)
-        if parts.repeats:
+        if repeats:
             for breaks, column in ((1, _LINES), (2, _PARAGRAPHS)):
                 _describe_repeats(text, classes, buffers.keys, breaks, column, row)
         if count:
             _describe_words(text, buffers, count, row)
-            if parts.ngrams:
+            if ngrams:
                 _describe_ngrams(buffers, count, row)
         for column in (_HASHES, _ELLIPSES, _NEWLINES):
             row[column] = row[column] / count if count else 0

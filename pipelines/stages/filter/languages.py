@@ -46,37 +46,29 @@ _HALF_SCALE = np.float32(2.0**112)
 _HALF_BITS = -0x70002000  # 0x8FFFE000
 
 
-class _Tables(NamedTuple):
-    """The automaton (state to 256 times its row, that and byte to state, state to feature or -1), and the bits of the
-    weights of features, float16 of shape (features and one of zeros, columns).
+class _Model(NamedTuple):
+    """The automaton (state to 256 times its row, that and byte to state, state to feature or -1), and the classifier.
+
+    `weights` are the bits of float16, shape (features and a row of zeros, columns and others of zeros). There are one
+    or more columns per language, ordered by language; `columns` is the first one of each in `codes`.
     """
 
     rows: npt.NDArray[np.int32]
     next_states: npt.NDArray[np.uint32]
     features: npt.NDArray[np.int32]
     weights: npt.NDArray[np.int16]
-
-
-class _Model(NamedTuple):
-    """The tables, whose columns beyond those of `prior` are zero.
-
-    There are one or more columns per language, ordered by language; `columns` is the first one of each in `codes`.
-    """
-
-    tables: _Tables
     prior: npt.NDArray[np.float32]
     codes: pa.StringArray
     columns: npt.NDArray[np.int64]
 
 
 class _Buffers(NamedTuple):
-    """Buffers of the kernel: the state of each lane and its features after every byte; of a text, the features and how
-    often each of the model occurs, which is 0 between texts; and the logarithm of 1 more than each such number.
+    """Buffers of the kernel: the states of each lane, before the text and after every byte; of a text, its features,
+    and how often each of the model occurs, 0 between texts; and the logarithms by which their weights count.
     """
 
-    states: npt.NDArray[np.int32]
-    trails: npt.NDArray[np.int32]
-    visited: npt.NDArray[np.int32]
+    states: npt.NDArray[np.uint32]
+    visited: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int32]
     logarithms: npt.NDArray[np.float32]
 
@@ -95,8 +87,9 @@ def _load_model() -> _Model:
     weights = np.zeros((len(features) + 1, -(-len(order) // _LINE) * _LINE), np.float16)
     weights[:-1, : len(order)] = features[:, order]
     rows = arrays["nextmove_row"].astype(np.int32) << 8
-    tables = (rows, arrays["nextmove"].astype(np.uint32, copy=False), arrays["out_feat"], weights.view(np.int16))
-    return _Model(_Tables(*map(as_read_only, tables)), arrays["pc"][order], pa.array(codes.tolist()), columns)
+    automaton = (rows, arrays["nextmove"].astype(np.uint32, copy=False), arrays["out_feat"])
+    tables = map(as_read_only, (*automaton, weights.view(np.int16)))
+    return _Model(*tables, arrays["pc"][order], pa.array(codes.tolist()), columns)
 
 
 def identify(texts: pa.StringArray) -> tuple[pa.StringArray, pa.FloatArray]:
@@ -127,16 +120,14 @@ def _probabilities(texts: pa.StringArray) -> npt.NDArray[np.float32]:
     starts = offsets.astype(np.int64)
     lengths = np.diff(starts)
     longest = int(lengths.max())
-    weights = model.tables.weights
     buffers = _Buffers(
-        np.empty(_LANES, np.int32),
-        np.empty((_LANES, longest), np.int32),
-        np.empty(longest + 3, np.int32),
-        np.zeros(len(weights), np.int32),
+        np.zeros((_LANES, longest + 1), np.uint32),
+        np.empty(longest + 3, np.int64),
+        np.zeros(len(model.weights), np.int32),
         np.log1p(np.arange(longest + 1, dtype=np.float32)) * _HALF_SCALE,
     )
-    sums = np.zeros((len(texts), weights.shape[1]), np.float32)
-    _add_weights(as_read_only(data), as_read_only(starts), model.tables, buffers, sums)
+    sums = np.zeros((len(texts), model.weights.shape[1]), np.float32)
+    _add_weights(as_read_only(data), as_read_only(starts), *model[:4], buffers, sums)
     scores = sums[:, : len(model.prior)] + model.prior
     scores[~sums.any(axis=1), -1] = _CERTAIN  # no feature of the model; the last column is that of no language
     # As in py3langid, the square root keeps probabilities calibrated across lengths.
@@ -147,31 +138,31 @@ def _probabilities(texts: pa.StringArray) -> npt.NDArray[np.float32]:
 
 
 @kernel
-def _add_weights(data: Any, starts: Any, tables: Any, buffers: Any, sums: Any) -> None:
+def _add_weights(
+    data: Any, starts: Any, rows: Any, next_states: Any, features: Any, weights: Any, buffers: Any, sums: Any
+) -> None:
     """Add the weights of the features of each text, times the logarithm of 1 more than their number, to its sums."""
     for first in range(0, len(sums), _LANES):
         lanes, longest = min(_LANES, len(sums) - first), np.int64(0)
-        for lane in range(lanes):
-            buffers.states[lane] = 0
-            longest = max(longest, starts[first + lane + 1] - starts[first + lane])
+        for text in range(first, first + lanes):
+            longest = max(longest, starts[text + 1] - starts[text])
         for position in range(longest):
             for lane in range(lanes):
                 at = starts[first + lane] + position
                 if at < starts[first + lane + 1]:
-                    state = tables.next_states[tables.rows[buffers.states[lane]] + data[at]]
-                    buffers.states[lane] = state
-                    buffers.trails[lane, position] = tables.features[state]
+                    state = buffers.states[lane, position]
+                    buffers.states[lane, position + 1] = next_states[rows[state] + data[at]]
         for lane in range(lanes):
             length = starts[first + lane + 1] - starts[first + lane]
-            _add_weights_of_text(buffers.trails[lane, :length], tables.weights, buffers, sums[first + lane])
+            _add_weights_of_text(buffers.states[lane, 1 : length + 1], features, weights, buffers, sums[first + lane])
 
 
 @helper
-def _add_weights_of_text(trail: Any, weights: Any, buffers: Any, sums: Any) -> None:
+def _add_weights_of_text(states: Any, features: Any, weights: Any, buffers: Any, sums: Any) -> None:
     visited, counts, logarithms = buffers.visited, buffers.counts, buffers.logarithms
     kinds, width = 0, len(sums)
-    for position in range(len(trail)):
-        feature = np.int64(trail[position])
+    for position in range(len(states)):
+        feature = np.int64(features[states[position]])
         if feature >= 0:
             if not counts[feature]:
                 visited[kinds] = feature
