@@ -112,8 +112,9 @@ class RuleResults(NamedTuple):
         """Return for each document the first rule that drops it, or None."""
         reasons: list[DropReason | None] = [None] * len(self.texts)
         for rule, values in self.values:
-            for row in np.flatnonzero(rule.fails(values)).tolist():
-                reasons[row] = reasons[row] or DropReason(rule.name, rule.describe(values[row]))
+            rows = np.flatnonzero(rule.fails(values))
+            for row, value in zip(rows.tolist(), values[rows].tolist(), strict=True):
+                reasons[row] = reasons[row] or DropReason(rule.name, rule.describe(value))
         return reasons
 
 
