@@ -86,10 +86,9 @@ def _load_model() -> _Model:
     features = arrays["ptc"]
     weights = np.zeros((len(features) + 1, -(-len(order) // _LINE) * _LINE), np.float16)
     weights[:-1, : len(order)] = features[:, order]
-    rows = arrays["nextmove_row"].astype(np.int32) << 8
-    automaton = (rows, arrays["nextmove"].astype(np.uint32, copy=False), arrays["out_feat"])
-    tables = map(as_read_only, (*automaton, weights.view(np.int16)))
-    return _Model(*tables, arrays["pc"][order], pa.array(codes.tolist()), columns)
+    rows, next_states = arrays["nextmove_row"].astype(np.int32) << 8, arrays["nextmove"].astype(np.uint32, copy=False)
+    bits, prior = weights.view(np.int16), arrays["pc"][order]
+    return _Model(rows, next_states, arrays["out_feat"], bits, prior, pa.array(codes.tolist()), columns)
 
 
 def identify(texts: pa.StringArray) -> tuple[pa.StringArray, pa.FloatArray]:
