@@ -105,11 +105,8 @@ def identify(texts: pa.StringArray) -> tuple[pa.StringArray, pa.FloatArray]:
         scores.append(probabilities.max(axis=1))
     languages = _load_model().codes.take(pa.array(np.concatenate(best)))
     is_language = pc.and_(pc.match_substring_regex(texts, r"\pL"), pc.not_equal(languages, _NO_LANGUAGE))
-    null = pa.scalar(None)
-    return (
-        pc.if_else(is_language, languages, null),
-        pc.if_else(is_language, pa.array(np.concatenate(scores), pa.float32()), null),
-    )
+    null, certainties = pa.scalar(None), pa.array(np.concatenate(scores), pa.float32())
+    return pc.if_else(is_language, languages, null), pc.if_else(is_language, certainties, null)
 
 
 def _probabilities(texts: pa.StringArray) -> npt.NDArray[np.float32]:
