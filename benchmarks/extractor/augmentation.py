@@ -187,18 +187,6 @@ _LANGUAGES = (
 )  # fmt: skip
 
 
-def _quoting(pages: Sequence[LabelledPage]) -> _Language:
-    """Return a language whose words are words in a row from the content of pages."""
-    texts = [text.split() for page in pages if (text := page.content or " ".join(page.wanted))]
-
-    def words(random: Random, size: int) -> str:
-        text = texts[int(random.integers(len(texts)))]
-        start = int(random.integers(max(1, len(text) - size)))
-        return " ".join(text[start : start + size])
-
-    return dataclasses.replace(_LANGUAGES[0], words=words)
-
-
 def _title(random: Random, language: _Language) -> str:
     return language.words(random, int(random.integers(2, 9))).capitalize()
 
@@ -319,13 +307,13 @@ def made_page(random: Random, group: int) -> LabelledPage:
     return builder.page(title if random.random() < 0.7 else "", group)
 
 
-def with_cards(page: LabelledPage, random: Random, languages: Sequence[_Language] = _LANGUAGES) -> LabelledPage:
+def with_cards(page: LabelledPage, random: Random) -> LabelledPage:
     """Return a page with cards of other articles after its content, or beside it."""
     content = np.flatnonzero(page.labels > 0.5)
     if not len(content):
         return page
     builder = _Builder()
-    _add_cards(builder, random, languages[int(random.integers(len(languages)))])
+    _add_cards(builder, random, _LANGUAGES[int(random.integers(len(_LANGUAGES)))])
     parents = page.page.segments.parents
     element = int(page.page.segments.blocks[content[-1], seg.ELEMENT])
     above = [element := int(parents[element]) for _ in range(int(random.integers(1, 5))) if parents[element] > 2]
@@ -349,8 +337,6 @@ def augment(pages: Sequence[LabelledPage], groups: Sequence[int], shares: Shares
         return [pages[number] for number in random.permutation(len(pages))[: round(share * len(pages))]]
 
     variants = [plain_page(page, random) for page in drawn(shares.plain)]
-    # As many cards with real text as with made-up text.
-    languages = [*_LANGUAGES, *[_quoting(pages)] * len(_LANGUAGES)]
-    variants += [with_cards(page, random, languages) for page in drawn(shares.cards)]
+    variants += [with_cards(page, random) for page in drawn(shares.cards)]
     variants += [made_page(random, int(random.choice(groups))) for _ in range(round(shares.made * len(pages)))]
     return [page for page in variants if len(page.labels)]

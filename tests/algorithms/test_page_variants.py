@@ -33,7 +33,7 @@ def _page() -> LabelledPage:
         "Imprint",
     ]
     labels = np.array([0, 0, 0, 0, 0.75, 1, 0.25], np.float32)
-    return LabelledPage("1", Path(), None, page, labels, kind="article", content="The river rises.", group=3)
+    return LabelledPage("1", Path(), None, page, labels, kind="article", group=3)
 
 
 def _texts(segments: seg.Segments) -> list[str]:
