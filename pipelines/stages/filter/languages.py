@@ -58,7 +58,7 @@ class _Model(NamedTuple):
     features: npt.NDArray[np.int32]
     weights: npt.NDArray[np.int16]
     prior: npt.NDArray[np.float32]
-    codes: pa.StringArray
+    codes: tuple[str, ...]
     columns: npt.NDArray[np.int64]
 
 
@@ -88,7 +88,7 @@ def _load_model() -> _Model:
     weights[:-1, : len(order)] = features[:, order]
     rows, next_states = arrays["nextmove_row"].astype(np.int32) << 8, arrays["nextmove"].astype(np.uint32, copy=False)
     bits, prior = weights.view(np.int16), arrays["pc"][order]
-    return _Model(rows, next_states, arrays["out_feat"], bits, prior, pa.array(codes.tolist()), columns)
+    return _Model(rows, next_states, arrays["out_feat"], bits, prior, tuple(codes.tolist()), columns)
 
 
 def identify(texts: pa.StringArray) -> tuple[pa.StringArray, pa.FloatArray]:
@@ -103,7 +103,7 @@ def identify(texts: pa.StringArray) -> tuple[pa.StringArray, pa.FloatArray]:
         probabilities = _probabilities(texts.slice(first, _TEXTS))
         best.append(probabilities.argmax(axis=1))
         scores.append(probabilities.max(axis=1))
-    languages = _load_model().codes.take(pa.array(np.concatenate(best)))
+    languages = pa.array(_load_model().codes).take(pa.array(np.concatenate(best)))
     is_language = pc.and_(pc.match_substring_regex(texts, r"\pL"), pc.not_equal(languages, _NO_LANGUAGE))
     null, certainties = pa.scalar(None), pa.array(np.concatenate(scores), pa.float32())
     return pc.if_else(is_language, languages, null), pc.if_else(is_language, certainties, null)
