@@ -28,6 +28,7 @@ from pipelines.errors import InputError
 from pipelines.records import inputs, shards
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.inputs import DocumentShard, InputFile
+from pipelines.records.schemas import make_schema
 from pipelines.stages.dedup.config import DedupConfig
 
 Numbers = npt.NDArray[np.int64]
@@ -100,17 +101,11 @@ def _stage_files(folder: str, noun: str) -> list[InputFile]:
 def signature_schema(config: DedupConfig) -> pa.Schema:
     """Return the schema of `signatures-NNNNN.parquet`, with the settings of MinHash as metadata."""
     settings = {"ngram": config.ngram, "num_perm": config.num_perm, "seed": config.minhash_seed, "scheme": "affine32"}
-    return pa.schema(
-        [
-            pa.field("id", pa.string(), nullable=False),
-            pa.field("score", pa.float64()),
-            pa.field("created_utc", pa.int64()),
-            pa.field("text_hash", pa.binary(16), nullable=False),
-            pa.field("has_words", pa.bool_(), nullable=False),
-            pa.field("minhash", pa.list_(pa.uint32(), config.num_perm), nullable=False),
-        ],
-        {_SETTINGS: json.dumps(settings, sort_keys=True).encode()},
-    )
+    schema = make_schema(
+        id="string", score="float64?", created_utc="int64?", text_hash=pa.binary(16), has_words="bool",
+        minhash=pa.list_(pa.uint32(), config.num_perm),
+    )  # fmt: skip
+    return schema.with_metadata({_SETTINGS: json.dumps(settings, sort_keys=True).encode()})
 
 
 def _check_settings(file: InputFile, config: DedupConfig) -> None:
