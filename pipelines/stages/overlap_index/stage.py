@@ -277,7 +277,6 @@ def _format_value(value: object) -> str:
 
 
 def _verify_index(number: int, indexes: Sequence[FilterFolder]) -> TaskResult:
-    """Verify the checksum of an index and return its number of documents; raise DamagedShardError."""
     index = indexes[number]
     index.file.verify()
     return TaskResult(records_in=index.header.documents, records_out=index.header.documents)
