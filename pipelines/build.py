@@ -147,7 +147,6 @@ class CorpusConfig:
         ]
 
     def _source(self, stage: str, parameter: str) -> str | list[str] | None:
-        """Return what a parameter of a stage reads: another stage, files, or nothing."""
         spec, own = BY_NAME[stage], self.own_input(stage)
         if own and parameter == spec.main_input:
             return own
@@ -250,10 +249,9 @@ def run_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options
     inputs: dict[str, Any] = config.sources(stage.name)
     if stage.files:
         inputs[stage.files] = list(config.files(stage.name))
-    inputs |= config.paths(stage.name)
-    follow_inputs = tuple(
-        parameter for parameter in config.upstream(stage.name) if parameter not in config.paths(stage.name)
-    )
+    paths = config.paths(stage.name)
+    inputs |= paths
+    follow_inputs = tuple(parameter for parameter in config.upstream(stage.name) if parameter not in paths)
     return stage.load()(
         stage_config,
         **inputs,

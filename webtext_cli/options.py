@@ -13,15 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from pipelines.build import CAN_BE_SKIPPED, CorpusConfig, RunSettings, check_corpus, write_index
-from pipelines.engine.config import (
-    Config,
-    OptionSpec,
-    describe_range,
-    flag_of,
-    make_config,
-    option_fields,
-    spec_of,
-)
+from pipelines.engine.config import Config, OptionSpec, describe_range, flag_of, make_config, option_fields, spec_of
 from pipelines.engine.executor import make_executor
 from pipelines.engine.journal import is_unfinished
 from pipelines.engine.manifest import has_manifest

@@ -99,7 +99,6 @@ def command(
 
 
 def _print_explanation(explanation: Mapping[str, Any]) -> None:
-    """Print the value of every rule for a document, the verdict last."""
     say(f"id   {explanation['id']}\nurl  {explanation['url'] or '–'}")
     rows = [
         [
