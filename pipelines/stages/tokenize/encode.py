@@ -24,7 +24,7 @@ from pipelines.records.drops import Drops
 from pipelines.records.schemas import DROPPED_SCHEMA
 from pipelines.records.text_columns import urls_of
 from pipelines.stages.tokenize.config import TokenizeConfig
-from pipelines.stages.tokenize.runs import SPLITS, EncodedDocuments, RunWriter, content_hashes
+from pipelines.stages.tokenize.runs import EncodedDocuments, RunWriter, content_hashes
 from pipelines.stages.tokenize.token_shards import TokenFormat
 from pipelines.tokenizers.encoding import USE_TOKENIZERS, Encoded, Encoder, FastEncoder, LibraryEncoder, import_engine
 from pipelines.tokenizers.formats import END_OF_TEXT, load_document_tokenizer
@@ -101,9 +101,7 @@ def encode_shard(shard: inputs.DocumentShard, context: EncodeContext) -> TaskRes
             documents += batch.num_rows
             progress.advance(batch.num_rows)
     files = runs.finish()
-    counts = {f"{split}_tokens": runs.tokens[split] for split in SPLITS}
-    counts |= {f"{split}_documents": runs.documents[split] for split in SPLITS}
-    counts["documents_compared_with_tokenizers"] = check.documents
+    counts = {**runs.counts, "documents_compared_with_tokenizers": check.documents}
     return drops.task_result(documents, (*files, dropped.entry), counts)
 
 
