@@ -75,11 +75,11 @@ def open_earlier(
     earlier: list[SourceShard] = []
     fingerprints, formats = list[str](), dict[str, str | None]()
     for folder in folders:
-        if has_manifest(folder) and (files := _stage_files(folder, SIGNATURES)):
-            manifest = read_manifest(folder)
-            fingerprints.append(manifest.fingerprint())
-            formats[folder] = manifest.text_format
-            for signatures, texts in zip(files, _stage_files(folder, "documents"), strict=True):
+        stage = inputs.StageFolder(folder, read_manifest(folder)) if has_manifest(folder) else None
+        if stage and (files := stage.files(f"{SIGNATURES}-", ".parquet")):
+            fingerprints.append(stage.manifest.fingerprint())
+            formats |= stage.formats
+            for signatures, texts in zip(files, stage.files("documents-", ".parquet"), strict=True):
                 _check_settings(signatures, config)
                 number = first + len(earlier)
                 # Only the signatures may have been kept.
@@ -92,10 +92,6 @@ def open_earlier(
         for shard in source.shards:
             earlier.append(SourceShard(first + len(earlier), shard, is_earlier=True))
     return earlier, fingerprints, formats
-
-
-def _stage_files(folder: str, noun: str) -> list[InputFile]:
-    return inputs.StageFolder(folder, read_manifest(folder)).files(f"{noun}-", ".parquet")
 
 
 def signature_schema(config: DedupConfig) -> pa.Schema:

@@ -34,7 +34,6 @@ _COUNT_SCHEMA = pa.schema([("hash", pa.uint64()), ("documents", pa.int64()), ("s
 _FREQUENT = storage.join(WORK, "frequent-paragraphs.npy")
 # A frequent paragraph; `shard` is the first shard in which it occurs, whose task lists its text.
 _FREQUENT_TYPE = np.dtype([("hash", np.uint64), ("documents", np.int64), ("shard", np.int64)])
-_NEW_LINE = 10
 
 
 class Paragraphs(NamedTuple):
@@ -50,7 +49,7 @@ def find_paragraphs(texts: pa.StringArray, min_words: int) -> Paragraphs:
     """Return the paragraphs of texts; their ends include the end of the line."""
     data, text_starts = text_arrays(texts)
     first, last = int(text_starts[0]), int(text_starts[-1])
-    line_ends = first + 1 + np.flatnonzero(data[first:last] == _NEW_LINE)
+    line_ends = first + 1 + np.flatnonzero(data[first:last] == ord("\n"))
     bounds = np.union1d(text_starts.astype(np.int64), line_ends)
     words = word_hashes(data, bounds, SHINGLING)
     hashes = np.zeros(len(bounds) - 1, np.uint64)
