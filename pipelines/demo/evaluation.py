@@ -60,8 +60,7 @@ def evaluate_demo(corpus: str, options: RunOptions) -> list[dict[str, Any]]:
         storage.write_bytes(f"{path}.jsonl", json_lines(rows))
         storage.write_bytes(f"{path}.toml", text.encode())
         paths.append(f"{path}.toml")
-    tasks = parse_tasks(paths, PAPER)
-    results = evaluate(EvaluateConfig(), tasks=tasks, model=model, output=output, options=options)
+    results = evaluate(EvaluateConfig(), tasks=parse_tasks(paths, PAPER), model=model, output=output, options=options)
     write_page(output)
     return results
 

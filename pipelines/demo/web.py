@@ -106,7 +106,6 @@ def _pydoc_server() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _proxy_environment(proxy: str) -> Iterator[None]:
-    """Point the proxy variables of this process at a proxy, and restore them afterwards."""
     saved = {name: os.environ.pop(name) for name in (*_PROXY_VARIABLES, "no_proxy", "NO_PROXY") if name in os.environ}
     os.environ.update(dict.fromkeys(_PROXY_VARIABLES, proxy))
     try:
