@@ -98,8 +98,7 @@ class CorpusConfig:
     def sources(self, stage: str) -> dict[str, str | list[str] | None]:
         """Return what a stage reads, by parameter: the folder of a stage, files, or nothing."""
         sources = {parameter: self._source(stage, parameter) for parameter in BY_NAME[stage].reads}
-        folders = {parameter: storage.join(self.corpus, source) for parameter, source in self.upstream(stage).items()}
-        return {**sources, **folders}
+        return sources | {name: storage.join(self.corpus, source) for name, source in self.upstream(stage).items()}
 
     def skipped(self) -> list[str]:
         """Return the stages of `[build] skip`, and the optional ones that are not part of the corpus."""

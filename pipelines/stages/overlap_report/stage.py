@@ -114,13 +114,12 @@ def overlap_report(
         global_phases=_BENCHMARK_PHASES,
         formats=formats,
     ) as run:
-        if run.finished:
-            return _finish(audit, run)
-        if isinstance(source, FilterIndex):
-            _report_from_index(audit, source, fingerprints, run)
-        else:
-            with options.executor.persistent_workers():
-                _report_from_documents(audit, source, fingerprints, run)
+        if not run.finished:
+            if isinstance(source, FilterIndex):
+                _report_from_index(audit, source, fingerprints, run)
+            else:
+                with options.executor.persistent_workers():
+                    _report_from_documents(audit, source, fingerprints, run)
         return _finish(audit, run)
 
 
