@@ -182,9 +182,6 @@ def _check_space(size: FilterSize, ranges: Sequence[range], phase: str, run: Sta
     return part + _PROCESS_BYTES
 
 
-# Merging
-
-
 def _merge_indexes(config: OverlapIndexConfig, paths: Sequence[str], output: str, options: RunOptions) -> Summary:
     indexes = _open_indexes(paths)
     first = indexes[0].header
