@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -151,15 +152,15 @@ def find_lossy_text(library: Tokenizer) -> str | None:
     return None
 
 
-def choose_engine(tokenizer: TokenizerFile, engine: str) -> tuple[str, str | None]:
-    """Return the engine to encode with, and a note for the user if `auto` selected the slower one.
+def choose_engine(tokenizer: TokenizerFile, engine: str, note: Callable[[str], None]) -> str:
+    """Return the engine to encode with; `note` gets a line if `auto` selected the slower one.
 
     `auto` selects gigatoken if it supports the tokenizer and gives the ids of `tokenizers` for a few texts. Raises
     InputError if `gigatoken` was requested and fails this.
     """
     library = load_encoder(tokenizer, "tokenizers")
     if engine == "tokenizers":
-        return engine, None
+        return engine
     try:
         gigatoken = load_encoder(tokenizer, "gigatoken")
         probes = pa.array(_PROBES, pa.string())
@@ -169,9 +170,9 @@ def choose_engine(tokenizer: TokenizerFile, engine: str) -> tuple[str, str | Non
     except InputError as error:
         if engine == "gigatoken":
             raise
-        reason = str(error).removesuffix(USE_TOKENIZERS)
-        return "tokenizers", f"encoding with tokenizers, which is slower: {reason}"
-    return "gigatoken", None
+        note(f"encoding with tokenizers, which is slower: {str(error).removesuffix(USE_TOKENIZERS)}")
+        return "tokenizers"
+    return "gigatoken"
 
 
 class SampleCheck:
