@@ -98,8 +98,7 @@ class CorpusConfig:
     def sources(self, stage: str) -> dict[str, str | list[str] | None]:
         """Return what a stage reads, by parameter: the folder of a stage, files, or nothing."""
         sources = {parameter: self._source(stage, parameter) for parameter in BY_NAME[stage].reads}
-        folders = {parameter: storage.join(self.corpus, source) for parameter, source in self.upstream(stage).items()}
-        return {**sources, **folders}
+        return sources | {name: storage.join(self.corpus, source) for name, source in self.upstream(stage).items()}
 
     def skipped(self) -> list[str]:
         """Return the stages of `[build] skip`, and the optional ones that are not part of the corpus."""
@@ -147,7 +146,6 @@ class CorpusConfig:
         ]
 
     def _source(self, stage: str, parameter: str) -> str | list[str] | None:
-        """Return what a parameter of a stage reads: another stage, files, or nothing."""
         spec, own = BY_NAME[stage], self.own_input(stage)
         if own and parameter == spec.main_input:
             return own
@@ -250,10 +248,9 @@ def run_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options
     inputs: dict[str, Any] = config.sources(stage.name)
     if stage.files:
         inputs[stage.files] = list(config.files(stage.name))
-    inputs |= config.paths(stage.name)
-    follow_inputs = tuple(
-        parameter for parameter in config.upstream(stage.name) if parameter not in config.paths(stage.name)
-    )
+    paths = config.paths(stage.name)
+    inputs |= paths
+    follow_inputs = tuple(parameter for parameter in config.upstream(stage.name) if parameter not in paths)
     return stage.load()(
         stage_config,
         **inputs,

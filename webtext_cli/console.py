@@ -130,9 +130,7 @@ class PlainProgress(QuietProgress):
 class BarProgress(QuietProgress):
     """A progress bar with completed amount, rate and time left; with `brief`, a finished bar disappears."""
 
-    def __init__(self, brief: bool = False) -> None:
-        super().__init__(brief)
-        self._bar: Any = None
+    _bar: Any = None
 
     def start(self, label: str, total: int | None, unit: str) -> None:
         """See `Progress.start`."""

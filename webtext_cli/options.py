@@ -13,15 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from pipelines.build import CAN_BE_SKIPPED, CorpusConfig, RunSettings, check_corpus, write_index
-from pipelines.engine.config import (
-    Config,
-    OptionSpec,
-    describe_range,
-    flag_of,
-    make_config,
-    option_fields,
-    spec_of,
-)
+from pipelines.engine.config import Config, OptionSpec, describe_range, flag_of, make_config, option_fields, spec_of
 from pipelines.engine.executor import make_executor
 from pipelines.engine.journal import is_unfinished
 from pipelines.engine.manifest import has_manifest
@@ -43,7 +35,6 @@ _METAVARS = {
     "memory_limit_mib": "MIB", "max_page_bytes": "BYTES", "sample_bytes": "BYTES", "timeout": "SECONDS",
     "per_host_delay": "SECONDS", "max_wait": "SECONDS", "extra_domain": "DOMAIN",
 }  # fmt: skip
-_ENVIRONMENT = {"executor": "WEBTEXT_EXECUTOR"}
 # A larger upper bound only prevents nonsense.
 _MAX_SHOWN = 10_000
 DOCUMENTS_HELP = (
@@ -347,7 +338,7 @@ def _config_option(field: dataclasses.Field[Any], kind: Any, group: str) -> Call
         shown = "" if default is None else format(default, form).replace("e-0", "e-")
     number = next((member for member in (kind, *typing.get_args(kind)) if member in (int, float)), None)
     type_ = Choice(spec.choices) if spec.choices else Number(number, spec.minimum, spec.maximum) if number else None
-    envvar = _ENVIRONMENT.get(field.name)
+    envvar = "WEBTEXT_EXECUTOR" if field.name == "executor" else None
     return click.option(
         *([flag, "-n"] if field.name == "limit" else [flag]),
         field.name,

@@ -69,7 +69,6 @@ def explain(tables: CorpusTables, target: str) -> History:
 
 
 def _steps(tables: CorpusTables, id: str, url: str | None) -> Iterator[Step]:
-    """Yield the steps of a document through all finished stages."""
     if "links" in tables.views:
         advice = "`webtext scrape --explain URL` reads the dumps and says why"
         row = tables.first("links", "url = ?", [url])

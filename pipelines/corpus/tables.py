@@ -306,8 +306,6 @@ def resolve(target: str) -> tuple[str, tuple[str, ...]]:
     form. Raises UsageError for a URL that is not http(s).
     """
     if "://" not in target:
-        if not target:
-            raise UsageError("the id or URL is empty")
         return "id", (target.lower() if is_url_id(target.lower()) else target,)
     url = canonical_url(target)
     if url is None:

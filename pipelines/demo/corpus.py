@@ -77,7 +77,7 @@ def write_demo_corpus(corpus: str) -> None:
         CONFIG_FILE: _TOML.format(stages=stages, dump=_DUMP_NAME, vocabulary_size=VOCABULARY_SIZE).encode(),
         "benchmarks/language-reference.jsonl": _texts(dict(sorted(topics.items()))),
         "benchmarks/builtins.jsonl": _texts(docstrings),
-        f"dumps/{_DUMP_NAME}": zstandard.ZstdCompressor(level=6).compress(_lines(demo_submissions())),
+        f"dumps/{_DUMP_NAME}": zstandard.ZstdCompressor(level=6).compress(json_lines(demo_submissions())),
     }
     for name, data in files.items():
         if not storage.exists(path := storage.join(corpus, name)):
@@ -85,10 +85,11 @@ def write_demo_corpus(corpus: str) -> None:
 
 
 def _texts(texts: Mapping[str, str | None]) -> bytes:
-    return _lines({"id": name, "text": text} for name, text in texts.items() if text)
+    return json_lines({"id": name, "text": text} for name, text in texts.items() if text)
 
 
-def _lines(records: Iterable[Any]) -> bytes:
+def json_lines(records: Iterable[Any]) -> bytes:
+    """Return records as the content of a JSONL file."""
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipelines import storage
+from pipelines.demo.corpus import json_lines
 from pipelines.engine.run import RunOptions
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.definitions import PAPER, parse_tasks
@@ -57,12 +57,10 @@ def evaluate_demo(corpus: str, options: RunOptions) -> list[dict[str, Any]]:
     paths = []
     for name, text, rows in (("held-out", _HELD_OUT, beginnings), ("cloze", _CLOZE, cloze_questions(documents))):
         path = storage.join(corpus, "benchmarks", name)
-        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-        storage.write_bytes(f"{path}.jsonl", "".join(lines).encode())
+        storage.write_bytes(f"{path}.jsonl", json_lines(rows))
         storage.write_bytes(f"{path}.toml", text.encode())
         paths.append(f"{path}.toml")
-    tasks = parse_tasks(paths, PAPER)
-    results = evaluate(EvaluateConfig(), tasks=tasks, model=model, output=output, options=options)
+    results = evaluate(EvaluateConfig(), tasks=parse_tasks(paths, PAPER), model=model, output=output, options=options)
     write_page(output)
     return results
 

@@ -75,8 +75,7 @@ def demo_web() -> Iterator[None]:
     """Serve the demo's pages while the block runs; HTTP requests of this process and its children are sent there."""
     with contextlib.ExitStack() as stack:
         ports = [stack.enter_context(_pydoc_server()) for _ in range(_SERVERS)]
-        proxy = _Proxy(demo_routes(), ports)
-        stack.callback(proxy.server_close)
+        proxy = stack.enter_context(_Proxy(demo_routes(), ports))
         stack.callback(proxy.shutdown)
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
         stack.enter_context(_proxy_environment(f"http://127.0.0.1:{proxy.server_port}"))
@@ -90,7 +89,6 @@ def _pydoc_server() -> Iterator[int]:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as server:
-        assert server.stdin is not None
         assert server.stdout is not None
         greeting = server.stdout.readline()
         if "Server ready at" not in greeting:
@@ -108,7 +106,6 @@ def _pydoc_server() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _proxy_environment(proxy: str) -> Iterator[None]:
-    """Point the proxy variables of this process at a proxy, and restore them afterwards."""
     saved = {name: os.environ.pop(name) for name in (*_PROXY_VARIABLES, "no_proxy", "NO_PROXY") if name in os.environ}
     os.environ.update(dict.fromkeys(_PROXY_VARIABLES, proxy))
     try:
@@ -147,10 +144,6 @@ class _ProxyHandler(http.server.BaseHTTPRequestHandler):
             self._answer(404, "text/html", b"<html><title>404</title><p>No such page.</p></html>")
         else:
             self._answer(200, "text/html; charset=UTF-8", self._pydoc_page(path))
-
-    def do_CONNECT(self) -> None:
-        """Refuse a tunnel: the demo's web has no https."""
-        self._answer(502, "text/plain", b"the demo's web has no https\n")
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""

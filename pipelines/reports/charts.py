@@ -19,14 +19,12 @@ _BINS_HEIGHT = 126
 # The share of a bin that its bar takes.
 _BAR = 0.85
 
-Points = Sequence[Sequence[float]]
-
 
 class Series(NamedTuple):
     """A named curve; `style` is the CSS class that colors it. A single point is always drawn as a dot."""
 
     name: str
-    points: Points
+    points: Sequence[Sequence[float]]
     style: str = "primary"
     has_dots: bool = False
 

@@ -56,7 +56,6 @@ def command(call: StageCall, first: str | None, last: str | None, dry_run: bool)
 
 
 def _print_decisions(decisions: Sequence[StageDecision], corpus: str) -> None:
-    """Print a row per stage and the sum of the disk space."""
     rows = [[one.stage, one.action, one.reason, _disk(one)] for one in decisions]
     print_table(["stage", "action", "reason", "disk space"], rows, text_columns=True)
     free = storage.free_bytes(corpus)

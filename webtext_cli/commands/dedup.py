@@ -58,7 +58,6 @@ def command(call: StageCall, self_test: bool, sample: int | None) -> None:
 
 
 def _print_self_test(result: Mapping[str, Any]) -> None:
-    """Print the recall by similarity and by kind of copy."""
     say_wrapped(
         f"Altered copies of {plural(result['documents'], 'document')} were inserted and deduplicated with "
         f"{result['bands']} bands of {result['rows']} values. A pair is a kept document and its copy."

@@ -104,7 +104,6 @@ def _stage_line(summary: Summary) -> str:
 
 
 def _print_model(sample: str, results: Sequence[Mapping[str, Any]]) -> None:
-    """Print the sample and the evaluation."""
     from pipelines.reports.evaluation import format_figure, metric_title
 
     figures = "\n".join(

@@ -61,7 +61,6 @@ def _links_of_corpus(call: StageCall) -> str | None:
 
 
 def _print_explanation(explanation: Mapping[str, Any]) -> None:
-    """Print the blocks of a page, then its outcome and the text that is written."""
     if explanation["blocks"]:
         headings = ["block", "tag", "words", "kept", "p", "main features (log odds)"]
         print_table(headings, [_row(block) for block in explanation["blocks"]], narrow=True)

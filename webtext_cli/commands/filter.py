@@ -99,7 +99,6 @@ def command(
 
 
 def _print_explanation(explanation: Mapping[str, Any]) -> None:
-    """Print the value of every rule for a document, the verdict last."""
     say(f"id   {explanation['id']}\nurl  {explanation['url'] or '–'}")
     rows = [
         [
@@ -119,7 +118,6 @@ def _print_explanation(explanation: Mapping[str, Any]) -> None:
 
 
 def _print_funnel(funnel: Mapping[str, Any]) -> None:
-    """Print how many documents of a sample each rule would drop."""
     print_funnel("documents", funnel["documents"], funnel["dropped"])
     say(f"{format_bytes(funnel['kept_bytes'])} of {format_bytes(funnel['bytes'])} of text kept; nothing was written")
 

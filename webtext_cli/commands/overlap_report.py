@@ -14,7 +14,6 @@ from webtext_cli.options import DOCUMENTS_HELP, StageCall, stage_command
 
 
 def _print_benchmarks(benchmarks: Sequence[Any]) -> None:
-    """Print the known benchmarks: their source, license, splits, fields and the paper's figures."""
     from pipelines.extras import install_command
 
     for entry in benchmarks:

@@ -186,11 +186,7 @@ def stats(
     if html:
         from pipelines.reports.render import render
 
-        groups = {
-            kind: [(group_name(kind, row["value"]), row) for row in rows] for kind, rows in statistics["groups"].items()
-        }
-        page = render("statistics.html", total=statistics["total"], groups=groups, sizes=statistics["sizes"])
-        storage.write_bytes(html, page.encode())
+        storage.write_bytes(html, render("statistics.html", **statistics, group_name=group_name).encode())
     print_result(statistics, as_json, _print_statistics)
     if html and not as_json:
         say(f"page: {format_message(html)}")
@@ -294,7 +290,6 @@ def export_text(
 
 
 def _print_history(history: History) -> None:
-    """Print what every stage made of a document."""
     say(f"{history.url or 'no URL'}\nid {history.id}")
     for step in history.steps:
         say(f"\n{step.stage}: {_OUTCOMES[step.outcome]}{step.reason or ''}")
@@ -317,14 +312,12 @@ def _print_fields(fields: Mapping[str, Any]) -> None:
 
 
 def _print_document(document: Mapping[str, Any]) -> None:
-    """Print the columns of a document, and below them its text."""
     _print_fields({name: value for name, value in document.items() if name != "text"})
     absent = "(text not available; if an earlier stage wrote it, add its folder with -i)"
     say(f"\n{absent if document['text'] is None else document['text']}")
 
 
 def _print_statistics(statistics: Mapping[str, Any]) -> None:
-    """Print counts as tables."""
     from pipelines.corpus.statistics import group_name
 
     total = statistics["total"]

@@ -134,10 +134,7 @@ def _print_samples(samples: Row) -> None:
 def _print_scores(benchmark: Row) -> None:
     parts = ("all", "clean", "overlapping", "not_tested")
     rows = [
-        [
-            score["metric"],
-            *(f"{format_number(score[part]['mean'])} ({score[part]['examples']:,})" for part in parts),
-        ]
+        [score["metric"], *(f"{format_number(score[part]['mean'])} ({score[part]['examples']:,})" for part in parts)]
         for score in benchmark["scores"]
     ]
     headings = ["metric (examples)", "all", "clean", "overlapping", "not tested"]
@@ -149,11 +146,7 @@ def _print_boilerplate(report: Report) -> None:
     if ignored is not None:
         say_wrapped(f"ignored: {ignored}")
     rows = [
-        [
-            shorten(common["ngram"], _PASSAGE_CHARACTERS // 2),
-            f"{common['documents']:,}",
-            f"{common['count']:,}",
-        ]
+        [shorten(common["ngram"], _PASSAGE_CHARACTERS // 2), f"{common['documents']:,}", f"{common['count']:,}"]
         for common in report["common_ngrams"][:_COMMON_NGRAMS]
     ]
     if rows:
@@ -162,7 +155,6 @@ def _print_boilerplate(report: Report) -> None:
 
 
 def _print_longest_passage(benchmark: Row) -> None:
-    """Print the longest passage of a benchmark on one line, shortened, with a document that contains it."""
     passage = benchmark["passages"][0]
     text = shorten(" ".join(passage["text"].split()), _PASSAGE_CHARACTERS)
     sources = "".join(f", in {source['url'] or source['id']}" for source in passage["sources"][:1])

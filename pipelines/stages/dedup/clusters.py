@@ -10,14 +10,14 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from pipelines import progress, storage
+from pipelines import progress
 from pipelines.algorithms.minhash.pairing import BLOCKED, KEPT, UNDECIDED, decide_in_order, decide_round
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
 from pipelines.records import shards
-from pipelines.records.buckets import read_bucket, write_buckets
+from pipelines.records.buckets import read_bucket
 from pipelines.records.schemas import make_schema
-from pipelines.stages.dedup.documents import Corpus, Numbers, Records, part_of, read_columns, work_name
+from pipelines.stages.dedup.documents import Corpus, Numbers, Records, part_of, read_columns
 from pipelines.stages.dedup.pairs import COPY_SCHEMA, EDGE_SCHEMA
 from pipelines.stages.dedup.report import tally_clusters
 
@@ -26,8 +26,7 @@ CLUSTER_SCHEMA = make_schema(id="string", cluster="string", kind="string", jacca
 EXACT, NEAR, KEPT_KIND = range(3)
 KINDS = ("exact", "near", "kept")
 # A document of a cluster, the kept one, the kind, the similarity (NaN for the kept one) and the size of the cluster.
-_DROP_FIELDS = [pa.field("document", pa.int64()), pa.field("kept", pa.int64()), pa.field("kind", pa.int8())]
-_DROP_SCHEMA = pa.schema([*_DROP_FIELDS, pa.field("jaccard", pa.float64())])
+_DROP_SCHEMA = make_schema(document="int64?", kept="int64?", kind="int8?", jaccard="float64?")
 MEMBER_SCHEMA = pa.schema([*_DROP_SCHEMA, pa.field("documents", pa.int64())])
 # Near pairs of undecided documents that are sorted at once, at about 100 bytes per pair.
 _PAIRS_IN_MEMORY = 1 << 21
@@ -135,11 +134,7 @@ def write_cluster_rows(corpus: Corpus, shard: int, members: pa.Table) -> FileEnt
         pa.array(members["jaccard"].to_numpy(), from_pandas=True),
         members["documents"].combine_chunks(),
     ]
-    name = work_name("rows", shard, "buckets")
-    with write_buckets(storage.join(corpus.output, name), CLUSTER_SCHEMA) as written:
-        batch = pa.RecordBatch.from_arrays(columns, schema=CLUSTER_SCHEMA)
-        written.write(batch, np.zeros(batch.num_rows, np.int32))
-    return written.entry(name)
+    return corpus.write_buckets("rows", shard, CLUSTER_SCHEMA, columns, np.zeros(members.num_rows, np.int32))
 
 
 def join_clusters(corpus: Corpus) -> TaskResult:

@@ -28,6 +28,7 @@ from pipelines.errors import InputError
 from pipelines.records import inputs, shards
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.inputs import DocumentShard, InputFile
+from pipelines.records.schemas import make_schema
 from pipelines.stages.dedup.config import DedupConfig
 
 Numbers = npt.NDArray[np.int64]
@@ -74,11 +75,11 @@ def open_earlier(
     earlier: list[SourceShard] = []
     fingerprints, formats = list[str](), dict[str, str | None]()
     for folder in folders:
-        if has_manifest(folder) and (files := _stage_files(folder, SIGNATURES)):
-            manifest = read_manifest(folder)
-            fingerprints.append(manifest.fingerprint())
-            formats[folder] = manifest.text_format
-            for signatures, texts in zip(files, _stage_files(folder, "documents"), strict=True):
+        stage = inputs.StageFolder(folder, read_manifest(folder)) if has_manifest(folder) else None
+        if stage and (files := stage.files(f"{SIGNATURES}-", ".parquet")):
+            fingerprints.append(stage.manifest.fingerprint())
+            formats |= stage.formats
+            for signatures, texts in zip(files, stage.files("documents-", ".parquet"), strict=True):
                 _check_settings(signatures, config)
                 number = first + len(earlier)
                 # Only the signatures may have been kept.
@@ -93,24 +94,14 @@ def open_earlier(
     return earlier, fingerprints, formats
 
 
-def _stage_files(folder: str, noun: str) -> list[InputFile]:
-    return inputs.StageFolder(folder, read_manifest(folder)).files(f"{noun}-", ".parquet")
-
-
 def signature_schema(config: DedupConfig) -> pa.Schema:
     """Return the schema of `signatures-NNNNN.parquet`, with the settings of MinHash as metadata."""
     settings = {"ngram": config.ngram, "num_perm": config.num_perm, "seed": config.minhash_seed, "scheme": "affine32"}
-    return pa.schema(
-        [
-            pa.field("id", pa.string(), nullable=False),
-            pa.field("score", pa.float64()),
-            pa.field("created_utc", pa.int64()),
-            pa.field("text_hash", pa.binary(16), nullable=False),
-            pa.field("has_words", pa.bool_(), nullable=False),
-            pa.field("minhash", pa.list_(pa.uint32(), config.num_perm), nullable=False),
-        ],
-        {_SETTINGS: json.dumps(settings, sort_keys=True).encode()},
-    )
+    schema = make_schema(
+        id="string", score="float64?", created_utc="int64?", text_hash=pa.binary(16), has_words="bool",
+        minhash=pa.list_(pa.uint32(), config.num_perm),
+    )  # fmt: skip
+    return schema.with_metadata({_SETTINGS: json.dumps(settings, sort_keys=True).encode()})
 
 
 def _check_settings(file: InputFile, config: DedupConfig) -> None:

@@ -21,6 +21,7 @@ from pipelines.engine.run import TaskResult
 from pipelines.records import inputs
 from pipelines.records.buckets import write_buckets
 from pipelines.records.drops import Drops
+from pipelines.records.schemas import make_schema
 from pipelines.records.text_columns import slices_within
 from pipelines.stages.dedup.documents import (
     Corpus,
@@ -36,8 +37,8 @@ from pipelines.stages.dedup.paragraphs import ParagraphRemover
 from pipelines.stages.dedup.signatures import KEY_SCHEMA
 
 # A copy, and the best document with the same text.
-COPY_SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("document", "original")])
-PAIR_SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("left", "right")])
+COPY_SCHEMA = make_schema(document="int64", original="int64")
+PAIR_SCHEMA = make_schema(left="int64", right="int64")
 # A verified pair: the better document, the worse one, and their similarity.
 EDGE_SCHEMA = pa.schema([("better", pa.int64()), ("worse", pa.int64()), ("jaccard", pa.float64())])
 

@@ -25,17 +25,15 @@ from pipelines.engine.run import TaskResult
 from pipelines.records import inputs, shards
 from pipelines.records.buckets import read_bucket
 from pipelines.records.drops import Drops
+from pipelines.records.schemas import make_schema
 from pipelines.stages.dedup.documents import Corpus, SourceShard, buckets_of, part_of, work_name
 
 PARAGRAPHS = "paragraphs.parquet"
-PARAGRAPH_SCHEMA = pa.schema(
-    [pa.field("paragraph", pa.string(), nullable=False), pa.field("documents", pa.int64(), nullable=False)]
-)
+PARAGRAPH_SCHEMA = make_schema(paragraph="string", documents="int64")
 _COUNT_SCHEMA = pa.schema([("hash", pa.uint64()), ("documents", pa.int64()), ("shard", pa.int64())])
 _FREQUENT = storage.join(WORK, "frequent-paragraphs.npy")
 # A frequent paragraph; `shard` is the first shard in which it occurs, whose task lists its text.
 _FREQUENT_TYPE = np.dtype([("hash", np.uint64), ("documents", np.int64), ("shard", np.int64)])
-_NEW_LINE = 10
 
 
 class Paragraphs(NamedTuple):
@@ -51,7 +49,7 @@ def find_paragraphs(texts: pa.StringArray, min_words: int) -> Paragraphs:
     """Return the paragraphs of texts; their ends include the end of the line."""
     data, text_starts = text_arrays(texts)
     first, last = int(text_starts[0]), int(text_starts[-1])
-    line_ends = first + 1 + np.flatnonzero(data[first:last] == _NEW_LINE)
+    line_ends = first + 1 + np.flatnonzero(data[first:last] == ord("\n"))
     bounds = np.union1d(text_starts.astype(np.int64), line_ends)
     words = word_hashes(data, bounds, SHINGLING)
     hashes = np.zeros(len(bounds) - 1, np.uint64)

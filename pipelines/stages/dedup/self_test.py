@@ -184,10 +184,9 @@ def _wrap(text: str, _: random.Random) -> str:
 
 
 _UNCHANGED = "unchanged"
-_EDITS = {f"{n}% of the words edited": functools.partial(_edit, percent=n) for n in (1, 2, 3, 5, 10, 20, 40)}
 COPIES: dict[str, Callable[[str, random.Random], str]] = {
     _UNCHANGED: lambda text, _: text,
-    **_EDITS,
+    **{f"{n}% of the words edited": functools.partial(_edit, percent=n) for n in (1, 2, 3, 5, 10, 20, 40)},
     **{f"truncated to {n}%": functools.partial(_truncate, percent=n) for n in (90, 70, 50)},
     "boilerplate around": lambda text, _: f"{_HEADER}{text}{_FOOTER}",
     "lines wrapped": _wrap,

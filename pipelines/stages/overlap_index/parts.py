@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -54,7 +53,6 @@ SEED = 0
 # Filters above this size are built in at least a few parts, so that several cores work on them.
 SMALL_PART_BYTES = 16 << 20
 _MIN_PARTS = 4
-_SKETCH = ".sketch"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +104,7 @@ def sketch_shard(shard: inputs.DocumentShard, context: SketchContext) -> TaskRes
             documents += batch.num_rows
             ngrams += len(hashes)
             progress.advance(batch.num_rows)
-    sketch = _write_work_file(output, f"{shard.name}{_SKETCH}", [registers])
+    sketch = _write_work_file(output, f"{shard.name}.sketch", [registers])
     return drops.task_result(documents, (dropped.entry, sketch), {"ngrams": ngrams})
 
 
@@ -120,10 +118,9 @@ def merge_sketches(entries: Sequence[ShardEntry], output: str, ngram: int) -> Ng
         )
     registers = hyperloglog.empty_registers()
     for entry in entries:
-        for file in entry.files:
-            if file.name.endswith(_SKETCH):
-                sketch = storage.read_bytes(storage.join(output, file.name))
-                hyperloglog.merge(registers, np.frombuffer(sketch, np.uint8))
+        _, sketch = entry.files
+        sketch_bytes = storage.read_bytes(storage.join(output, sketch.name))
+        hyperloglog.merge(registers, np.frombuffer(sketch_bytes, np.uint8))
     return NgramCounts(
         documents=sum(entry.records_out for entry in entries),
         ngrams=ngrams,
@@ -211,16 +208,10 @@ def join_parts(template: Header, corpora: Sequence[str], parts: Sequence[ShardEn
         "bits": header.blocks * BLOCK_BITS,
         "corpora": sorted(corpora),
     }
-    files_written = (index, write_description(description, output))
+    files_written = (index, shards.write_file(output, DESCRIPTION, storage.json_bytes(description)))
     return TaskResult(counts={"estimated_distinct_ngrams": header.items}, files=files_written)
 
 
 def _read_parts(files: Sequence[FileEntry], output: str) -> Iterator[Bits]:
     for file in files:
         yield from read_pieces(storage.join(output, file.name), 0, file.size_bytes // BLOCK_BYTES)
-
-
-def write_description(description: dict[str, object], output: str) -> FileEntry:
-    """Write `index.json`."""
-    text = json.dumps(description, indent=1, sort_keys=True) + "\n"
-    return shards.write_file(output, DESCRIPTION, text.encode())

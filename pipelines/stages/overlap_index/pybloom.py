@@ -17,11 +17,11 @@ from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import WebtextError
 from pipelines.format import format_bytes
-from pipelines.records import inputs
+from pipelines.records import inputs, shards
 from pipelines.records.drops import Drops
-from pipelines.records.ngram_filter import INDEX, PYBLOOM_LIVE
+from pipelines.records.ngram_filter import DESCRIPTION, INDEX, PYBLOOM_LIVE
 from pipelines.stages.overlap_index.config import OverlapIndexConfig
-from pipelines.stages.overlap_index.parts import NgramCounts, write_description
+from pipelines.stages.overlap_index.parts import NgramCounts
 
 if TYPE_CHECKING:
     from pybloom_live import BloomFilter
@@ -88,7 +88,8 @@ def write_pybloom_filter(
             "corpus": source.fingerprint,
             "corpora": [source.fingerprint],
         }
-        files = (_write_filter(bloom, run.output, INDEX), write_description(description, run.output))
+        index_json = shards.write_file(run.output, DESCRIPTION, storage.json_bytes(description))
+        files = (_write_filter(bloom, run.output, INDEX), index_json)
         return TaskResult(counts={"estimated_distinct_ngrams": bloom.count}, files=files)
 
     run.once("join", join)
@@ -98,8 +99,8 @@ def _add_part(part: int, source: _Source) -> TaskResult:
     from pybloom_live import BloomFilter
 
     bloom = BloomFilter(source.capacity, source.config.error_rate)
-    shards = len(source.documents)
-    for shard in source.documents[shards * part // source.parts : shards * (part + 1) // source.parts]:
+    count = len(source.documents)
+    for shard in source.documents[count * part // source.parts : count * (part + 1) // source.parts]:
         for batch in inputs.read_documents(shard, Drops()):
             texts = text_arrays(batch.column("text"))
             index, _ = build_index([texts], source.config.ngram, source.config.normalization)

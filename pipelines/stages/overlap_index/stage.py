@@ -182,9 +182,6 @@ def _check_space(size: FilterSize, ranges: Sequence[range], phase: str, run: Sta
     return part + _PROCESS_BYTES
 
 
-# Merging
-
-
 def _merge_indexes(config: OverlapIndexConfig, paths: Sequence[str], output: str, options: RunOptions) -> Summary:
     indexes = _open_indexes(paths)
     first = indexes[0].header
@@ -277,7 +274,6 @@ def _format_value(value: object) -> str:
 
 
 def _verify_index(number: int, indexes: Sequence[FilterFolder]) -> TaskResult:
-    """Verify the checksum of an index and return its number of documents; raise DamagedShardError."""
     index = indexes[number]
     index.file.verify()
     return TaskResult(records_in=index.header.documents, records_out=index.header.documents)

@@ -168,7 +168,6 @@ def _write_lines(path: str, examples: _FileExamples, example: str, output: str, 
 
 
 def _output_names(benchmark: Benchmark, folder: str) -> list[str]:
-    """Return the names in the output folder of a benchmark's files."""
     if benchmark.hub is not None:
         names = [f"{_safe_name(benchmark.label.replace('/', '-'))}.parquet"]
     else:

@@ -14,13 +14,7 @@ from pipelines import progress
 from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams.hashing import word_hashes
 from pipelines.algorithms.ngrams.index import ngram_texts
-from pipelines.algorithms.ngrams.overlap_counts import (
-    ExampleCounts,
-    Flags,
-    distribution,
-    longest_runs,
-    match_positions,
-)
+from pipelines.algorithms.ngrams.overlap_counts import ExampleCounts, Flags, distribution, longest_runs, match_positions
 from pipelines.algorithms.ngrams.words import describe
 from pipelines.benchmark_sets.benchmarks import Benchmark, read_example_batches
 from pipelines.engine.manifest import FileEntry
@@ -99,21 +93,26 @@ class Audit:
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """Which n-grams of the report's index are in the corpus, are ignored, and are in the train splits of each label."""
+    """The indexes, and which n-grams are in the corpus (`matches` of the first one, `other_flags` of the others).
 
+    Also which n-grams of the first index, that of the report, are ignored, and are in the train splits of each label.
+    """
+
+    variants: Sequence[Variant]
     matches: CorpusMatches
     ignored: Flags
     own_train: Mapping[str, Flags]
+    other_flags: Sequence[Flags]
 
 
 def make_report(
-    audit: Audit, variant: Variant, findings: Findings, corpus: Mapping[str, Any], scores: Mapping[str, Metrics]
+    audit: Audit, findings: Findings, corpus: Mapping[str, Any], scores: Mapping[str, Metrics]
 ) -> tuple[dict[str, Any], list[FileEntry]]:
-    """Return `report.json` without the parts that need other indexes, and the entries of the other files.
+    """Return `report.json`, and the entries of the other files.
 
     `corpus` has the fields that describe the corpus and how it was searched.
     """
-    config, matches = audit.config, findings.matches
+    config, matches, variant = audit.config, findings.matches, findings.variants[0]
     is_found = matches.is_found & ~findings.ignored
     benchmarks = load_examples(variant, audit.benchmarks)
     files = [_write_hits(benchmarks, config.example, variant, matches=matches, is_found=is_found)]
@@ -150,8 +149,8 @@ def make_report(
             "ngrams": int(findings.ignored.sum()),
             "positions": sum(int(indexed.counts(findings.ignored).overlaps.sum()) for indexed in benchmarks),
         },
-        "sensitivity": None,
-        "samples": None,
+        "sensitivity": _sensitivity_table(audit, findings) if config.sensitivity else None,
+        "samples": _sample_figures(audit, findings) if audit.samples else None,
     }
     return report, files
 
@@ -236,17 +235,17 @@ def _decode(data: npt.NDArray[np.uint8], start: int, end: int) -> str:
     return data[max(0, start) : end].tobytes().decode("utf-8", "ignore")
 
 
-def sample_figures(audit: Audit, variant: Variant, is_found: Flags) -> dict[str, Any]:
+def _sample_figures(audit: Audit, findings: Findings) -> dict[str, Any]:
     """Return the distribution of overlap over the samples and the held-out documents. Appendix, figure 5."""
-    samples = load_examples(variant, audit.samples)
+    samples, is_found = load_examples(findings.variants[-1], audit.samples), findings.other_flags[-1]
     by_name = {indexed.benchmark.name: distribution(indexed.counts(is_found)) for indexed in samples}
     return {"samples": by_name[SAMPLES], "held_out": by_name.get(HELD_OUT)}
 
 
-def sensitivity_table(audit: Audit, variants: Sequence[Variant], all_flags: Sequence[Flags]) -> list[dict[str, Any]]:
+def _sensitivity_table(audit: Audit, findings: Findings) -> list[dict[str, Any]]:
     """Return a row per combination of options, sorted by the length of n-grams and then by the options."""
     rows = []
-    for variant, flags in zip(variants, all_flags, strict=True):
+    for variant, flags in zip(findings.variants, [findings.matches.is_found, *findings.other_flags], strict=True):
         if not variant.of_samples:
             examples = load_examples(variant, audit.benchmarks)
             benchmarks = [_benchmark_row(indexed, indexed.counts(flags)) for indexed in examples]

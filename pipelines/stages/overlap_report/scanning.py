@@ -215,7 +215,6 @@ def _read_corpus(shard: inputs.DocumentShard, held_out: float, drops: Drops) -> 
 def _list_overlapping(
     writer: shards.ShardWriter, batch: pa.RecordBatch, hit_counts: Numbers, ngram_counts: Numbers
 ) -> None:
-    """List the documents of a batch with hits."""
     rows = np.flatnonzero(hit_counts)
     if len(rows):
         documents = batch.take(pa.array(rows))

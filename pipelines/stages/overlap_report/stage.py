@@ -7,7 +7,6 @@ the corpus streams past them once. Paper, section 4.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,15 +33,7 @@ from pipelines.stages.overlap_report.indexing import (
     read_example_counts,
     write_indexes,
 )
-from pipelines.stages.overlap_report.report import (
-    HITS,
-    SAMPLES,
-    Audit,
-    Findings,
-    make_report,
-    sample_figures,
-    sensitivity_table,
-)
+from pipelines.stages.overlap_report.report import HITS, SAMPLES, Audit, Findings, make_report
 from pipelines.stages.overlap_report.scanning import (
     HELD_OUT,
     HELD_OUT_SAMPLE,
@@ -123,13 +114,12 @@ def overlap_report(
         global_phases=_BENCHMARK_PHASES,
         formats=formats,
     ) as run:
-        if run.finished:
-            return _finish(audit, run)
-        if isinstance(source, FilterIndex):
-            _report_from_index(audit, source, fingerprints, run)
-        else:
-            with options.executor.persistent_workers():
-                _report_from_documents(audit, source, fingerprints, run)
+        if not run.finished:
+            if isinstance(source, FilterIndex):
+                _report_from_index(audit, source, fingerprints, run)
+            else:
+                with options.executor.persistent_workers():
+                    _report_from_documents(audit, source, fingerprints, run)
         return _finish(audit, run)
 
 
@@ -177,16 +167,12 @@ def _report_from_documents(
             else sum(int(entry.counts["overlapping_documents"]) for entry in entries),
             "certificate": None,
         }
-        report, files = make_report(audit, variants[0], Findings(matches, ignored, own_train), corpus, scores)
         other_flags = [
             read_flags([storage.join(output, flags_name(variant, shard.index)) for shard in source.shards], variant)
             for variant in variants[1:]
         ]
-        if config.sensitivity:
-            report["sensitivity"] = sensitivity_table(audit, variants, [matches.is_found, *other_flags])
-        if audit.samples:
-            report["samples"] = sample_figures(audit, variants[-1], other_flags[-1])
-        return _write_report(report, files, output)
+        findings = Findings(variants, matches, ignored, own_train, other_flags)
+        return _write_report(*make_report(audit, findings, corpus, scores), output)
 
     run.once("report", write, unit="examples")
 
@@ -211,11 +197,10 @@ def _report_from_index(audit: Audit, filter_index: FilterIndex, fingerprints: Ma
             "documents_overlapping": None,
             "certificate": certificate,
         }
-        findings = Findings(CorpusMatches(len(is_found), is_found), np.zeros(len(is_found), np.bool_), own_train)
-        report, files = make_report(audit, variants[0], findings, corpus, scores)
-        if audit.samples:
-            report["samples"] = sample_figures(audit, variants[-1], filter_index.contains(load_index(variants[-1])))
-        result = _write_report(report, files, run.output)
+        matches, ignored = CorpusMatches(len(is_found), is_found), np.zeros(len(is_found), np.bool_)
+        other_flags = [filter_index.contains(load_index(variant)) for variant in variants[1:]]
+        findings = Findings(variants, matches, ignored, own_train, other_flags)
+        result = _write_report(*make_report(audit, findings, corpus, scores), run.output)
         return dataclasses.replace(result, records_in=header.documents, records_out=header.documents)
 
     run.once("report", write, unit="n-grams")
@@ -260,8 +245,7 @@ def _scan_own_train(audit: Audit, variants: tuple[Variant, ...], run: StageRun) 
 
 
 def _write_report(report: dict[str, Any], files: Sequence[FileEntry], output: str) -> TaskResult:
-    text = json.dumps(report, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    report_file = shards.write_file(output, REPORT, text.encode())
+    report_file = shards.write_file(output, REPORT, storage.json_bytes(report))
     page_file = write_page(output, PAGE, render_overlap_report(report))
     return TaskResult(files=(report_file, page_file, *files))
 

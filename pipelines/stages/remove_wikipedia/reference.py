@@ -211,7 +211,6 @@ def _read_batches(source: DumpPart | inputs.DocumentShard, counts: Counter[str])
 
 
 def _build_part(part: int, reference: Reference) -> TaskResult:
-    """Write a part of the index from its n-grams in all shards."""
     names = [storage.join(WORK, _shard_name((number, None))) for number in range(len(reference.articles))]
     files = [bucket_part(storage.join(reference.folder, name), _SCHEMA, part) for name in names]
     table = article_index.new_table(sum(file.rows for file in files))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from pipelines.records.drops import Drops
 from pipelines.records.schemas import DROPPED_SCHEMA
 from pipelines.records.text_columns import urls_of
 from pipelines.stages.tokenize.config import TokenizeConfig
-from pipelines.stages.tokenize.runs import SPLITS, EncodedDocuments, RunWriter, content_hashes
+from pipelines.stages.tokenize.runs import EncodedDocuments, RunWriter, content_hashes
 from pipelines.stages.tokenize.token_shards import TokenFormat
 from pipelines.tokenizers.encoding import USE_TOKENIZERS, Encoded, Encoder, FastEncoder, LibraryEncoder, import_engine
 from pipelines.tokenizers.formats import END_OF_TEXT, load_document_tokenizer
@@ -101,9 +102,7 @@ def encode_shard(shard: inputs.DocumentShard, context: EncodeContext) -> TaskRes
             documents += batch.num_rows
             progress.advance(batch.num_rows)
     files = runs.finish()
-    counts = {f"{split}_tokens": runs.tokens[split] for split in SPLITS}
-    counts |= {f"{split}_documents": runs.documents[split] for split in SPLITS}
-    counts["documents_compared_with_tokenizers"] = check.documents
+    counts = {**runs.counts, "documents_compared_with_tokenizers": check.documents}
     return drops.task_result(documents, (*files, dropped.entry), counts)
 
 
@@ -153,15 +152,15 @@ def find_lossy_text(library: Tokenizer) -> str | None:
     return None
 
 
-def choose_engine(tokenizer: TokenizerFile, engine: str) -> tuple[str, str | None]:
-    """Return the engine to encode with, and a note for the user if `auto` selected the slower one.
+def choose_engine(tokenizer: TokenizerFile, engine: str, note: Callable[[str], None]) -> str:
+    """Return the engine to encode with; `note` gets a line if `auto` selected the slower one.
 
     `auto` selects gigatoken if it supports the tokenizer and gives the ids of `tokenizers` for a few texts. Raises
     InputError if `gigatoken` was requested and fails this.
     """
     library = load_encoder(tokenizer, "tokenizers")
     if engine == "tokenizers":
-        return engine, None
+        return engine
     try:
         gigatoken = load_encoder(tokenizer, "gigatoken")
         probes = pa.array(_PROBES, pa.string())
@@ -171,9 +170,9 @@ def choose_engine(tokenizer: TokenizerFile, engine: str) -> tuple[str, str | Non
     except InputError as error:
         if engine == "gigatoken":
             raise
-        reason = str(error).removesuffix(USE_TOKENIZERS)
-        return "tokenizers", f"encoding with tokenizers, which is slower: {reason}"
-    return "gigatoken", None
+        note(f"encoding with tokenizers, which is slower: {str(error).removesuffix(USE_TOKENIZERS)}")
+        return "tokenizers"
+    return "gigatoken"
 
 
 class SampleCheck:

@@ -73,8 +73,8 @@ class RunWriter:
         self._bytes = self._documents = 0
         self._files: list[FileEntry] = []
         self._bins = [_BIN_SCHEMA.empty_table()]
-        self.tokens = dict.fromkeys(SPLITS, 0)
-        self.documents = dict.fromkeys(SPLITS, 0)
+        # The tokens and documents of each split.
+        self.counts = {f"{split}_{noun}": 0 for noun in ("tokens", "documents") for split in SPLITS}
 
     def add(self, documents: EncodedDocuments) -> None:
         """Add documents; write a run once enough of them are pending."""
@@ -106,8 +106,8 @@ class RunWriter:
         bins = order >> np.uint64(BIN_SHIFT) if self._shuffled else np.full(len(split), number)
         self._bins.append(pa.table([split, bins.astype(np.int64), tokens], schema=_BIN_SCHEMA))
         for index, split_name in enumerate(SPLITS):
-            self.tokens[split_name] += int(tokens[split == index].sum())
-            self.documents[split_name] += int((split == index).sum())
+            self.counts[f"{split_name}_tokens"] += int(tokens[split == index].sum())
+            self.counts[f"{split_name}_documents"] += int((split == index).sum())
         self._pending = []
         self._bytes = self._documents = 0
 

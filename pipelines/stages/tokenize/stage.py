@@ -129,11 +129,8 @@ def _prepare(
 
     Raises InputError if a worker lacks memory, or if the output is clearly too large.
     """
-    engine, note = choose_engine(tokenizer, config.engine)
-    lossy = find_lossy_text(load_library(tokenizer))
-    if note:
-        run.note(note)
-    if lossy is not None:
+    engine = choose_engine(tokenizer, config.engine, run.note)
+    if (lossy := find_lossy_text(load_library(tokenizer))) is not None:
         run.note(
             f"{tokenizer.source}: loses text: {lossy[:20]!r} cannot be decoded from its ids; "
             "use a byte-level tokenizer such as GPT-2's to keep all text"

@@ -116,7 +116,6 @@ class TokenFile:
     name: str
     split: str
     shards: tuple[TokenShard, ...]
-    is_whole_split: bool = False
 
     @property
     def tokens(self) -> int:
@@ -165,8 +164,8 @@ def cut_files(
                 needed, low, high = range(runs), first << BIN_SHIFT, ((last + 1) << BIN_SHIFT) - 1
             cut.append(TokenShard(split, index, needed, low=low, high=high, skip=skip, tokens=tokens))
         if form.split_files and cut:
-            files.append(TokenFile(form.split_files[split], split, tuple(cut), is_whole_split=True))
-        elif cut:
+            files.append(TokenFile(form.split_files[split], split, tuple(cut)))
+        else:
             files += [TokenFile(shard.name, split, (shard,)) for shard in cut]
     return files
 
@@ -203,7 +202,7 @@ def write_token_file(file: TokenFile, context: MergeContext) -> TaskResult:
             lengths = documents.column("tokens").to_numpy()
             pieces = _cut_pieces(lengths, shard)
             stream.write(_merge_tokens(shard, runs, documents, pieces, form).data)
-            listed = _whole_documents(pieces, lengths) if file.is_whole_split else pieces
+            listed = _whole_documents(pieces, lengths) if form.split_files else pieces
             _write_documents(table, documents, listed, start)
             start += shard.tokens
             progress.advance(shard.tokens)
@@ -275,7 +274,6 @@ def _merge_tokens(
 
 
 def _map_runs(function: Callable[[int], Result], runs: Sequence[str]) -> list[Result]:
-    """Return the results of a function of the numbers of the runs."""
     return storage.map_files(function, range(len(runs)), folder=runs[0] if runs else "")
 
 

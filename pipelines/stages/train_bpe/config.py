@@ -12,6 +12,9 @@ from pipelines.records.document_options import DocumentConfig
 class TrainBpeConfig(DocumentConfig):
     """What the tokenizer is trained on, and its size."""
 
+    # Counts can replace documents.
+    needs_files = False
+
     vocab_size: int = option(
         50257, "Vocabulary size: 256 bytes, the merges, and <|endoftext|>.", minimum=258, maximum=2**31 - 1
     )
@@ -41,8 +44,3 @@ class TrainBpeConfig(DocumentConfig):
     )
     count_only: bool = option(False, "Stop after counting words; train later with --counts.")
     rare: int = option(100, "Report entries with a lower count as rare.", minimum=1)
-
-    @property
-    def needs_files(self) -> bool:
-        """Whether it requires document files: counts can replace them."""
-        return False

@@ -113,9 +113,6 @@ def buckets_of(counts: pa.RecordBatch, buckets: int) -> npt.NDArray[np.int32]:
     return bucket_of_words(*text_arrays(counts.column("word")), buckets)
 
 
-# Adding up the work files.
-
-
 @dataclasses.dataclass(frozen=True)
 class _BucketContext:
     """What all given files or all buckets share: the number of buckets, and the work files with the counts."""
@@ -196,9 +193,6 @@ def _sum_by_word(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     rows = pa.Table.from_batches(batches, COUNTS_SCHEMA).cast(wide)
     sums = rows.group_by("word", use_threads=False).aggregate([("count", "sum"), ("held_out", "sum")])
     return pa.table([sums["word"], sums["count_sum"], sums["held_out_sum"]], schema=wide)
-
-
-# Counts given instead of documents.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from pipelines import storage
 from pipelines.algorithms.bpe.merges import Merges
 from pipelines.engine import machine
@@ -111,11 +109,28 @@ def _train(
     if entries < config.vocab_size:
         run.note(f"vocabulary has only {entries:,} of {config.vocab_size:,} entries: {stopped}")
     sample = read_sample(words.samples)
+
+    def report() -> TaskResult:
+        figures = make_report(
+            tokens=token_bytes_of(learning.pairs_of(merges)),
+            merges=merges,
+            words=words.read(config.train_on),
+            sample=sample,
+            tokenizer_json=storage.read_bytes(storage.join(run.output, TOKENIZER)),
+            held_out_was_trained_on=config.train_on == "all",
+            reference=reference,
+            rare_below=config.rare,
+        )
+        data = (json.dumps(figures, indent=1, ensure_ascii=False) + "\n").encode()
+        bytes_per_token = figures["tokenizer"]["bytes_per_token"]
+        counts = {} if bytes_per_token is None else {"bytes_per_token": round(bytes_per_token, 4)}
+        return TaskResult(counts=counts, files=(shards.write_file(run.output, _REPORT, data),))
+
     with timer.section("writing"):
         texts = [text[:_CHECKED_CHARACTERS] for text in sample.column("text")[:_CHECKED_TEXTS].to_pylist()]
         run.once("files", lambda: _write_files(run.output, merges, texts))
     with timer.section("report"):
-        run.once("report", lambda: _write_report(config, run.output, words, merges, sample=sample, reference=reference))
+        run.once("report", report)
     timing = {**timer.figures(), "engine": config.engine, "stopped": stopped}
     storage.write_json(storage.join(run.output, _TIMING), timing)
 
@@ -137,31 +152,6 @@ def check_written(folder: str, texts: Sequence[str]) -> None:
                 f"{path}: does not decode the ids of {text[:60]!r} to this text; "
                 "this is a bug in webtext, please report it"
             )
-
-
-def _write_report(
-    config: TrainBpeConfig,
-    output: str,
-    words: CountedWords,
-    merges: Merges,
-    *,
-    sample: pa.Table,
-    reference: TokenizerUse | None,
-) -> TaskResult:
-    report = make_report(
-        tokens=token_bytes_of(learning.pairs_of(merges)),
-        merges=merges,
-        words=words.read(config.train_on),
-        sample=sample,
-        tokenizer_json=storage.read_bytes(storage.join(output, TOKENIZER)),
-        held_out_was_trained_on=config.train_on == "all",
-        reference=reference,
-        rare_below=config.rare,
-    )
-    data = (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode()
-    bytes_per_token = report["tokenizer"]["bytes_per_token"]
-    counts = {} if bytes_per_token is None else {"bytes_per_token": round(bytes_per_token, 4)}
-    return TaskResult(counts=counts, files=(shards.write_file(output, _REPORT, data),))
 
 
 def read_report(output: str) -> dict[str, Any]:
