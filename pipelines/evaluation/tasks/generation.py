@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from pipelines.engine.config import option
 from pipelines.errors import InputError, UsageError
-from pipelines.evaluation.metrics import ROUGE_TYPES, Bleu, Metric, check_rouge, coqa_scores, rouge_scores, squad_scores
+from pipelines.evaluation.metrics import Bleu, Metric, coqa_scores, squad_scores
 from pipelines.evaluation.records import DocumentOptions, Documents, Record
+from pipelines.evaluation.rouge import ROUGE_TYPES, check_rouge, rouge_scores
 from pipelines.evaluation.task import Example, Fitted, Generation, Measured, Output, Request, ShotOptions, Task
 
 # Where a sentence ends: a rule, not a model, which gives the same sentences everywhere. In tokenized text, a mark that
