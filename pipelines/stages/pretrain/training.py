@@ -239,17 +239,7 @@ def _note_epochs(job: TrainingJob) -> None:
 
 def _check_estimate(job: TrainingJob) -> None:
     """Show the estimated resources; raise WebtextError if this machine clearly lacks them."""
-    estimate = estimate_training(
-        job.recipe,
-        job.tokens.vocab_size,
-        device_type=job.device.device.type,
-        processes=job.world.size,
-        sharded=job.is_sharded,
-        activation_checkpointing=job.options.activation_checkpointing,
-        bf16=job.device.bf16,
-        compiled=job.is_compiled,
-        keep_checkpoints=job.options.keep_checkpoints,
-    )
+    estimate = estimate_training(job)
     for line in describe_estimate(estimate):
         job.note(line)
     free_disk = storage.free_bytes(job.output)
