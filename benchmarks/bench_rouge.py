@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 from rouge_score.rouge_scorer import RougeScorer
 
-from pipelines.evaluation import metrics
-from pipelines.evaluation.metrics import ROUGE_TYPES, rouge_scores
+from pipelines.evaluation import rouge
+from pipelines.evaluation.rouge import ROUGE_TYPES, rouge_scores
 
 PAGES, INVENTED = 1000, 300
 # Of the words in several of WordNet's lists, the database of ROUGE-1.5.5 has the last of these.
@@ -52,7 +52,7 @@ def main() -> None:
         f"{len(pages)} pages, one sentence in common": [(page[:3], [page[1], *page[3:6]]) for page in pages],
         f"{INVENTED} invented texts": list(invent(bases, " ".join(pages[0]).split())),
     }
-    irregular_words = metrics._irregular_words
+    irregular_words = rouge._irregular_words
     plain = RougeScorer(list(ROUGE_TYPES), use_stemmer=True)
     for name, pairs in texts.items():
         with tempfile.TemporaryDirectory() as folder:
@@ -70,8 +70,8 @@ def score(gold: str, prediction: str) -> list[float]:
 
 
 def with_words(irregular_words: Callable[[], dict[str, str]]) -> None:
-    metrics._rouge_scorer.cache_clear()
-    metrics._irregular_words = irregular_words
+    rouge._rouge_scorer.cache_clear()
+    rouge._irregular_words = irregular_words
 
 
 def compare(name: str, pairs: list[Pair], expected: np.ndarray, scores: Callable[[str, str], list[float]]) -> None:

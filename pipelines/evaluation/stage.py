@@ -39,7 +39,7 @@ from pipelines.model.inference.decoding import choose_by
 from pipelines.model.inference.options import SamplingOptions
 from pipelines.model.io.model_folder import CONFIG_FILE, open_model
 from pipelines.model.training.checkpoint import Checkpoint, find_checkpoints
-from pipelines.model.training.parallel import World, process_group, torchrun_world, translate_connection_errors
+from pipelines.model.training.parallel import World, process_group, torchrun_world
 from pipelines.records import inputs, shards
 from pipelines.reports.evaluation import model_title
 
@@ -93,12 +93,7 @@ def evaluate(
     where = device_config(select_device(config.device, world.local_rank), config.precision)
     # A run on a CPU is not resumed in another precision.
     config = dataclasses.replace(config, precision="bf16" if where.bf16 else "float32")
-    with (
-        translate_memory_errors(_MEMORY_ADVICE),
-        translate_connection_errors(world),
-        reproducible(where.device),
-        process_group(world, where.device),
-    ):
+    with process_group(world, where.device), translate_memory_errors(_MEMORY_ADVICE), reproducible(where.device):
         scorer = Scorer(trained.model.to(where.device), where)
         needed = scorer.memory_bytes(max(task.generation.max_tokens if task.generation else 0 for task in built))
         options.progress.note(

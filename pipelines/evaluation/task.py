@@ -26,7 +26,6 @@ from pipelines.model.training.data import token_bytes
 from pipelines.tokenizers.formats import load_tokenizer
 
 Options = TypeVar("Options")
-MetricValues = Mapping[str, float | bool]
 
 
 class Request(NamedTuple):
@@ -216,7 +215,7 @@ class Row(NamedTuple):
     log_probs: list[list[float]]
     scored: int
     cut: int
-    metrics: MetricValues
+    metrics: Mapping[str, float | bool]
 
 
 class Generation(NamedTuple):
@@ -233,14 +232,21 @@ class Generation(NamedTuple):
     banned: tuple[int, ...] = ()
 
 
+class Measured(NamedTuple):
+    """What the answers of an example result in: the output to report, and the metrics."""
+
+    output: str
+    metrics: Mapping[str, float | bool]
+
+
 class Example(NamedTuple):
-    """An example; `measure` returns the output to report, and the metrics, of the answers to its requests."""
+    """An example; `measure` takes the answers to its requests."""
 
     place: str
     cluster: str
     gold: str
     fitted: Fitted
-    measure: Callable[[Sequence[Output]], tuple[str, MetricValues]]
+    measure: Callable[[Sequence[Output]], Measured]
 
 
 class Task(Generic[Options]):
@@ -263,6 +269,10 @@ class Task(Generic[Options]):
         self.limit = limit
         self.counts: defaultdict[str, float] = defaultdict(float)
         self.shots: list[str] = []
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Check the options, and derive from them what differs between the kinds of tasks."""
 
     def records(self, files: Sequence[str]) -> Iterator[Record]:
         """Read files in the form that the options name."""
@@ -302,7 +312,7 @@ class Task(Generic[Options]):
         """Yield the examples with their metrics."""
         for number, example in enumerate(itertools.islice(self.examples(), self.limit)):
             answers = [next(outputs) for _ in example.fitted.requests]
-            output, metrics = example.measure(answers)
+            measured = example.measure(answers)
             for name, count in example.fitted.counts.items():
                 self.counts[name] += count
             log_probs = [part for answer in answers for part in answer.log_probs]
@@ -312,11 +322,11 @@ class Task(Generic[Options]):
                 cluster=example.cluster,
                 prompt=prompt_hash(example.fitted.requests),
                 gold=example.gold,
-                output=output,
+                output=measured.output,
                 log_probs=log_probs,
                 scored=sum(map(len, log_probs)),
                 cut=example.fitted.cut,
-                metrics=metrics,
+                metrics=measured.metrics,
             )
 
 

@@ -233,8 +233,8 @@ def test_coqa_gives_every_turn_its_history(tmp_path: Path) -> None:
     assert _prompt(examples[1]) == "Ann has a cat.\n\nQ: Who?\nA: Ann\nQ: What?\nA:"
     assert examples[1].gold == "a cat"
     # The right answer of the other annotator counts, too.
-    _, scores = examples[1].measure([Output([[]], [], byte_tokenizer().encode(" cat").ids, True)])
-    assert scores == {"f1": 1.0, "exact_match": 1.0}
+    measured = examples[1].measure([Output([[]], [], byte_tokenizer().encode(" cat").ids, True)])
+    assert measured.metrics == {"f1": 1.0, "exact_match": 1.0}
 
 
 def test_coqa_in_the_form_of_hugging_face(tmp_path: Path) -> None:

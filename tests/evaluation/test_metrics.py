@@ -14,19 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.errors import WebtextError
-from pipelines.evaluation import metrics
+from pipelines.evaluation import rouge
 from pipelines.evaluation.metrics import (
     Bleu,
     best_threshold,
     bootstrap_error,
-    check_rouge,
     coqa_scores,
     matthews_correlation,
     normalize_answer,
     roc_area,
-    rouge_scores,
     squad_scores,
 )
+from pipelines.evaluation.rouge import check_rouge, rouge_scores
 
 _ANSWERS = st.lists(
     st.sampled_from(["a", "The", "an", "cat", "Cat.", "dog", "don't", "é", "É", "“x”", "漢", ",", "", "\u00a0", "no"]),
@@ -203,7 +202,7 @@ def test_rouge_is_that_of_rouge_score_if_stems_are_equal(monkeypatch: pytest.Mon
         raise AssertionError("rouge-score uses the network")
 
     monkeypatch.setattr(socket, "socket", refuse)
-    metrics._rouge_scorer.cache_clear()
+    rouge._rouge_scorer.cache_clear()
     for summary, gold in zip(summaries, golds, strict=True):
         expected = {name: score.fmeasure for name, score in direct.score(gold, summary).items()}
         assert rouge_scores(summary, [gold]) == expected
@@ -276,7 +275,7 @@ def test_rouge_lsum_is_computed_by_sentence() -> None:
 
 def test_missing_libraries_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.extras.find_spec", lambda name: None)
-    metrics._rouge_scorer.cache_clear()
+    rouge._rouge_scorer.cache_clear()
     monkeypatch.setattr("pipelines.extras.distributions", lambda name: [])
     command = r"; run: pip install 'webtext-kit\[evaluate\]'"
     for call in (check_rouge, lambda: rouge_scores("a cat", ["a cat"])):

@@ -17,8 +17,9 @@ from small_model import byte_tokenizer, encode, plain_log_probs, plain_next_toke
 
 from pipelines.errors import UsageError
 from pipelines.evaluation.definitions import parse_tasks
-from pipelines.evaluation.metrics import best_threshold, roc_area, rouge_scores
+from pipelines.evaluation.metrics import best_threshold, roc_area
 from pipelines.evaluation.records import Record
+from pipelines.evaluation.rouge import rouge_scores
 from pipelines.evaluation.task import Task
 from pipelines.reports.evaluation import render_evaluation_page
 from webtext_cli.main import main

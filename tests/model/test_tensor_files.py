@@ -34,9 +34,9 @@ def test_safetensors_reads_the_file(tmp_path: Path) -> None:
 
 def test_tensors_are_read_one_by_one(tmp_path: Path) -> None:
     write_tensors(str(tmp_path), "x.safetensors", TENSORS)
-    with open_tensors(str(tmp_path / "x.safetensors")) as (names, read):
-        assert set(names) == TENSORS.keys()
-        assert torch.equal(shard_like(read("turned"), TENSORS["turned"]), TENSORS["turned"])
+    with open_tensors(str(tmp_path / "x.safetensors")) as file:
+        assert set(file.keys()) == TENSORS.keys()
+        assert torch.equal(shard_like(file.get_tensor("turned"), TENSORS["turned"]), TENSORS["turned"])
     gather_on_rank_zero(TENSORS)  # nothing lies in parts, so nothing happens
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from pipelines.errors import WebtextError
+from pipelines.model.device import DeviceConfig
 from pipelines.model.diagnostics.estimate import Estimate, check_resources, describe_estimate, estimate_training
 from pipelines.model.network.gpt2 import GPT2, LOGITS_AT_ONCE, Architecture, empty_model, initialize
 from pipelines.model.training.engine import make_optimizer
-from pipelines.model.training.recipe import Recipe, make_recipe
+from pipelines.model.training.job import TrainingJob
+from pipelines.model.training.parallel import World
+from pipelines.model.training.recipe import Recipe, TrainingOptions, make_recipe
 
 GB = 10**9
 SHAPE = ("layers=3", "width=64", "heads=4", "context=64", "micro_batch=5", "batch_size=5")
@@ -30,8 +34,18 @@ def recipe_of(preset: str, *sets: str) -> Recipe:
     return make_recipe(preset, sets)
 
 
+def estimate_of(
+    recipe: Recipe, vocab_size: int, device_type: str = "cpu", processes: int = 1, bf16: bool = False, **options: Any
+) -> Estimate:
+    values: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(TrainingJob))
+    values |= {"recipe": recipe, "options": TrainingOptions(**options), "world": World(0, processes)}
+    values["tokens"] = types.SimpleNamespace(vocab_size=vocab_size)
+    return estimate_training(TrainingJob(**values | {"device": DeviceConfig(torch.device(device_type), bf16)}))
+
+
 def expect(preset: str, *sets: str, vocab_size: int = 50_257, device_type: str = "cuda", **more: Any) -> Estimate:
-    return estimate_training(recipe_of(preset, *sets), vocab_size, device_type=device_type, **more)
+    defaults = {"parallel": "ddp", "compile": "off"}
+    return estimate_of(recipe_of(preset, *sets), vocab_size, device_type, **defaults | more)
 
 
 def model_of(recipe: Recipe, vocab_size: int) -> GPT2:
@@ -62,7 +76,7 @@ def kept_bytes(model: GPT2, micro_batch: int, bf16: bool) -> int:
 @pytest.mark.parametrize(("dropout", "bf16"), [(0.0, False), (0.0, True), (0.1, False)])
 def test_activation_estimate_matches_the_saved_tensors(dropout: float, bf16: bool) -> None:
     recipe = recipe_of("tiny", *SHAPE, f"dropout={dropout}")
-    expected = estimate_training(recipe, 300, device_type="cpu", bf16=bf16).memory["activations"]
+    expected = estimate_of(recipe, 300, bf16=bf16).memory["activations"]
     assert kept_bytes(model_of(recipe, 300), recipe.micro_batch, bf16) == pytest.approx(expected, rel=0.04)
 
 
@@ -70,10 +84,9 @@ def test_activation_checkpointing_estimate_matches_the_saved_tensors() -> None:
     recipe = recipe_of("tiny", *SHAPE)
     model = model_of(recipe, 300)
     whole, one = (
-        estimate_training(dataclasses.replace(recipe, layers=layers), 300, device_type="cpu").memory["activations"]
-        for layers in (2, 1)
+        estimate_of(dataclasses.replace(recipe, layers=layers), 300).memory["activations"] for layers in (2, 1)
     )
-    expected = estimate_training(recipe, 300, device_type="cpu", activation_checkpointing=True).memory["activations"]
+    expected = estimate_of(recipe, 300, activation_checkpointing=True).memory["activations"]
     model.activation_checkpointing = True
     assert kept_bytes(model, recipe.micro_batch, bf16=False) + (whole - one) == pytest.approx(expected, rel=0.04)
 
@@ -84,7 +97,7 @@ def test_weight_gradient_and_moment_estimates_match_torch() -> None:
     optimizer = make_optimizer(model, recipe)
     model.hidden(torch.zeros(1, 64, dtype=torch.long)).sum().backward()  # type: ignore[no-untyped-call]
     optimizer.step()
-    expected = estimate_training(recipe, 300, device_type="cpu")
+    expected = estimate_of(recipe, 300)
     weights = list(model.parameters())
     moments = [value for state in optimizer.state.values() for value in state.values() if value.dim()]
     assert expected.memory["weights"] == sum(weight.nbytes for weight in weights)
@@ -93,7 +106,7 @@ def test_weight_gradient_and_moment_estimates_match_torch() -> None:
 
 
 def test_checkpoint_estimate_matches_the_files(trained: Path) -> None:
-    expected = estimate_training(recipe_of("tiny", *SMALL), 300, device_type="cpu", keep_checkpoints=2)
+    expected = estimate_of(recipe_of("tiny", *SMALL), 300, keep_checkpoints=2)
     checkpoints = sorted((trained / "checkpoints").iterdir())
     tensors = [
         tensor for path in checkpoints[-1].glob("*.safetensors")
@@ -115,7 +128,7 @@ def test_memory_estimate_falls_with_smaller_batches_checkpointing_and_sharding()
         expect("gpt2-xl", bf16=True, activation_checkpointing=True).memory["activations"]
         < 0.2 * plain.memory["activations"]
     )
-    sharded = expect("gpt2-xl", bf16=True, processes=8, sharded=True)
+    sharded = expect("gpt2-xl", bf16=True, processes=8, parallel="fsdp")
     assert sharded.memory["Adam's moments"] == pytest.approx(plain.memory["Adam's moments"] / 8, rel=1e-6)
     assert sharded.memory["weights"] < 0.5 * plain.memory["weights"]
     assert expect("gpt2-xl", bf16=True, processes=8).memory["weights"] == plain.memory["weights"]
@@ -124,7 +137,7 @@ def test_memory_estimate_falls_with_smaller_batches_checkpointing_and_sharding()
 def test_logits_estimate_when_compiled_and_on_a_cpu() -> None:
     logits = 16 * 1024 * 50_257
     assert expect("gpt2", bf16=True).memory["logits"] == 12 * logits
-    assert expect("gpt2", bf16=True, compiled=True).memory["logits"] == 4 * logits
+    assert expect("gpt2", bf16=True, compile="on").memory["logits"] == 4 * logits
     embedding = 50_257 * 768
     assert expect("gpt2", device_type="cpu").memory["logits"] == 4 * (LOGITS_AT_ONCE + 2 * embedding)
     assert expect("tiny", device_type="cpu", vocab_size=300).memory["logits"] == 4 * (4 * 128 * 300 + 2 * 300 * 128)
@@ -187,5 +200,5 @@ def test_memory_estimate_matches_a_real_run(tokens: str, tmp_path: Path, sets: t
     program = Path(__file__).with_name("peak_memory.py")
     done = subprocess.run([sys.executable, program, *arguments], capture_output=True, text=True, check=True)
     measured = json.loads(done.stdout.splitlines()[-1])["taken_bytes"]
-    expected = estimate_training(recipe_of("tiny", *SMALL, *sets), 300, device_type="cpu").memory_bytes
+    expected = estimate_of(recipe_of("tiny", *SMALL, *sets), 300).memory_bytes
     assert expected == pytest.approx(measured, rel=0.3)

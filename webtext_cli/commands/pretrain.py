@@ -17,7 +17,6 @@ from webtext_cli.options import StageCall, stage_command
 from webtext_cli.parameters import Number
 
 if TYPE_CHECKING:
-    from pipelines.model.diagnostics.batch_documents import Piece
     from pipelines.model.training.recipe import Recipe
 
 
@@ -123,16 +122,12 @@ def print_batch(batch: Mapping[str, Any]) -> None:
     for index, block in enumerate(blocks, 1):
         say(f"step {step:,}, {index:,} of {len(blocks):,}: block {block.number:,}")
         for piece in block.pieces:
-            say(f"  {_describe_origin(piece)}")
+            start = f"its token {piece.document_start:,}" if piece.document_start else "its beginning"
+            place = f"{piece.file}, tokens {piece.start:,} to {piece.stop - 1:,}"
+            say(f"  {place}: document {piece.id} from {start}")
             if piece.url is not None:
                 say(f"  {piece.url}")
             # Only line feeds end a line: Python splits at more characters than a terminal does.
             for line in piece.text.split("\n"):
                 say(f"    {line.expandtabs(4)}")
         say("")
-
-
-def _describe_origin(piece: Piece) -> str:
-    tokens = f"{piece.file}, tokens {piece.start:,} to {piece.stop - 1:,}"
-    start = "its beginning" if piece.document_start == 0 else f"its token {piece.document_start:,}"
-    return f"{tokens}: document {piece.id} from {start}"

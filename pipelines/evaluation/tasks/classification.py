@@ -21,18 +21,7 @@ from pipelines.evaluation.detokenizers import DETOKENIZERS, Detokenizer
 from pipelines.evaluation.layouts import QUESTIONS, Question, gold_number
 from pipelines.evaluation.metrics import Metric, best_threshold
 from pipelines.evaluation.records import Record
-from pipelines.evaluation.task import (
-    Encoder,
-    Example,
-    Fitted,
-    MetricValues,
-    Output,
-    RecordOptions,
-    Request,
-    Row,
-    ShotOptions,
-    Task,
-)
+from pipelines.evaluation.task import Example, Fitted, Measured, Output, RecordOptions, Request, Row, ShotOptions, Task
 
 # Instead of a division by 0, for a model whose hidden states are all 0.
 _SMALLEST_NORM = 1e-30
@@ -73,8 +62,8 @@ class ChoiceTask(Task[ChoiceOptions]):
 
     takes_shots = True
 
-    def __init__(self, options: ChoiceOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
-        super().__init__(options, files, encoder, limit)
+    def _prepare(self) -> None:
+        options = self.options
         if options.detokenizer != "none" and options.layout == "winograd":
             raise UsageError("detokenizer: Winograd schemas are not tokenized")
         if options.content_free and options.normalized == "ratio":
@@ -129,7 +118,7 @@ class ChoiceTask(Task[ChoiceOptions]):
             return [(question.prompt + choice, question.rest) for choice in question.choices]
         return [(question.prompt, choice + question.rest) for choice in question.choices]
 
-    def _measure(self, question: Question, outputs: Sequence[Output]) -> tuple[str, MetricValues]:
+    def _measure(self, question: Question, outputs: Sequence[Output]) -> Measured:
         options = self.options
         log_probs = np.array([output.total() for output in outputs])
         lengths = np.ones(len(outputs))
@@ -146,7 +135,7 @@ class ChoiceTask(Task[ChoiceOptions]):
                 shares = [one - np.logaddexp.reduce(one) for one in free]
                 self._free_log_probs = np.logaddexp.reduce(shares)
             metrics["calibrated_accuracy"] = int((scores - self._free_log_probs).argmax()) == question.gold
-        return question.names[best].strip(), metrics
+        return Measured(question.names[best].strip(), metrics)
 
     def _question(self, record: Record) -> Question:
         options, detokenizer = self.options, DETOKENIZERS[self.options.detokenizer]
@@ -217,12 +206,12 @@ class SimilarityTask(Task[SimilarityOptions]):
             yield Example(record.place, record.place, labels[gold].strip(), fitted, measure)
 
 
-def _measure_similarity(gold: int, labels: Sequence[str], outputs: Sequence[Output]) -> tuple[str, MetricValues]:
+def _measure_similarity(gold: int, labels: Sequence[str], outputs: Sequence[Output]) -> Measured:
     text, *others = (np.array(output.vector, np.float64) for output in outputs)
     norms = np.array([np.linalg.norm(text) * np.linalg.norm(other) for other in others])
     similarities = np.array([text @ other for other in others]) / np.maximum(norms, _SMALLEST_NORM)
     best = int(similarities.argmax())
-    return labels[best].strip(), {"accuracy": best == gold, "gold_similarity": float(similarities[gold])}
+    return Measured(labels[best].strip(), {"accuracy": best == gold, "gold_similarity": float(similarities[gold])})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,6 +264,6 @@ class AcceptabilityTask(Task[AcceptabilityOptions]):
             yield row._replace(example=row.example - len(train), metrics=metrics)
 
 
-def _measure_sentence(label: float, outputs: Sequence[Output]) -> tuple[str, MetricValues]:
+def _measure_sentence(label: float, outputs: Sequence[Output]) -> Measured:
     [output] = outputs
-    return "", {"label": label, "score": output.total() / len(output.log_probs[0])}
+    return Measured("", {"label": label, "score": output.total() / len(output.log_probs[0])})

@@ -16,19 +16,10 @@ from typing import NamedTuple
 
 from pipelines.engine.config import option
 from pipelines.errors import InputError, UsageError
-from pipelines.evaluation.metrics import ROUGE_TYPES, Bleu, Metric, check_rouge, coqa_scores, rouge_scores, squad_scores
+from pipelines.evaluation.metrics import Bleu, Metric, coqa_scores, squad_scores
 from pipelines.evaluation.records import DocumentOptions, Documents, Record
-from pipelines.evaluation.task import (
-    Encoder,
-    Example,
-    Fitted,
-    Generation,
-    MetricValues,
-    Output,
-    Request,
-    ShotOptions,
-    Task,
-)
+from pipelines.evaluation.rouge import ROUGE_TYPES, check_rouge, rouge_scores
+from pipelines.evaluation.task import Example, Fitted, Generation, Measured, Output, Request, ShotOptions, Task
 
 # Where a sentence ends: a rule, not a model, which gives the same sentences everywhere. In tokenized text, a mark that
 # is a word of its own ends one before any character, unless more marks follow; so do <q>, <t> and <s>. Such a mark
@@ -101,17 +92,14 @@ class AnswerTask(Task[AnswerOptions]):
 
     takes_shots = True
 
-    def __init__(self, options: AnswerOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
-        super().__init__(options, files, encoder, limit)
+    def _prepare(self) -> None:
+        options = self.options
         if options.score == "rouge":
             check_rouge()
         self._bleu = Bleu() if options.score == "bleu" else None
         self._new_tokens = 1 if options.lead else options.max_tokens
         self.generation = Generation(self._new_tokens, options.until, options.top_k, options.seed)
-        self.metrics = [
-            metric._replace(bins=options.calibration_bins) if metric.kind == "calibration_error" else metric
-            for metric in _SCORES[options.score]
-        ]
+        self.metrics = [metric._replace(bins=options.calibration_bins) for metric in _SCORES[options.score]]
 
     def solved(self, record: Record) -> str:
         """See `Task`."""
@@ -143,7 +131,7 @@ class AnswerTask(Task[AnswerOptions]):
             return fitted._replace(requests=[self.encoder.shortened(text, options.hint, self._new_tokens, turn.place)])
         return fitted
 
-    def _measure(self, turn: Turn, outputs: Sequence[Output]) -> tuple[str, MetricValues]:
+    def _measure(self, turn: Turn, outputs: Sequence[Output]) -> Measured:
         [output] = outputs
         if self.options.lead:
             answer = self._first_sentences(turn.text())
@@ -153,17 +141,17 @@ class AnswerTask(Task[AnswerOptions]):
         if self._bleu:
             counts = self._bleu.statistics(answer.replace("\n", " "), turn.golds)
             self.counts[f"sacrebleu {self._bleu.signature(len(turn.golds))}"] += 1
-            return answer, {f"bleu_{number}": float(count) for number, count in enumerate(counts)}
+            return Measured(answer, {f"bleu_{number}": float(count) for number, count in enumerate(counts)})
         if self.options.score == "rouge":
             # A summary of several lines has a sentence per line.
             texts = [text if "\n" in text.strip() else "\n".join(_sentences(text)) for text in (answer, *turn.golds)]
             scores = rouge_scores(texts[0], texts[1:])
-            return answer, {**scores, "rouge_mean": sum(scores.values()) / len(scores)}
+            return Measured(answer, {**scores, "rouge_mean": sum(scores.values()) / len(scores)})
         if self.options.score == "coqa":
             matches, f1 = coqa_scores(answer, turn.golds)
-            return answer, {"f1": f1, "exact_match": matches}
+            return Measured(answer, {"f1": f1, "exact_match": matches})
         is_match, f1 = squad_scores(answer, turn.golds)
-        return answer, {"f1": f1, "exact_match": is_match, "confidence": self._confidence(output, answer)}
+        return Measured(answer, {"f1": f1, "exact_match": is_match, "confidence": self._confidence(output, answer)})
 
     def _answer(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens up to where the answer ends."""
@@ -244,13 +232,13 @@ class RecitationTask(Task[RecitationOptions]):
         Metric("recited", "share", "recited"),
     )
 
-    def __init__(self, options: RecitationOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
-        super().__init__(options, files, encoder, limit)
-        if options.prompt_tokens >= encoder.context:
+    def _prepare(self) -> None:
+        options, context = self.options, self.encoder.context
+        if options.prompt_tokens >= context:
             raise UsageError(
-                f"prompt_tokens = {options.prompt_tokens}: leaves no room in the model's context of {encoder.context}"
+                f"prompt_tokens = {options.prompt_tokens}: leaves no room in the model's context of {context}"
             )
-        self._documents = Documents(options, files)
+        self._documents = Documents(options, self.files)
         self.generation = Generation(options.max_tokens, ())
 
     def examples(self) -> Iterator[Example]:
@@ -267,12 +255,13 @@ class RecitationTask(Task[RecitationOptions]):
             measure = functools.partial(self._measure, rest)
             yield Example(place, place, self.encoder.decode(rest), Fitted([Request(tokens[:size], [])]), measure)
 
-    def _measure(self, rest: list[int], outputs: Sequence[Output]) -> tuple[str, MetricValues]:
+    def _measure(self, rest: list[int], outputs: Sequence[Output]) -> Measured:
         tokens = outputs[0].tokens[: len(rest)]
         is_equal = [token == wanted for token, wanted in zip(tokens, rest, strict=False)]
         prefix = sum(itertools.takewhile(bool, is_equal))
-        return self.encoder.decode(tokens), {
+        metrics = {
             "common_prefix": prefix,
             "token_accuracy": sum(is_equal) / len(rest),
             "recited": prefix == len(rest),
         }
+        return Measured(self.encoder.decode(tokens), metrics)

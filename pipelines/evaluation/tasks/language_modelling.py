@@ -22,18 +22,7 @@ from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.detokenizers import DETOKENIZERS
 from pipelines.evaluation.metrics import Metric
 from pipelines.evaluation.records import FILE, Document, DocumentOptions, Documents, is_text, read_lines, read_records
-from pipelines.evaluation.task import (
-    Encoder,
-    Example,
-    Fitted,
-    Generation,
-    MetricValues,
-    Output,
-    Request,
-    Row,
-    Task,
-    prompt_hash,
-)
+from pipelines.evaluation.task import Example, Fitted, Generation, Measured, Output, Request, Row, Task, prompt_hash
 
 _ARTICLE = re.compile(r" = [^=].*[^=] = $", re.MULTILINE)
 # Characters per example of a file's tail: it may be one long line, and one example has no standard error.
@@ -82,15 +71,15 @@ class _Line(NamedTuple):
 class Perplexity(Task[PerplexityOptions]):
     """Perplexity of texts; an example is a line that is not blank, a record, or a piece of a file's tail."""
 
-    def __init__(self, options: PerplexityOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
-        super().__init__(options, files, encoder, limit)
-        self._samples = Documents(options, files)
-        self._window = options.window or encoder.context
+    def _prepare(self) -> None:
+        options = self.options
+        self._samples = Documents(options, self.files)
+        self._window = options.window or self.encoder.context
         self._stride = options.stride or self._window
-        if not self._stride <= self._window <= encoder.context:
+        if not self._stride <= self._window <= self.encoder.context:
             raise UsageError(
                 f"a window of {self._window:,} tokens and a stride of {self._stride:,} do not fit into the model's "
-                f"context of {encoder.context:,}"
+                f"context of {self.encoder.context:,}"
             )
         in_bits = options.unit in ("byte", "character")
         # Words and de-tokenizers need whole lines.
@@ -249,13 +238,14 @@ class LastWordTask(Task[LastWordOptions]):
         Metric("accuracy", "share", "accuracy"),
     )
 
-    def __init__(self, options: LastWordOptions, files: Sequence[str], encoder: Encoder, limit: int | None) -> None:
-        super().__init__(options, files, encoder, limit)
+    def _prepare(self) -> None:
+        options = self.options
         if options.target == "token":
             self.metrics = (self.metrics[0]._replace(unit="token"), *self.metrics[1:])
         if options.stop_words:
             self.metrics = self.metrics[1:]
-            self.generation = Generation(_WORD_TOKENS, (" ", "\n"), banned=encoder.tokens_of(set(options.stop_words)))
+            banned = self.encoder.tokens_of(set(options.stop_words))
+            self.generation = Generation(_WORD_TOKENS, (" ", "\n"), banned=banned)
 
     def examples(self) -> Iterator[Example]:
         """See `Task`."""
@@ -281,15 +271,15 @@ class LastWordTask(Task[LastWordOptions]):
                 request = Request(whole[:-1], [whole[-1:]])
             yield Example(record.place, record.place, word, Fitted([request], fitted.cut, counts), _measure)
 
-    def _measure_word(self, word: str, outputs: Sequence[Output]) -> tuple[str, MetricValues]:
+    def _measure_word(self, word: str, outputs: Sequence[Output]) -> Measured:
         written = self.encoder.decode(outputs[0].tokens).split()[:1]
-        return "".join(written), {"accuracy": [_letters(text) for text in written] == [_letters(word)]}
+        return Measured("".join(written), {"accuracy": [_letters(text) for text in written] == [_letters(word)]})
 
 
 def _letters(word: str) -> str:
     return word.lower().strip(string.punctuation) or word
 
 
-def _measure(outputs: Sequence[Output]) -> tuple[str, MetricValues]:
+def _measure(outputs: Sequence[Output]) -> Measured:
     [output] = outputs
-    return "", {"nll": -output.total(), "words": 1, "accuracy": all(output.greedy[0])}
+    return Measured("", {"nll": -output.total(), "words": 1, "accuracy": all(output.greedy[0])})

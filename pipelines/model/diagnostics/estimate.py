@@ -16,7 +16,7 @@ from pipelines.engine.machine import check_memory
 from pipelines.errors import WebtextError
 from pipelines.format import format_bytes, format_rounded
 from pipelines.model.network.gpt2 import LOGITS_AT_ONCE
-from pipelines.model.training.recipe import Recipe, parameter_count
+from pipelines.model.training.job import TrainingJob
 from pipelines.storage.resources import data_path
 
 MEMORY_ADVICE = "use a smaller --set micro_batch=... or --preset, --activation-checkpointing, or a larger machine"
@@ -88,67 +88,57 @@ class Estimate:
         return self.flops_per_token * self.tokens
 
 
-def estimate_training(
-    recipe: Recipe,
-    vocab_size: int,
-    *,
-    device_type: str,
-    processes: int = 1,
-    sharded: bool = False,
-    activation_checkpointing: bool = False,
-    bf16: bool = False,
-    compiled: bool = False,
-    keep_checkpoints: int = 2,
-) -> Estimate:
+def estimate_training(job: TrainingJob) -> Estimate:
     """Estimate the resources of training on `cpu` or `cuda`."""
-    parameters = parameter_count(recipe, vocab_size)
-    own_parameters = -(-parameters // processes) if sharded else parameters
-    token_flops = flops_per_token(parameters, recipe.layers, recipe.width, recipe.context)
-    tokens = recipe.steps * recipe.batch_tokens
-    checkpoint_bytes = 3 * _FLOAT_BYTES * parameters  # the weights and Adam's two moments
+    recipe, processes = job.recipe, job.world.size
+    own_parameters = -(-job.parameters // processes) if job.is_sharded else job.parameters
+    checkpoint_bytes = 3 * _FLOAT_BYTES * job.parameters  # the weights and Adam's two moments
     return Estimate(
-        device_type=device_type,
+        device_type=job.device.device.type,
         processes=processes,
-        tokens=tokens,
+        tokens=recipe.steps * recipe.batch_tokens,
         memory={
-            "weights": _FLOAT_BYTES * own_parameters + _weight_copies_bytes(recipe, vocab_size, sharded, bf16),
+            "weights": _FLOAT_BYTES * own_parameters + _weight_copies_bytes(job),
             "gradients": _FLOAT_BYTES * own_parameters,
             "Adam's moments": 2 * _FLOAT_BYTES * own_parameters,
-            "activations": _activation_bytes(recipe, device_type, activation_checkpointing, bf16),
-            "logits": _logits_bytes(recipe, vocab_size, device_type == "cpu", compiled and not sharded),
-            "libraries": _LIBRARY_BYTES if device_type == "cpu" else 0,
+            "activations": _activation_bytes(job),
+            "logits": _logits_bytes(job),
+            "libraries": _LIBRARY_BYTES if job.device.device.type == "cpu" else 0,
         },
         checkpoint_bytes=checkpoint_bytes,
-        disk_bytes=(keep_checkpoints + 1) * checkpoint_bytes + _FLOAT_BYTES * parameters,
-        keep_checkpoints=keep_checkpoints,
-        flops_per_token=token_flops,
+        disk_bytes=(job.options.keep_checkpoints + 1) * checkpoint_bytes + _FLOAT_BYTES * job.parameters,
+        keep_checkpoints=job.options.keep_checkpoints,
+        flops_per_token=flops_per_token(job.parameters, recipe.layers, recipe.width, recipe.context),
     )
 
 
-def _weight_copies_bytes(recipe: Recipe, vocab_size: int, sharded: bool, bf16: bool) -> int:
+def _weight_copies_bytes(job: TrainingJob) -> int:
     """Return the memory of copies of weights.
 
     In bfloat16: 16-bit copies of the matrices, which the backward pass needs too. Sharded: two complete layers, one
     being gathered while the other computes, and the embeddings.
     """
-    layer, embedding = 12 * recipe.width**2, vocab_size * recipe.width
-    halves = _HALF_BYTES * (recipe.layers * layer + embedding) if bf16 else 0
-    return halves + (_FLOAT_BYTES * (2 * layer + embedding + recipe.context * recipe.width) if sharded else 0)
+    recipe = job.recipe
+    layer, embedding = 12 * recipe.width**2, job.tokens.vocab_size * recipe.width
+    halves = _HALF_BYTES * (recipe.layers * layer + embedding) if job.device.bf16 else 0
+    return halves + (_FLOAT_BYTES * (2 * layer + embedding + recipe.context * recipe.width) if job.is_sharded else 0)
 
 
-def _logits_bytes(recipe: Recipe, vocab_size: int, in_chunks: bool, compiled: bool) -> int:
-    """Return the memory for the loss of one micro-batch; `in_chunks` as on a CPU."""
+def _logits_bytes(job: TrainingJob) -> int:
+    """Return the memory for the loss of one micro-batch, which a CPU computes in chunks."""
+    recipe, vocab_size = job.recipe, job.tokens.vocab_size
     logits = recipe.micro_batch * recipe.context * vocab_size
-    if in_chunks:
+    if job.device.device.type == "cpu":
         embedding = vocab_size * recipe.width
         return _FLOAT_BYTES * (min(logits, max(LOGITS_AT_ONCE, vocab_size)) + _EMBEDDING_GRADIENTS * embedding)
-    return (_COMPILED_LOGIT_BYTES if compiled else _LOGIT_BYTES) * logits
+    return (_COMPILED_LOGIT_BYTES if job.is_compiled and not job.is_sharded else _LOGIT_BYTES) * logits
 
 
-def _activation_bytes(recipe: Recipe, device_type: str, activation_checkpointing: bool, bf16: bool) -> int:
+def _activation_bytes(job: TrainingJob) -> int:
     """Return the memory that the forward pass of one micro-batch saves for the backward pass."""
+    recipe, device_type = job.recipe, job.device.device.type
     stream = recipe.micro_batch * recipe.context * recipe.width  # the residual stream, in numbers
-    product_bytes = _HALF_BYTES if bf16 else _FLOAT_BYTES
+    product_bytes = _HALF_BYTES if job.device.bf16 else _FLOAT_BYTES
     layer = (_SAVED_FLOATS * _FLOAT_BYTES + _SAVED_PRODUCTS * product_bytes) * stream
     if recipe.dropout:
         # A CPU saves masks as floats, a GPU as bytes; fused attention on a GPU saves none.
@@ -156,7 +146,7 @@ def _activation_bytes(recipe: Recipe, device_type: str, activation_checkpointing
         if device_type == "cpu":
             layer += _SQUARES * _FLOAT_BYTES * recipe.micro_batch * recipe.heads * recipe.context**2
     final_norm = 2 * _FLOAT_BYTES * stream
-    if activation_checkpointing:
+    if job.options.activation_checkpointing:
         return recipe.layers * _FLOAT_BYTES * stream + layer + final_norm
     return recipe.layers * layer + final_norm
 

@@ -61,13 +61,7 @@ class Sampler:
     """
 
     def __init__(
-        self,
-        folder: str,
-        prompts: Sequence[str],
-        options: SamplingOptions,
-        device: str = "auto",
-        *,
-        best: bool = False,
+        self, folder: str, prompts: Sequence[str], options: SamplingOptions, device: str = "auto", *, best: bool = False
     ) -> None:
         self.device = select_device(device)
         self.trained = open_model(folder, best=best)

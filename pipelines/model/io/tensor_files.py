@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import safetensors
@@ -16,8 +16,6 @@ from pipelines.engine.manifest import FileEntry
 from pipelines.errors import InputError
 
 _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64", torch.int64: "I64"}
-
-ReadTensor = Callable[[str], Tensor]
 
 
 def write_tensors(
@@ -50,23 +48,20 @@ def full_tensor(tensor: Any) -> Tensor:
 
 
 @contextlib.contextmanager
-def open_tensors(path: str) -> Iterator[tuple[list[str], ReadTensor]]:
-    """Yield the names in a safetensors file and a function that reads one tensor; the file is memory-mapped.
-
-    Raises InputError if it is not a safetensors file.
-    """
+def open_tensors(path: str) -> Iterator[Any]:
+    """Open a memory-mapped safetensors file, with `keys` and `get_tensor`; raise InputError if it is not one."""
     try:
         storage.size_bytes(path)  # raises our own error for a missing file
         with safetensors.safe_open(storage.mapped_path(path), "pt") as file:
-            yield list(file.keys()), file.get_tensor
+            yield file
     except safetensors.SafetensorError as error:
         raise InputError(f"{path}: not a safetensors file ({error})") from error
 
 
 def read_tensors(path: str) -> dict[str, Tensor]:
     """Return all tensors of a safetensors file, which must not change while they are in use."""
-    with open_tensors(path) as (names, read):
-        return {name: read(name) for name in names}
+    with open_tensors(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - the file is not iterable
 
 
 def check_weights(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: str) -> None:

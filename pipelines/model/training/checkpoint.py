@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -93,6 +93,14 @@ def best_checkpoint(output: str) -> Checkpoint | None:
     return next((checkpoint for checkpoint in find_checkpoints(output) if best and checkpoint.step == best.step), None)
 
 
+def record_if_best(output: str, step: int, row: Row) -> None:
+    """Record in `best.json` that the checkpoint of a step has the lowest held-out loss so far, if it does."""
+    new = Best(step, row["held_out_loss"], row["held_out_tokens"])
+    best = read_best(output) if best_checkpoint(output) else None
+    if best is None or best.held_out_tokens != new.held_out_tokens or best.held_out_loss > new.held_out_loss:
+        storage.write_json(storage.join(output, BEST_FILE), dataclasses.asdict(new))
+
+
 def latest_checkpoint(output: str, note: Callable[[str], None]) -> Checkpoint | None:
     """Return the latest intact checkpoint and remove damaged and incomplete ones; requires the folder's lock."""
     checkpoints = find_checkpoints(output)
@@ -114,11 +122,12 @@ def save_checkpoint(
     optimizer: torch.optim.AdamW,
     rows: Sequence[Row],
     keep_latest: int,
-    keep_steps: Collection[int] = (),
+    keep_best: bool = False,
 ) -> None:
-    """Write the checkpoint of a step, then remove all but the latest ones and those of `keep_steps`.
+    """Write the checkpoint of a step, then remove all but the latest ones, the best, and that before the latest spike.
 
-    If the model is sharded, the other processes call `send_checkpoint_shards` at the same time.
+    The spike is replayed from that one. If the model is sharded, the other processes call `send_checkpoint_shards` at
+    the same time.
     """
     path = storage.join(output, FOLDER, f"step-{step:07d}")
     files = (
@@ -127,8 +136,13 @@ def save_checkpoint(
         shards.write_file(path, METRICS_FILE, json_lines(rows)),
     )
     _write_state(path, step, files)
-    for old in find_checkpoints(output)[:-keep_latest]:
-        if old.step not in keep_steps:
+    checkpoints = find_checkpoints(output)
+    last_spike = max((row["step"] for row in rows if "spike" in row), default=0)
+    kept = [checkpoint.step for checkpoint in checkpoints if checkpoint.step < last_spike][-1:]
+    if keep_best and (best := read_best(output)):
+        kept.append(best.step)
+    for old in checkpoints[:-keep_latest]:
+        if old.step not in kept:
             _remove(old.path)
 
 
@@ -161,9 +175,9 @@ def optimizer_tensors(model: GPT2, optimizer: torch.optim.AdamW) -> dict[str, Te
 
 def load_moments(checkpoint: Checkpoint, model: GPT2, optimizer: torch.optim.AdamW) -> None:
     """Restore an optimizer's state from a checkpoint: its step, and Adam's moments."""
-    with open_tensors(storage.join(checkpoint.path, _OPTIMIZER_FILE)) as (_, read):
+    with open_tensors(storage.join(checkpoint.path, _OPTIMIZER_FILE)) as file:
         for name, weight in model.named_parameters():
-            moments = {moment: shard_like(read(f"{moment}.{name}"), weight.detach()) for moment in _MOMENTS}
+            moments = {moment: shard_like(file.get_tensor(f"{moment}.{name}"), weight.detach()) for moment in _MOMENTS}
             # Fused updates count the steps on the device of the weights.
             optimizer.state[weight] = {"step": torch.tensor(float(checkpoint.step), device=weight.device), **moments}
 

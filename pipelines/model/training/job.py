@@ -58,11 +58,4 @@ class TrainingJob:
 
 def architecture_of(recipe: Recipe, vocab_size: int) -> Architecture:
     """Return the architecture for a recipe and a vocabulary size."""
-    return Architecture(
-        layers=recipe.layers,
-        width=recipe.width,
-        heads=recipe.heads,
-        context=recipe.context,
-        vocab_size=vocab_size,
-        dropout=recipe.dropout,
-    )
+    return Architecture(recipe.layers, recipe.width, recipe.heads, recipe.context, vocab_size, recipe.dropout)

@@ -89,16 +89,26 @@ def torchrun_world() -> World:
 
 @contextlib.contextmanager
 def process_group(world: World, device: torch.device) -> Iterator[None]:
-    """Connect the processes for the duration of the block, unless they are connected already."""
+    """Connect the processes for the duration of the block, unless they are connected already.
+
+    Points to the other processes' messages when gloo or NCCL fails because one of them has ended.
+    """
     if world.size == 1 or dist.is_initialized():
         yield
         return
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-        dist.init_process_group("nccl", device_id=device, timeout=_TIMEOUT)
-    else:
-        dist.init_process_group("gloo", timeout=_TIMEOUT)
-    yield
+    try:
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+            dist.init_process_group("nccl", device_id=device, timeout=_TIMEOUT)
+        else:
+            dist.init_process_group("gloo", timeout=_TIMEOUT)
+        yield
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:100]
+        raise WebtextError(
+            f"rank {world.rank} of {world.size}: lost the connection to the other processes ({reason}); "
+            "see their messages"
+        ) from error
     # Not after an error: destroying the group waits for all processes, and the others may be waiting elsewhere.
     dist.destroy_process_group()
 
@@ -124,18 +134,3 @@ class RunSpec:
                 f"rank {rank}: {' and '.join(different)} differ from rank 0; start all processes with the same options "
                 "and files"
             )
-
-
-@contextlib.contextmanager
-def translate_connection_errors(world: World) -> Iterator[None]:
-    """Point to the other processes' messages when gloo or NCCL fails because one of them has ended."""
-    try:
-        yield
-    except RuntimeError as error:
-        if world.size == 1:
-            raise
-        reason = " ".join(str(error).split())[:100]
-        raise WebtextError(
-            f"rank {world.rank} of {world.size}: lost the connection to the other processes ({reason}); "
-            "see their messages"
-        ) from error

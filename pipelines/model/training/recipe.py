@@ -73,45 +73,38 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOptions:
-    """How training is computed, saved and logged, which does not change the result."""
+    """How training is computed, saved and logged; only the recipe is part of the result's identity."""
 
     device: str = option(
         "auto",
         "Device to train on; auto selects a CUDA GPU if there is one.",
         choices=("auto", "cpu", "cuda", "mps"),
-        identity=False,
         group="Computation",
     )
     precision: str = option(
         "auto",
         "Precision of matrix products; auto selects bf16 on a CUDA GPU that supports it, else float32.",
         choices=("auto", "bf16", "float32"),
-        identity=False,
     )
-    compile: str = option(
-        "auto", "Use torch.compile; auto uses it on CUDA GPUs.", choices=("auto", "on", "off"), identity=False
-    )
+    compile: str = option("auto", "Use torch.compile; auto uses it on CUDA GPUs.", choices=("auto", "on", "off"))
     parallel: str = option(
         "auto",
         "How torchrun's processes share the model: ddp replicates it, fsdp shards it; auto selects fsdp from 1e9 "
         "parameters.",
         choices=("auto", "ddp", "fsdp"),
-        identity=False,
     )
     activation_checkpointing: bool = option(
-        False, "Activation checkpointing: recompute layers in the backward pass to save memory; slower.", identity=False
+        False, "Activation checkpointing: recompute layers in the backward pass to save memory; slower."
     )
-    threads: int = option(0, "CPU threads; 0 lets torch choose.", minimum=0, identity=False)
-    checkpoint_every: int = option(
-        250, "Steps between checkpoints.", minimum=1, identity=False, group="Checkpoints and logs"
-    )
-    keep_checkpoints: int = option(2, "Number of latest checkpoints to keep.", minimum=1, identity=False)
-    keep_best: bool = option(False, "Also keep the checkpoint with the lowest held-out loss.", identity=False)
+    threads: int = option(0, "CPU threads; 0 lets torch choose.", minimum=0)
+    checkpoint_every: int = option(250, "Steps between checkpoints.", minimum=1, group="Checkpoints and logs")
+    keep_checkpoints: int = option(2, "Number of latest checkpoints to keep.", minimum=1)
+    keep_best: bool = option(False, "Also keep the checkpoint with the lowest held-out loss.")
     sample_every: int = option(
-        0, "Steps between samples of text, written to samples.jsonl; 0 disables them.", minimum=0, identity=False
+        0, "Steps between samples of text, written to samples.jsonl; 0 disables them.", minimum=0
     )
-    log_every: int = option(10, "Steps between progress lines; 0 disables them.", minimum=0, identity=False)
-    tensorboard: bool = option(False, "Also write the metrics for TensorBoard.", identity=False)
+    log_every: int = option(10, "Steps between progress lines; 0 disables them.", minimum=0)
+    tensorboard: bool = option(False, "Also write the metrics for TensorBoard.")
 
 
 @dataclasses.dataclass(frozen=True)

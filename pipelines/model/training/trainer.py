@@ -33,18 +33,15 @@ from pipelines.model.io.model_folder import CONFIG_FILE, FORMAT, TOKENIZER_FILE
 from pipelines.model.io.tensor_files import gather_on_rank_zero, load_weights, read_tensors, write_tensors
 from pipelines.model.network.gpt2 import GPT2, empty_model, initialize
 from pipelines.model.training.checkpoint import (
-    BEST_FILE,
     METRICS_FILE,
     MODEL_FILE,
-    Best,
     Checkpoint,
     Row,
-    best_checkpoint,
     find_checkpoints,
     json_lines,
     load_moments,
-    read_best,
     read_json_lines,
+    record_if_best,
     save_checkpoint,
     send_checkpoint_shards,
 )
@@ -180,7 +177,8 @@ class _Trainer:
                 # On the same blocks every time: another part of the split has another loss.
                 is_on_blocks = limit is not None or not recipe.eval_blocks
                 row = self.rows[-1] if is_on_blocks else held_out_loss(loss_of, job, recipe.eval_blocks)
-                self._keep_if_best(row)
+                if job.world.is_rank_zero:
+                    record_if_best(job.output, self.step, row)
         if log is not None:
             log.evaluated(self.rows[-1])
 
@@ -190,11 +188,6 @@ class _Trainer:
         if log is None:
             send_checkpoint_shards(self.model, self.engine.optimizer)
             return
-        # The checkpoint before the latest spike is kept too: the spike is replayed from it.
-        spikes = [row["step"] for row in self.rows if "spike" in row]
-        checkpoints = find_checkpoints(self.job.output)
-        before = [checkpoint.step for checkpoint in checkpoints if spikes and checkpoint.step < spikes[-1]]
-        best = best_checkpoint(self.job.output) if self.job.options.keep_best else None
         save_checkpoint(
             self.job.output,
             self.step,
@@ -202,19 +195,9 @@ class _Trainer:
             optimizer=self.engine.optimizer,
             rows=self.rows,
             keep_latest=self.job.options.keep_checkpoints,
-            keep_steps=before[-1:] + ([best.step] if best else []),
+            keep_best=self.job.options.keep_best,
         )
         log.publish()
-
-    def _keep_if_best(self, row: Row) -> None:
-        """Record in `best.json` that the checkpoint of this step has the lowest held-out loss so far, if it does."""
-        output = self.job.output
-        if not self.job.world.is_rank_zero:
-            return
-        new = Best(self.step, row["held_out_loss"], row["held_out_tokens"])
-        best = read_best(output) if best_checkpoint(output) else None
-        if best is None or best.held_out_tokens != new.held_out_tokens or best.held_out_loss > new.held_out_loss:
-            storage.write_json(storage.join(output, BEST_FILE), dataclasses.asdict(new))
 
     def sample(self) -> str:
         """Sample a document from the model, with the same random numbers at every step."""

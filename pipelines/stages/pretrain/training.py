@@ -21,13 +21,7 @@ from pipelines.model.training.checkpoint import find_checkpoints, latest_checkpo
 from pipelines.model.training.data import TokenFolder, open_tokens
 from pipelines.model.training.held_out import evaluation_work
 from pipelines.model.training.job import TrainingJob, architecture_of
-from pipelines.model.training.parallel import (
-    RunSpec,
-    World,
-    process_group,
-    torchrun_world,
-    translate_connection_errors,
-)
+from pipelines.model.training.parallel import RunSpec, World, process_group, torchrun_world
 from pipelines.model.training.recipe import Recipe
 from pipelines.model.training.trainer import replay as replay_step
 from pipelines.model.training.trainer import train
@@ -104,8 +98,7 @@ def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_fr
                 "use one output folder for all processes"
             )
         job = _make_job(config, recipe, world, device, tokens=folder, output=output, initial=initial, note=note)
-        with translate_connection_errors(world):
-            train(job, None if spec.step is None else checkpoints[spec.step])
+        train(job, None if spec.step is None else checkpoints[spec.step])
 
 
 def replay(
@@ -161,13 +154,8 @@ def _train(job: TrainingJob, run: StageRun, start_workers: Callable[[int | None]
         checkpoint = continue_training(finished, run.output, job.recipe, run.note)
     step = checkpoint.step if checkpoint else None
     start_workers(step)
-
-    def work() -> TaskResult:
-        with translate_connection_errors(job.world):
-            return train(job, checkpoint)
-
     tokens = (job.recipe.steps - (step or 0)) * job.recipe.batch_tokens + evaluation_work(job, step or 0)
-    run.once("train", work, total=tokens, unit="tokens")
+    run.once("train", lambda: train(job, checkpoint), total=tokens, unit="tokens")
 
 
 def _make_job(
@@ -251,17 +239,7 @@ def _note_epochs(job: TrainingJob) -> None:
 
 def _check_estimate(job: TrainingJob) -> None:
     """Show the estimated resources; raise WebtextError if this machine clearly lacks them."""
-    estimate = estimate_training(
-        job.recipe,
-        job.tokens.vocab_size,
-        device_type=job.device.device.type,
-        processes=job.world.size,
-        sharded=job.is_sharded,
-        activation_checkpointing=job.options.activation_checkpointing,
-        bf16=job.device.bf16,
-        compiled=job.is_compiled,
-        keep_checkpoints=job.options.keep_checkpoints,
-    )
+    estimate = estimate_training(job)
     for line in describe_estimate(estimate):
         job.note(line)
     free_disk = storage.free_bytes(job.output)
