@@ -122,8 +122,8 @@ def _copy(html: Any, start: Any, end: Any, reduced: Any, filled: Any) -> Any:
 
 @helper
 def _find(html: Any, start: Any, end: Any, markers: Any) -> Any:
-    """Return what the markers in a range show."""
-    found = 0
+    """Return what the last of the markers in a range shows."""
+    found = np.int64(0)
     for position in range(start, end - 3):
         value = value_of(markers, np.uint32(word_at(html, position) & markup.LOW_BITS) | _LOWER)
         if value == value:  # not NaN
@@ -193,7 +193,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             if is_end or is_unread:
                 continue
             shown = _FORMULAS if number >= _ALTTEXT else 0
-            if tag == _IMG and (number == _CLASS or number == _SRC or number == _ALT):
+            if tag == _IMG and (number == _CLASS or number == _SRC or number == _ALT):  # noqa: SIM109
                 shown = _find(html, first, min(first + (6 if number == _ALT else 80), position), _IMAGES)
             elif number == _STYLE:
                 shown = _find(html, first, position, _FONTS)
