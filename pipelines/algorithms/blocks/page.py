@@ -14,7 +14,7 @@ from selectolax.lexbor import LexborHTMLParser
 from pipelines.algorithms.blocks import code, formulas, markup
 from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.text_features import value_of, values_table
-from pipelines.algorithms.kernels.byte_scan import byte_at, word_at
+from pipelines.algorithms.kernels.byte_scan import byte_at, put_word, word_at
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.kernels.hash_table import slot_of, table_of
 from pipelines.algorithms.web.metadata import Declared, read_declared
@@ -57,7 +57,8 @@ _BEGINNINGS, _FONTS, _IMAGES, _FORUM_TAGS = (
 )  # fmt: skip
 # What the text of a page ends with, and delimiters of formulas begin with: `<`, `$`, `[` and `\`.
 _IS_SIGN = np.isin(np.arange(256), [*b"<$[\\"])
-_END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
+# Padded to words, by which they are copied.
+_END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>       ", b"&lt;    "))
 
 
 class Tree(NamedTuple):
@@ -78,7 +79,7 @@ def parse_html(page: bytes | str) -> Tree:
     # Padded, since a kernel has no bounds checks and looks a few bytes ahead.
     html = as_read_only(np.frombuffer(data + bytes(_SLACK), np.uint8))
     # An end tag is added to a frame, and `<` becomes `&lt;`: up to four bytes per byte.
-    reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(3, np.int64)
+    reduced, sizes = np.empty(4 * len(data) + _SLACK, np.uint8), np.zeros(3, np.int64)
     _reduce(html, len(data), len(data), reduced, sizes)
     _, tags, found = sizes.tolist()
     is_large = tags > (_MANY_TO_SEARCH if found & ~_DELIMITERS else _MANY_TAGS)
@@ -114,10 +115,9 @@ def _end_of_attribute(html: Any, position: Any, end: Any) -> Any:
 
 @helper
 def _copy(html: Any, start: Any, end: Any, reduced: Any, filled: Any) -> Any:
-    for position in range(start, end):
-        reduced[np.uint64(filled)] = byte_at(html, position)
-        filled += 1
-    return filled
+    for offset in range(0, end - start, 8):
+        put_word(reduced, filled + offset, word_at(html, start + offset))
+    return filled + end - start
 
 
 @helper
@@ -166,7 +166,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                 filled = _copy(html, start, position, reduced, filled)
             else:  # a `<` of the text, whatever is removed after it
                 position = start + 1
-                filled = _copy(_LESS, 0, len(_LESS), reduced, filled)
+                filled = _copy(_LESS, 0, 4, reduced, filled)
             continue
         tags += 1
         name, position = markup.hash_name(html, start + (2 if is_end else 1), end)
@@ -241,7 +241,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                 while markup.is_space(byte_at(html, first)):
                     first += 1
                 if byte_at(html, first + 1) == 47 and markup.is_name(html, first + 2, end, _NOSCRIPT):
-                    filled = _copy(_END_OF_FRAME, 0, len(_END_OF_FRAME), reduced, filled)
+                    filled = _copy(_END_OF_FRAME, 0, 9, reduced, filled)
                     continue
             first = position
             position = markup.find_end_tag(html, first, end, tag)
