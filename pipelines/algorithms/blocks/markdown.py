@@ -112,8 +112,9 @@ class _Writer:
         chunks = list[_Chunk]()
         for block in np.flatnonzero(layout.separators != NOT_SHOWN).tolist():
             separator = int(layout.separators[block])
-            unit, row, table, _ = layout.around[block].tolist()
-            place = self._places[self._page.blocks[block, ELEMENT]]
+            element = self._page.blocks[block, ELEMENT]
+            unit, row, table, _ = layout.around[element].tolist()
+            place = self._places[element]
             if not table:
                 self._divided.add(place.table)
             kind, key = _PARAGRAPH, 0

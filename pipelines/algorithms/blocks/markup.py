@@ -144,6 +144,7 @@ def end_of_comment(html: Any, position: Any, end: Any) -> Any:
     if byte_at(html, position) == 45 and byte_at(html, position + 1) == 62:
         return position + 2
     while position < end:
+        position = find_byte(html, position, end, 45)
         if byte_at(html, position) == 45 and byte_at(html, position + 1) == 45:
             if byte_at(html, position + 2) == 62:
                 return position + 3

@@ -13,8 +13,10 @@ from selectolax.lexbor import LexborHTMLParser
 
 from pipelines.algorithms.blocks import code, formulas, markup
 from pipelines.algorithms.blocks import segmentation as seg
-from pipelines.algorithms.kernels.byte_scan import byte_at, word_at
+from pipelines.algorithms.blocks.text_features import value_of, values_table
+from pipelines.algorithms.kernels.byte_scan import byte_at, put_word, word_at
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
+from pipelines.algorithms.kernels.hash_table import slot_of, table_of
 from pipelines.algorithms.web.metadata import Declared, read_declared
 
 # lexbor's time grows with the square of the depth: 20,000 nested elements take 2 s. Real pages have fewer tags, and a
@@ -24,12 +26,15 @@ _SLACK = 16
 # Read by segmentation, by those who look for what a page declares, and after `href` of formulas, which are read with
 # all attributes. An element with `alttext` or one of those after it is a formula.
 _READ = (
-    "class id role itemprop style hidden aria-hidden name property content rel type datetime start data-lang "
-    "data-language href alt alttext data-mathml data-math-style data-eeimg xmlns:mml xmlns:m "
+    " class id role itemprop style hidden aria-hidden name property content rel type datetime start data-lang "
+    "data-language href alt src alttext data-mathml data-math-style data-eeimg xmlns:mml xmlns:m "
     + formulas.SOURCE_ATTRIBUTES
-).split()
-_ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ], np.uint64))
-_CLASS, _STYLE, _NAME, _TYPE, _HREF, _ALT, _ALTTEXT = map(_READ.index, "class style name type href alt alttext".split())
+).split(" ")
+# Positions in it by the hash of the name; that of an unknown one is 0.
+_KEYS, _NUMBERS = table_of(np.array([markup.fnv_hash(name.encode()) for name in _READ], np.uint64))
+_CLASS, _STYLE, _NAME, _TYPE, _HREF, _ALT, _SRC, _ALTTEXT = map(
+    _READ.index, "class style name type href alt src alttext".split()
+)
 _BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE, _XMP = (
     markup.TAGS[name] for name in "base iframe img link math noscript script svg textarea title xmp".split()
 )
@@ -38,16 +43,22 @@ _FORMULAS, _DELIMITERS, _CODE, _EDITORS = 1, 2, 4, 8
 # Which of them a tag shows, and which four bytes at the beginning of a class or type, in a style, in the attributes of
 # an image (`latex`, `mimetex`, `equation`, `alt="$x$"`), and after `[`, each with a digit for what it shows.
 _BY_TAG = np.maximum(0, markup.tag_groups(["", "math d-math", "", "", "pre code xmp listing tt samp"]))
-_LOWER, _FOUR_BYTES = np.uint64(0x20202020), np.uint64(0xFFFFFFFF)
+_LOWER = np.uint32(0x20202020)
 _BEGINNINGS, _FONTS, _IMAGES, _FORUM_TAGS = (
-    as_read_only(np.array([int.from_bytes(word, "little") | int(_LOWER) for word in words.split()], np.uint64))
+    values_table(
+        np.array([int.from_bytes(word[:4], "little") for word in words.split()], np.uint32) | _LOWER,
+        np.array([float(word[4:]) for word in words.split()], np.float32),
+    )
     for words in (
         b"math1 wp-k1 tex\"1 kate1 code8 cm-e8 mona8 ace_8 blob8 dp-h8 cray8 synt8 enli8 csha8 frag8 li1\"8 w3-c8",
         b"mono8 cons8 cour8", b"""math1 atex1 imet1 "tex1 rmul1 quat1 t="$1 t="\\1 cht=1 t='$1 t='\\1""",
         b"math2 late2 tex]2 itex2",
     )
 )  # fmt: skip
-_END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
+# What the text of a page ends with, and delimiters of formulas begin with: `<`, `$`, `[` and `\`.
+_IS_SIGN = np.isin(np.arange(256), [*b"<$[\\"])
+# Padded to words, by which they are copied.
+_END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>       ", b"&lt;    "))
 
 
 class Tree(NamedTuple):
@@ -68,7 +79,7 @@ def parse_html(page: bytes | str) -> Tree:
     # Padded, since a kernel has no bounds checks and looks a few bytes ahead.
     html = as_read_only(np.frombuffer(data + bytes(_SLACK), np.uint8))
     # An end tag is added to a frame, and `<` becomes `&lt;`: up to four bytes per byte.
-    reduced, sizes = np.empty(4 * len(data), np.uint8), np.zeros(3, np.int64)
+    reduced, sizes = np.empty(4 * len(data) + _SLACK, np.uint8), np.zeros(3, np.int64)
     _reduce(html, len(data), len(data), reduced, sizes)
     _, tags, found = sizes.tolist()
     is_large = tags > (_MANY_TO_SEARCH if found & ~_DELIMITERS else _MANY_TAGS)
@@ -104,22 +115,20 @@ def _end_of_attribute(html: Any, position: Any, end: Any) -> Any:
 
 @helper
 def _copy(html: Any, start: Any, end: Any, reduced: Any, filled: Any) -> Any:
-    for position in range(start, end):
-        reduced[np.uint64(filled)] = byte_at(html, position)
-        filled += 1
-    return filled
+    for offset in range(0, end - start, 8):
+        put_word(reduced, filled + offset, word_at(html, start + offset))
+    return filled + end - start
 
 
 @helper
 def _find(html: Any, start: Any, end: Any, markers: Any) -> Any:
-    """Return what the markers in a range show."""
-    found = np.uint64(0)
+    """Return what the last of the markers in a range shows."""
+    found = np.int64(0)
     for position in range(start, end - 3):
-        word = (word_at(html, position) | _LOWER) & _FOUR_BYTES
-        for marker in markers:
-            if marker & _FOUR_BYTES == word:
-                found = marker >> np.uint64(32)
-    return np.int64(found) & 15
+        value = value_of(markers, np.uint32(word_at(html, position) & markup.LOW_BITS) | _LOWER)
+        if value == value:  # not NaN
+            found = np.int64(value)
+    return found
 
 
 @kernel
@@ -129,22 +138,23 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
     position = filled = depth = tags = found = 0
     foreign = 0
     while position < end:
-        while position < end and byte_at(html, position) != 60:
-            byte = byte_at(html, position)
-            if byte == 36 or byte == 92 or byte == 91:  # $ \( \[ \begin [tex]
-                following = byte_at(html, position + 1)
-                is_shown = following == 36 or following == 40 or following == 91 or following == 92 or following == 98
-                if is_shown or (byte == 36 and 97 <= following | 32 <= 122):  # `$5` is money
-                    found |= _DELIMITERS
-                elif byte == 91:
-                    found |= _find(html, position + 1, position + 5, _FORUM_TAGS)
-            reduced[filled] = byte
+        while position < end and not _IS_SIGN[byte_at(html, position)]:
+            reduced[filled] = byte_at(html, position)
             filled += 1
             position += 1
         if position == end:
             break
         start = position
-        byte = int(byte_at(html, start + 1))
+        sign, byte = byte_at(html, start), int(byte_at(html, start + 1))
+        if sign != 60:  # $ \( \[ \begin [tex]
+            is_shown = byte == 36 or byte == 40 or byte == 91 or byte == 92 or byte == 98
+            if is_shown or (sign == 36 and 97 <= byte | 32 <= 122):  # `$5` is money
+                found |= _DELIMITERS
+            elif sign == 91:
+                found |= _find(html, start + 1, start + 5, _FORUM_TAGS)
+            position = start + 1
+            filled = _copy(html, start, position, reduced, filled)
+            continue
         if byte == 33 and byte_at(html, start + 2) == 45 and byte_at(html, start + 3) == 45:  # <!--
             position = markup.end_of_comment(html, start + 2, end)
             continue
@@ -156,7 +166,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                 filled = _copy(html, start, position, reduced, filled)
             else:  # a `<` of the text, whatever is removed after it
                 position = start + 1
-                filled = _copy(_LESS, 0, len(_LESS), reduced, filled)
+                filled = _copy(_LESS, 0, 4, reduced, filled)
             continue
         tags += 1
         name, position = markup.hash_name(html, start + (2 if is_end else 1), end)
@@ -177,22 +187,21 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             first = position
             name, position = markup.hash_name(html, position, end)
             position = _end_of_attribute(html, position, end)
-            number = 0
-            while number < len(_ATTRIBUTES) and name != _ATTRIBUTES[number]:
-                number += 1
+            slot = slot_of(_KEYS, name)
+            number = _NUMBERS[slot] if _KEYS[slot] == name else 0
             is_unread = number == _HREF and tag != _LINK and tag != _BASE  # a page has many links
             if is_end or is_unread:
                 continue
-            shown = _FORMULAS if _ALTTEXT <= number < len(_ATTRIBUTES) else 0
-            if tag == _IMG:
-                shown |= _find(html, first, min(first + (6 if number == _ALT else 80), position), _IMAGES)
+            shown = _FORMULAS if number >= _ALTTEXT else 0
+            if tag == _IMG and (number == _CLASS or number == _SRC or number == _ALT):  # noqa: SIM109
+                shown = _find(html, first, min(first + (6 if number == _ALT else 80), position), _IMAGES)
             elif number == _STYLE:
                 shown = _find(html, first, position, _FONTS)
             elif number == _CLASS or number == _TYPE or number == _NAME:  # noqa: SIM109 - for numba
                 shown = _find(html, first + 5, min(first + 11, position), _BEGINNINGS)
                 is_copied |= tag == _SCRIPT and shown & _FORMULAS != 0
             found |= shown
-            if number > _HREF and not has_formulas:
+            if not has_formulas and (number == 0 or number > _HREF):
                 continue
             reduced[filled] = 32
             filled = _copy(html, first, position, reduced, filled + 1)
@@ -232,7 +241,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                 while markup.is_space(byte_at(html, first)):
                     first += 1
                 if byte_at(html, first + 1) == 47 and markup.is_name(html, first + 2, end, _NOSCRIPT):
-                    filled = _copy(_END_OF_FRAME, 0, len(_END_OF_FRAME), reduced, filled)
+                    filled = _copy(_END_OF_FRAME, 0, 9, reduced, filled)
                     continue
             first = position
             position = markup.find_end_tag(html, first, end, tag)

@@ -27,7 +27,7 @@ _STRUCTURES = tag_groups(("li dt dd td th caption", "tr", "table", "ul ol dl men
 
 
 class Layout(NamedTuple):
-    """The text of a page; per block, the separator before it, and the item or cell, row, table and list around it."""
+    """The text of a page; per block, the separator before it; per element, the item or cell, row, table and list."""
 
     text: str
     separators: npt.NDArray[np.uint8]
@@ -53,7 +53,7 @@ def lay_out_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> Layout:
         as_read_only(page.text), page.blocks, kept, page.parents, page.tags, page.flags, around, counts, rendered,
         separators, size,
     )  # fmt: skip
-    return Layout(rendered[: size[0]].tobytes().decode(), separators, around[page.blocks[:, ELEMENT]])
+    return Layout(rendered[: size[0]].tobytes().decode(), separators, around)
 
 
 @helper

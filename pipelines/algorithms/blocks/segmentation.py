@@ -23,8 +23,6 @@ BLOCK_COLUMNS = 13
 IN_LINK, IN_STRONG, UPPER_CASE = 1, 2, 4
 
 _SLACK = 64
-# The first bytes of the characters around formulas, U+206A and U+206B.
-_FORMULA = b"\xe2\x81"
 _A, _BR, _IMG, _PRE, _SUB, _SUP, _WBR = (markup.TAGS[name] for name in ("a", "br", "img", "pre", "sub", "sup", "wbr"))
 # What is between a character and the previous one: no tag, a tag, or an element that is replaced by something visible.
 _NO_TAG, _TAG, _SHOWN = 0, 1, 2
@@ -73,7 +71,7 @@ def segment(*parts: bytes) -> Segments:
         tokens=np.empty(8 * elements + _SLACK, np.uint32),
         tag_counts=np.zeros(256, np.int32),
         tag_ends=np.zeros(elements, np.int32),
-        marks=np.empty((elements + html.count(_FORMULA), 3), np.int32),
+        marks=np.empty((len(html) // 3, 3), np.int32),  # memory is used only where it is written
     )
     room.parents[0] = -1
     stack, sizes = np.zeros(elements + 1, np.int32), np.zeros(6, np.int64)
