@@ -69,15 +69,13 @@ class SourceShard:
 
 def open_earlier(
     folders: Sequence[str], config: DedupConfig, first: int, options: RunOptions
-) -> tuple[list[SourceShard], list[str], dict[str, str | None]]:
-    """Return the shards of earlier corpora, numbered from `first`; fingerprint and format of the texts of each."""
+) -> tuple[list[SourceShard], list[str]]:
+    """Return the shards of earlier corpora, numbered from `first`, and the fingerprint of each corpus."""
     earlier: list[SourceShard] = []
-    fingerprints, formats = list[str](), dict[str, str | None]()
+    fingerprints = []
     for folder in folders:
         if has_manifest(folder) and (files := _stage_files(folder, SIGNATURES)):
-            manifest = read_manifest(folder)
-            fingerprints.append(manifest.fingerprint())
-            formats[folder] = manifest.text_format
+            fingerprints.append(read_manifest(folder).fingerprint())
             for signatures, texts in zip(files, _stage_files(folder, "documents"), strict=True):
                 _check_settings(signatures, config)
                 number = first + len(earlier)
@@ -87,10 +85,9 @@ def open_earlier(
             continue
         source = inputs.open_configured(folder, config, options)
         fingerprints.append(source.fingerprint)
-        formats |= source.formats
         for shard in source.shards:
             earlier.append(SourceShard(first + len(earlier), shard, is_earlier=True))
-    return earlier, fingerprints, formats
+    return earlier, fingerprints
 
 
 def _stage_files(folder: str, noun: str) -> list[InputFile]:
