@@ -27,11 +27,11 @@ _STRUCTURES = tag_groups(("li dt dd td th caption", "tr", "table", "ul ol dl men
 
 
 class Layout(NamedTuple):
-    """The text of a page; per block, the separator before it, and the item or cell, row, table and list around it."""
+    """The text of a page; per block, the separator before it, and the number of empty cells before it in its row."""
 
     text: str
     separators: npt.NDArray[np.uint8]
-    around: npt.NDArray[np.int32]
+    empty_cells: npt.NDArray[np.int32]
 
 
 def render_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> str:
@@ -48,12 +48,13 @@ def lay_out_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> Layout:
     around = np.empty((len(page.parents), 4), np.int32)
     counts = np.zeros((len(page.parents), 3), np.int32)
     rendered = np.empty(len(page.text) + 2 * len(kept) + len(page.parents), np.uint8)
-    separators, size = np.full(len(kept), NOT_SHOWN, np.uint8), np.zeros(1, np.int64)
+    separators, empty_cells = np.full(len(kept), NOT_SHOWN, np.uint8), np.zeros(len(kept), np.int32)
+    size = np.zeros(1, np.int64)
     _render(
         as_read_only(page.text), page.blocks, kept, page.parents, page.tags, page.flags, around, counts, rendered,
-        separators, size,
+        separators, empty_cells, size,
     )  # fmt: skip
-    return Layout(rendered[: size[0]].tobytes().decode(), separators, around[page.blocks[:, ELEMENT]])
+    return Layout(rendered[: size[0]].tobytes().decode(), separators, empty_cells)
 
 
 @helper
@@ -123,7 +124,7 @@ def _separator(blocks: Any, around: Any, block: Any, last: Any, is_cell: Any) ->
 @kernel
 def _render(
     text: Any, blocks: Any, kept: Any, parents: Any, tags: Any, flags: Any, around: Any, counts: Any, rendered: Any,
-    separators: Any, size: Any,
+    separators: Any, empty_cells: Any, size: Any,
 ) -> None:  # fmt: skip
     around[0] = 0
     for element in range(1, len(parents)):
@@ -160,6 +161,7 @@ def _render(
                 if around[element, _UNIT] == element and around[element, _ROW] == above[_ROW]:
                     rendered[filled] = 9
                     filled += 1
+                    empty_cells[block] += 1
         for position in range(blocks[block, START], blocks[block, END]):
             rendered[filled] = 32 if is_cell and text[position] == 10 else text[position]
             filled += 1
