@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from pipelines.algorithms.blocks.markdown import render_markdown
 from pipelines.algorithms.blocks.page import ParsedPage, parse_page
-from pipelines.algorithms.blocks.rendering import lay_out_blocks
+from pipelines.algorithms.blocks.rendering import render_blocks
 from pipelines.stages.extract.child import html_of
 from pipelines.stages.extract.extractors import fast_text
 
@@ -29,7 +30,7 @@ def _parse(body: str) -> ParsedPage:
 def _both(body: str) -> tuple[str, str]:
     """Return a page as Markdown and as plain text."""
     page = _parse(body)
-    layout = lay_out_blocks(page.segments, np.ones(len(page.segments.blocks), np.bool_))
+    layout = render_blocks(page.segments, np.ones(len(page.segments.blocks), np.bool_))
     return render_markdown(page.segments, layout), layout.text
 
 
@@ -125,8 +126,7 @@ def _shown(markdown: str, formulas: list[str]) -> str:
 
     Markup that is not shown becomes a name in angle brackets. A reader with formulas knows where they are.
     """
-    markdown_it = pytest.importorskip("markdown_it", reason="markdown-it-py, which renders the Markdown")
-    reader = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    reader = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     pattern = re.compile("|".join(map(re.escape, sorted(formulas, key=len, reverse=True))) or "(?!)")
 
     def formula(state, silent):

@@ -175,14 +175,14 @@ class _Writer:
     def _text_of(self, block: int, place: _Place) -> str:
         """Return the text of a block; code and formulas in it are replaced by their numbers between NULs."""
         start, end = self._page.blocks[block, [START, END]].tolist()
-        markup = self._markup[start:end]
-        borders = [] if place.kind == _PRE else (np.flatnonzero(np.diff(markup)) + 1).tolist()
+        borders = (start + 1 + np.flatnonzero(np.diff(self._markup[start:end]))).tolist()
         parts = []
-        for first, last in itertools.pairwise([0, *borders, end - start]):
-            text = self._page.text[start + first : start + last].tobytes().decode()
-            if place.kind != _PRE and markup[first] == _CODE:
+        for first, last in itertools.pairwise([start, *borders, end]):
+            text = self._page.text[first:last].tobytes().decode()
+            kind = 0 if place.kind == _PRE else self._markup[first]
+            if kind == _CODE:
                 text = _LINE.sub(lambda line: self._protect(_as_code(line[0])), text)
-            elif place.kind != _PRE and markup[first] == _FORMULA and (own := text.strip())[:1] == own[-1:] == "$":
+            elif kind == _FORMULA and text.lstrip().startswith("$") and text.rstrip().endswith("$"):
                 text = _LINE.sub(lambda line: self._protect(line[0]), text)
             parts.append(text)
         return "".join(parts)

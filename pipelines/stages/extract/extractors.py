@@ -107,11 +107,11 @@ def fast_text(html: bytes, url: str | None, content: str = "auto", *, markdown: 
     from pipelines.algorithms.blocks.markdown import render_markdown
     from pipelines.algorithms.blocks.model import choose_blocks, load_model
     from pipelines.algorithms.blocks.page import parse_page
-    from pipelines.algorithms.blocks.rendering import lay_out_blocks
+    from pipelines.algorithms.blocks.rendering import render_blocks
 
     page = parse_page(html)
     choice = choose_blocks(load_model(data_path(MODEL)), page, url, content)
-    layout = lay_out_blocks(page.segments, choice.keep)
+    layout = render_blocks(page.segments, choice.keep)
     return Extracted(
         page.declared.title or None,
         render_markdown(page.segments, layout) if markdown else layout.text,
