@@ -76,6 +76,11 @@ _CASES = {
     "code in an item": ("<ol><li>Run:<pre>a\n\n  b</pre></ol>", "1. Run:\n\n   ```\n   a\n\n     b\n   ```"),
     "inline code": ("<p>Use <code>a_b*</code>, <kbd>Ctrl</kbd>.", "Use `a_b*`, `Ctrl`."),
     "inline code side by side": ("<p><code>a</code><code>b</code> <code>c</code>", "`ab` `c`"),
+    "code around blocks": (
+        "<div>Press <kbd><div>Ctrl C</div> or <tt>x</tt></kbd></div>",
+        "Press\n\n`Ctrl C`\n\n`or x`",
+    ),
+    "an empty element in code": ("<p><code>a<kbd></kbd> b</code>", "`a b`"),
     "backquotes in code": ("<p><code>a`b</code> and <code>`</code>", "``a`b`` and `` ` ``"),
     "code across a line break": ("<p>See <code>a<br>b</code>.", "See `a`  \n`b`."),
     "a table": (

@@ -149,7 +149,7 @@ class _Writer:
         # Another sign separates lists that follow each other.
         is_used = self._signs.get(last.list) == choices[0]
         sign = self._signs.setdefault(container.list, choices[is_used])
-        return f"{container.number}{sign} " if container.number >= 0 else f"{sign} "
+        return f"{container.number if container.number >= 0 else ''}{sign} "
 
     def _content(self, chunk: _Chunk) -> str:
         text = "".join(chunk.text)
@@ -245,9 +245,10 @@ def _find_markup(page: Segments) -> npt.NDArray[np.uint8]:
     # White space at the end of a block is cut off.
     position = np.minimum(position, np.append(page.blocks[:, END], len(page.text))[block])
     code, formulas = np.zeros((2, len(page.text) + 2), np.int32)
-    # A space before an element can be written after its start.
+    # The space before an element is written after its start.
     has_space = np.append(page.text, ord("."))[position] <= ord(" ")
-    np.add.at(code, position + ((change > 0) & has_space), change)
+    is_outermost = (change > 0) & (np.cumsum(change) == 1)
+    np.add.at(code, position + (is_outermost & has_space), change)
     borders = position[change == 0]
     np.add.at(formulas, borders, np.resize([1, -1], len(borders)))
     return np.where(np.cumsum(code) > 0, _CODE, np.where(np.cumsum(formulas) > 0, _FORMULA, 0)).astype(np.uint8)
