@@ -52,12 +52,12 @@ class Extracted:
 
     title: str | None
     text: str
-    plain: str | None = None
     declared: Declared | None = dataclasses.field(default=None, compare=False)
     is_fixed: bool = False
     page_type: str | None = None
     confidence: float | None = None
     list_blocks: Callable[[], Blocks] | None = dataclasses.field(default=None, compare=False)
+    plain: str | None = None
 
 
 Extractor = Callable[..., Extracted]
@@ -115,11 +115,11 @@ def fast_text(html: bytes, url: str | None, content: str = "auto", *, markdown: 
     return Extracted(
         page.declared.title or None,
         render_markdown(page.segments, layout) if markdown else layout.text,
-        layout.text if markdown else None,
         page.declared,
         page_type=choice.kind,
         confidence=choice.confidence,
         list_blocks=lambda: _first_blocks(page.segments, choice),
+        plain=layout.text if markdown else None,
     )
 
 
