@@ -74,7 +74,7 @@ class Scores:
         for page in pages:
             for content in CONTENTS:
                 keep = choose_blocks(model, page.page, page.url, content).keep
-                text = render_blocks(page.page.segments, keep)
+                text = render_blocks(page.page.segments, keep).text
                 if page.kind is not None:
                     self._f1[content][page.kind].append(word_f1(text, page.content))
                 text = normalize_spaces(text)

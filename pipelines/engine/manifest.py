@@ -7,12 +7,13 @@ results have equal manifests.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -227,12 +228,28 @@ def read_manifest(folder: str) -> Manifest:
         return Manifest(identity, shards, msgspec.convert(value.get("text_format"), str | None))
 
 
-def common_text_format(formats: Mapping[str, str | None]) -> str | None:
-    """Return the text format of folders, None if it is unknown of all; raise InputError if they do not have the same.
+class TextFile(Protocol):
+    """A file of texts; `stage` is the stage that wrote it, if it was read as a part of its result."""
 
-    `formats` has the format of each folder; None can be combined with every other.
+    @property
+    def path(self) -> str: ...  # noqa: D102
+    @property
+    def stage(self) -> str | None: ...  # noqa: D102
+
+
+def common_text_format(files: Iterable[TextFile]) -> str | None:
+    """Return the format that the manifests next to files record, None if none does; raise InputError if several do.
+
+    Older results of extract, which do not record it, are plain text.
     """
-    folders = {name: folder for folder, name in formats.items() if name}
+    of_stage = (file.path for file in files if file.stage or storage.basename(file.path).startswith("documents-"))
+    folders = dict[str, str]()
+    for folder in dict.fromkeys(map(storage.parent, of_stage)):
+        with contextlib.suppress(InputError):  # no manifest, or one of another program
+            manifest = read_manifest(folder)
+            name = manifest.text_format or ("text" if manifest.identity.stage == "extract" else "")
+            folders.setdefault(name, folder)
+    folders.pop("", None)
     if len(folders) > 1:
         (first, one), (second, other) = [*folders.items()][:2]
         problem = f"its texts are {first}, those of {other} are {second}"

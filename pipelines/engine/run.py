@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines import storage
@@ -29,6 +29,7 @@ from pipelines.engine.manifest import (
     Identity,
     Manifest,
     ShardEntry,
+    TextFile,
     check_entries,
     common_text_format,
     complete_replacement,
@@ -438,7 +439,7 @@ def stage_run(
     shard_inputs: Mapping[str, str] | None = None,
     global_phases: Sequence[str] = (),
     reopen: bool = False,
-    formats: Mapping[str, str | None] | None = None,
+    texts: Iterable[TextFile] = (),
 ) -> Iterator[StageRun]:
     """Yield the run of a stage under the lock of its output folder.
 
@@ -447,14 +448,14 @@ def stage_run(
     repeats just the global phases.
 
     A finished result that differs only in inputs by which the stage `grows` is replaced by a run that may use it,
-    `run.earlier`. `reopen` does so for equal inputs. `formats` has the format of the texts of each input folder,
-    which the manifest records.
+    `run.earlier`. `reopen` does so for equal inputs. The manifest records the format of `texts`, which the
+    stage reads.
 
     Raises LockedError if another process writes the folder, ChangedRunError if it contains the result of another
     config, version or input, and InputError if webtext did not write it, or if the texts have different formats.
     """
     check_effects(config)
-    text_format = common_text_format(formats or {})
+    text_format = common_text_format(texts)
     shard_inputs = shard_inputs or {}
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
 

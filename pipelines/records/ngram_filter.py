@@ -93,7 +93,6 @@ class FilterFolder:
     corpora: list[str]
     file: inputs.InputFile
     header: Header
-    text_format: str | None
 
 
 def open_filter_folder(folder: str) -> FilterFolder:
@@ -123,8 +122,7 @@ def open_filter_folder(folder: str) -> FilterFolder:
             f"{file.path}: uses n-gram hash {header.ngram_hash!r}, this version {hashing.NAME!r}; rebuild it with "
             "`webtext overlap-index`, or query it with the version that built it"
         )
-    manifest = stage.manifest
-    return FilterFolder(folder, manifest.fingerprint(), description["corpora"], file, header, manifest.text_format)
+    return FilterFolder(folder, stage.manifest.fingerprint(), description["corpora"], file, header)
 
 
 def write_header(header: Header) -> bytes:

@@ -23,7 +23,7 @@ def kept(body: str, described: str = "") -> list[str]:
     page = parse_page(f"<html><head>{meta}</head><body>{body}</body></html>")
     keep = np.ones(len(page.segments.blocks), np.bool_)
     keep = without_repetitions(page.segments, keep, page.are_descriptions())
-    return render_blocks(page.segments, keep).split("\n\n")
+    return render_blocks(page.segments, keep).text.split("\n\n")
 
 
 @pytest.mark.parametrize(

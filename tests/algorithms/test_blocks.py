@@ -198,7 +198,7 @@ def test_the_blocks_of_highest_expected_f1_are_chosen() -> None:
 
 def _rendered(body: str) -> str:
     page = parse_page(f"<html><body>{body}</body></html>").segments
-    return render_blocks(page, np.ones(len(page.blocks), np.bool_))
+    return render_blocks(page, np.ones(len(page.blocks), np.bool_)).text
 
 
 def test_paragraphs_lists_and_tables_are_separated() -> None:
@@ -208,7 +208,7 @@ def test_paragraphs_lists_and_tables_are_separated() -> None:
     ).segments
     keep = np.ones(len(page.blocks), np.bool_)
     keep[7] = False
-    assert render_blocks(page, keep) == "One\n\ntwo\n\na\nb\n\n1\t2\n3\n\nend"
+    assert render_blocks(page, keep).text == "One\n\ntwo\n\na\nb\n\n1\t2\n3\n\nend"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_separators_of_blocks(body: str, text: str) -> None:
 )
 def test_rows_of_tables_are_complete(row: str, keep: list[int], text: str) -> None:
     page = parse_page(f"<table><tr>{row}<tr><td>x</table><p>y").segments
-    assert render_blocks(page, np.array([*keep, 0, 0], np.bool_)) == text
+    assert render_blocks(page, np.array([*keep, 0, 0], np.bool_)).text == text
 
 
 @pytest.mark.parametrize(
@@ -259,4 +259,4 @@ def test_tables_of_data_are_complete(keep: list[int], text: str) -> None:
     page = parse_page(
         "<table><caption>Prices</caption><tr><th>Item<th>Price<tr><td>Pen<td><p>2</p><p>for 3<tr><td>Ink<td>5</table>"
     ).segments
-    assert render_blocks(page, np.array(keep, np.bool_)) == text
+    assert render_blocks(page, np.array(keep, np.bool_)).text == text

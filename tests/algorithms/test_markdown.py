@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from pipelines.algorithms.blocks.markdown import render_markdown
 from pipelines.algorithms.blocks.page import ParsedPage, parse_page
-from pipelines.algorithms.blocks.rendering import lay_out_blocks
+from pipelines.algorithms.blocks.rendering import render_blocks
 from pipelines.stages.extract.child import html_of
 from pipelines.stages.extract.extractors import fast_text
 
@@ -23,14 +24,14 @@ _PROSE = "A paragraph with enough words that the table next to it is not the who
 
 
 def _parse(body: str) -> ParsedPage:
-    return parse_page(f"<html><body>{body}</body></html>", with_html=True)
+    return parse_page(f"<html><body>{body}</body></html>")
 
 
 def _both(body: str) -> tuple[str, str]:
     """Return a page as Markdown and as plain text."""
     page = _parse(body)
-    layout = lay_out_blocks(page.segments, np.ones(len(page.segments.blocks), np.bool_))
-    return render_markdown(page.segments, page.html, layout), layout.text
+    layout = render_blocks(page.segments, np.ones(len(page.segments.blocks), np.bool_))
+    return render_markdown(page.segments, layout), layout.text
 
 
 _CASES = {
@@ -75,6 +76,11 @@ _CASES = {
     "code in an item": ("<ol><li>Run:<pre>a\n\n  b</pre></ol>", "1. Run:\n\n   ```\n   a\n\n     b\n   ```"),
     "inline code": ("<p>Use <code>a_b*</code>, <kbd>Ctrl</kbd>.", "Use `a_b*`, `Ctrl`."),
     "inline code side by side": ("<p><code>a</code><code>b</code> <code>c</code>", "`ab` `c`"),
+    "code around blocks": (
+        "<div>Press <kbd><div>Ctrl C</div> or <tt>x</tt></kbd></div>",
+        "Press\n\n`Ctrl C`\n\n`or x`",
+    ),
+    "an empty element in code": ("<p><code>a<kbd></kbd> b</code>", "`a b`"),
     "backquotes in code": ("<p><code>a`b</code> and <code>`</code>", "``a`b`` and `` ` ``"),
     "code across a line break": ("<p>See <code>a<br>b</code>.", "See `a`  \n`b`."),
     "a table": (
@@ -83,7 +89,7 @@ _CASES = {
     ),
     "empty cells": (
         f"<p>{_PROSE}<p>{_PROSE}<table><tr><td><th>b<tr><th>1<td>2<td>3<tr><td>4<td></table>",
-        f"{_PROSE}\n\n{_PROSE}\n\n|  | b |  |\n| --- | --- | --- |\n| 1 | 2 | 3 |\n| 4 |  |",
+        f"{_PROSE}\n\n{_PROSE}\n\n|  | b |  |\n| --- | --- | --- |\n| 1 | 2 | 3 |\n| 4 |  |  |",
     ),
     "a table with lists in cells": (
         f"<p>{_PROSE}<table><tr><th>a<th>b<tr><td>1<td><ul><li>p<li>q</ul><tr><td>2<td>3</table>",
@@ -125,8 +131,7 @@ def _shown(markdown: str, formulas: list[str]) -> str:
 
     Markup that is not shown becomes a name in angle brackets. A reader with formulas knows where they are.
     """
-    markdown_it = pytest.importorskip("markdown_it", reason="markdown-it-py, which renders the Markdown")
-    reader = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    reader = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     pattern = re.compile("|".join(map(re.escape, sorted(formulas, key=len, reverse=True))) or "(?!)")
 
     def formula(state, silent):

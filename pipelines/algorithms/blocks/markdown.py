@@ -5,22 +5,22 @@ Emphasis, link targets and images are left out; formulas stay as they are. Only 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import re
-from collections import defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.algorithms.blocks.markup import NAMES, TAGS, tag_groups
 from pipelines.algorithms.blocks.rendering import IS_CELL, NOT_SHOWN, SEPARATORS, Layout
 from pipelines.algorithms.blocks.segmentation import ELEMENT, END, START, Segments
 
-_QUOTE, _ITEM, _LIST, _CELL, _HEADING, _PRE, _TABLE, _PARAGRAPH = range(8)
-_GROUPS = tag_groups(("blockquote", "li", "ul ol menu dir", "td th", "h1 h2 h3 h4 h5 h6", "pre", "table"))
-_FIELDS = {_HEADING: "heading", _PRE: "pre", _TABLE: "table"}
+_QUOTE, _ITEM, _LIST, _HEADING, _PRE, _TABLE, _PARAGRAPH = range(7)
+_GROUPS = tag_groups(("blockquote", "li", "ul ol menu dir", "h1 h2 h3 h4 h5 h6", "pre", "table"))
+_CODE, _FORMULA = 1, 2
 # Lists and quotes nested deeper are written at this depth, so that indentation does not multiply the size of the text.
 _MAX_NESTING = 12
 # Bytes to read of a tag, since many elements can be in one whose class is long.
@@ -53,6 +53,7 @@ _LINE_START = re.compile(
 )
 _HEADING_END = re.compile(r"(?:^|(?<=\s))(?=#+$)")
 _NUMBER = re.compile("\0(\\d+)\0")
+_LINE = re.compile(r"\S(?:.*\S)?")
 
 
 class _Container(NamedTuple):
@@ -63,171 +64,141 @@ class _Container(NamedTuple):
     number: int = -1
 
 
+# Text that is in no further container.
+_TEXT = _Container(0)
+
+
 class _Place(NamedTuple):
-    """What is around an element: quotes and items, and the innermost list, heading, `<pre>` and table."""
+    """What is around an element: quotes and items; the heading or `<pre>`; the innermost list and table."""
 
     path: tuple[_Container, ...] = ()
+    kind: int = _PARAGRAPH
+    element: int = 0
     list: int = 0
-    heading: int = 0
-    pre: int = 0
     table: int = 0
 
 
-@dataclasses.dataclass
-class _Chunk:
-    """Blocks that become one paragraph, heading, fence or table, `kind`; of the element `key` if it is not 0.
-
-    Of a table, `rows` has the texts of each cell.
-    """
+class _Chunk(NamedTuple):
+    """Blocks that become one paragraph, heading, fence or table, `kind`, of an element if it is not a paragraph."""
 
     path: tuple[_Container, ...]
-    kind: int = -1
-    key: int = 0
-    text: list[str] = dataclasses.field(default_factory=list)
-    rows: dict[int, dict[int, list[str]]] = dataclasses.field(default_factory=dict)
+    kind: int
+    element: int
+    text: list[str]
 
 
-class _Span(NamedTuple):
-    start: int
-    end: int
-    is_code: bool
-
-
-def render_markdown(page: Segments, html: bytes, layout: Layout) -> str:
-    """Return the blocks of a layout as Markdown, given the HTML of the page, whose attributes name languages."""
-    return _Writer(page, html).write(layout)
+def render_markdown(page: Segments, layout: Layout) -> str:
+    """Return the blocks of a layout as Markdown."""
+    return _Writer(page).write(layout)
 
 
 class _Writer:
-    def __init__(self, page: Segments, html: bytes) -> None:
-        self._page, self._html = page, html
+    def __init__(self, page: Segments) -> None:
+        self._page = page
         self._tags, self._parents = page.tags.tolist(), page.parents.tolist()
-        self._cells = defaultdict[int, list[int]](list)  # of each row
-        self._places = self._find_places()
-        self._spans = self._find_spans()
+        self._places = {0: _Place()}
+        self._find_places()
+        self._markup = _find_markup(page)
         self._protected = list[str]()  # code and formulas
         self._divided = set[int]()  # tables with lists in their cells
+        self._signs = dict[int, str]()  # of each list
 
     def write(self, layout: Layout) -> str:
         chunks = list[_Chunk]()
         for block in np.flatnonzero(layout.separators != NOT_SHOWN).tolist():
-            separator = int(layout.separators[block])
-            element = self._page.blocks[block, ELEMENT]
-            unit, row, table, _ = layout.around[element].tolist()
-            place = self._places[element]
-            if not table:
+            place = self._place_of(int(self._page.blocks[block, ELEMENT]))
+            text = self._text_of(block, place)
+            is_cell, separator = divmod(int(layout.separators[block]), IS_CELL)
+            joint = SEPARATORS[separator]
+            if is_cell:
+                place = self._places[place.table]._replace(kind=_TABLE, element=place.table)
+                text = "\t" * int(layout.empty_cells[block]) + " ".join(text.split())
+            elif place.list > place.table:
                 self._divided.add(place.table)
-            kind, key = _PARAGRAPH, 0
-            if separator >= IS_CELL:
-                kind, key = _TABLE, table
-            elif place.pre or place.heading:
-                kind, key = (_PRE, place.pre) if place.pre else (_HEADING, place.heading)
-            chunk = chunks[-1] if chunks else _Chunk(())
-            joint = SEPARATORS[separator % IS_CELL]
-            is_same = (chunk.kind, chunk.key) == (kind, key) and (kind == _TABLE or chunk.path == place.path)
-            if not is_same or (kind == _PARAGRAPH and joint == "\n\n"):
-                chunks.append(chunk := _Chunk(place.path, kind, key))
-                joint = ""
-            if kind == _TABLE:
-                chunk.rows.setdefault(row, {}).setdefault(unit, []).append(self._text_of(block))
+            is_same = bool(chunks) and chunks[-1][:3] == place[:3]
+            if not is_same or (place.kind == _PARAGRAPH and joint == "\n\n"):
+                chunks.append(_Chunk(*place[:3], [text]))
             else:
-                chunk.text += [joint and "\n" if kind == _PRE else joint, self._text_of(block)]
+                chunks[-1].text.extend(("\n" if place.kind == _PRE else joint, text))
         return "\n".join(self._lines(chunks))
 
-    def _lines(self, chunks: list[_Chunk]) -> list[str]:
-        """Return the lines of all chunks, after the signs of their quotes and items."""
-        lines, indents = list[str](), list[str]()
-        path: tuple[_Container, ...] = ()
-        signs = dict[int, str]()
-        for chunk in chunks:
-            before, path = path, chunk.path
-            pairs = zip(before, path, strict=False)
-            shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-            added, left = path[shared:], before[shared:]
-            del indents[shared:]
-            item, last = added[0] if added else _Container(0), (left or before or (_Container(0),))[0 if left else -1]
+    def _lines(self, chunks: Iterable[_Chunk], parent: _Container = _TEXT, depth: int = 0) -> list[str]:
+        """Return the lines of chunks, whose paths agree up to a depth, where `parent` is."""
+        lines = list[str]()
+        last = _TEXT
+        for container, group in itertools.groupby(chunks, lambda chunk: (*chunk.path, _TEXT)[depth]):
             # Items follow each other without a blank line; a number other than 1 begins no list below a paragraph.
-            is_tight = item.list and last.list and (last.list == item.list if left else item.number < 2)
-            if lines and not is_tight:
-                lines.append("".join(indents).rstrip())
-            start = "".join(indents)
-            for container in added:
-                choices = "-*" if container.number < 0 else ".)"
-                # Another sign separates lists that follow each other.
-                is_used = bool(left) and signs.get(last.list) == choices[0]
-                sign = signs.setdefault(container.list, choices[is_used]) if container.list else ">"
-                sign = f"{container.number}{sign} " if container.number >= 0 else f"{sign} "
-                start += sign
-                indents.append(" " * len(sign) if container.list else sign)
-                left = ()
-            rest = "".join(indents)
-            for number, line in enumerate(self._content(chunk).split("\n")):
-                lines.append((rest if number else start) + line if line else rest.rstrip())
+            is_next = container.list == last.list if last.element else parent.list and container.number < 2
+            if lines and not (container.list and is_next):
+                lines.append("")
+            if container == _TEXT:
+                lines += "\n\n".join(map(self._content, group)).split("\n")
+            else:
+                sign = self._sign(container, last)
+                indent = " " * len(sign) if container.list else sign
+                inner = self._lines(group, container, depth + 1)
+                lines.append(sign + inner[0])
+                lines += [indent + line if line else indent.rstrip() for line in inner[1:]]
+            last = container
         return lines
+
+    def _sign(self, container: _Container, last: _Container) -> str:
+        if not container.list:
+            return "> "
+        choices = "-*" if container.number < 0 else ".)"
+        # Another sign separates lists that follow each other.
+        is_used = self._signs.get(last.list) == choices[0]
+        sign = self._signs.setdefault(container.list, choices[is_used])
+        return f"{container.number if container.number >= 0 else ''}{sign} "
 
     def _content(self, chunk: _Chunk) -> str:
         text = "".join(chunk.text)
         if chunk.kind == _PRE:
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-            return f"{fence}{self._language(chunk.key)}\n{text}\n{fence}"
+            return f"{fence}{self._language(chunk.element)}\n{text}\n{fence}"
         if chunk.kind == _HEADING:
             text = _HEADING_END.sub(r"\\", _escape(" ".join(text.split())))
-            return f"{int(NAMES[self._tags[chunk.key]][1]) * '#'} {self._restore(text)}"
-        if chunk.kind == _TABLE and chunk.key not in self._divided:
-            rows = []
-            for row, texts in chunk.rows.items():
-                cells = (" ".join(texts.get(cell, ())) for cell in dict.fromkeys([*self._cells[row], *texts]))
-                rows.append([self._restore(_escape(" ".join(cell.split()))).replace("|", "\\|") for cell in cells])
+            return f"{int(NAMES[self._tags[chunk.element]][1]) * '#'} {self._restore(text)}"
+        if chunk.kind == _TABLE and chunk.element not in self._divided:
+            lines = (line.split("\t") for line in text.split("\n"))
+            rows = [[self._restore(_escape(cell)).replace("|", "\\|") for cell in line] for line in lines]
             columns = max(map(len, rows))
-            rows[0] += [""] * (columns - len(rows[0]))
-            return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], ["---"] * columns, *rows[1:]))
-        if chunk.kind == _TABLE:
-            text = "\n".join("\t".join(map(" ".join, row.values())) for row in chunk.rows.values())
-        lines = "\n".join(line.strip() for line in _escape(text).strip().split("\n"))
-        lines = re.sub(r"(?<!\n)\n(?!\n)", "  \n", re.sub(r"\n\n+", "\n\n", _LINE_START.sub(r"\1\\", lines)))
-        return self._restore(lines)
+            rows.insert(1, ["---"] * columns)
+            return "\n".join(f"| {' | '.join(row + [''] * (columns - len(row)))} |" for row in rows)
+        text = "\n".join(line.strip() for line in _escape(text).strip().split("\n"))
+        text = re.sub(r"(?<!\n)\n(?!\n)", "  \n", re.sub(r"\n\n+", "\n\n", _LINE_START.sub(r"\1\\", text)))
+        return self._restore(text)
 
     def _restore(self, text: str) -> str:
         return _NUMBER.sub(lambda number: self._protected[int(number[1])], text)
 
-    def _text_of(self, block: int) -> str:
+    def _text_of(self, block: int, place: _Place) -> str:
         """Return the text of a block; code and formulas in it are replaced by their numbers between NULs."""
-        position, end = self._page.blocks[block, [START, END]].tolist()
-        if self._places[self._page.blocks[block, ELEMENT]].pre:
-            return self._decode(position, end)
+        start, end = self._page.blocks[block, [START, END]].tolist()
+        borders = (start + 1 + np.flatnonzero(np.diff(self._markup[start:end]))).tolist()
         parts = []
-        for span in self._spans.get(block, ()):
-            text = self._decode(max(position, span.start), min(end, span.end))
-            own = text.strip()
-            if span.is_code or own[:1] == own[-1:] == "$":
-                protected = "\n".join(self._protect(line.strip(), span.is_code) for line in own.split("\n"))
-                # With the white space around it.
-                parts += [self._decode(position, span.start), protected.join(text.split(own)) if own else text]
-                position = min(end, span.end)
-        return "".join([*parts, self._decode(position, end)])
+        for first, last in itertools.pairwise([start, *borders, end]):
+            text = self._page.text[first:last].tobytes().decode()
+            kind = 0 if place.kind == _PRE else self._markup[first]
+            if kind == _CODE:
+                text = _LINE.sub(lambda line: self._protect(_as_code(line[0])), text)
+            elif kind == _FORMULA and text.lstrip().startswith("$") and text.rstrip().endswith("$"):
+                text = _LINE.sub(lambda line: self._protect(line[0]), text)
+            parts.append(text)
+        return "".join(parts)
 
-    def _decode(self, start: int, end: int) -> str:
-        return self._page.text[start:end].tobytes().decode()
-
-    def _protect(self, text: str, is_code: bool) -> str:
-        if not text:
-            return ""
-        if is_code:
-            runs = {*map(len, re.findall("`+", text))}
-            ticks = "`" * next(size for size in range(1, len(runs) + 2) if size not in runs)
-            space = " " if "`" in (text[0], text[-1]) else ""
-            text = f"{ticks}{space}{text}{space}{ticks}"
+    def _protect(self, text: str) -> str:
         self._protected.append(text)
-        is_display = not is_code and text.startswith("$$")
-        return f"\n\n\0{len(self._protected) - 1}\0\n\n" if is_display else f"\0{len(self._protected) - 1}\0"
+        number = f"\0{len(self._protected) - 1}\0"
+        return f"\n\n{number}\n\n" if text.startswith("$$") else number
 
-    def _find_places(self) -> list[_Place]:
-        places = [_Place()]
+    def _find_places(self) -> None:
+        """Find what is around each element that changes it."""
+        groups = _GROUPS[self._page.tags]
         numbers, items = dict[int, int](), dict[int, tuple[_Container, ...]]()
-        groups = _GROUPS[self._page.tags].tolist()
-        for element in range(1, len(groups)):
+        for element in np.flatnonzero(groups >= 0).tolist():
             parent, group = self._parents[element], groups[element]
-            place = places[parent]
+            place = self._place_of(parent)
             if group == _LIST:
                 # A list directly in a list belongs to the item before it.
                 path = items.get(parent, place.path) if groups[parent] == _LIST else place.path
@@ -242,39 +213,20 @@ class _Writer:
                     numbers[place.list] = own.number + (own.number >= 0)
                 path = items[own.list] = (*place.path[: _MAX_NESTING - 1], own)
                 place = place._replace(path=path)
-            elif group == _CELL:
-                self._cells[parent].append(element)
-            elif group >= 0:
-                place = place._replace(**{_FIELDS[group]: element})
-            places.append(place)
-        return places
+            elif group == _TABLE:
+                place = place._replace(table=element)
+            elif place.kind != _PRE:
+                place = place._replace(kind=group, element=element)
+            self._places[element] = place
 
-    def _find_spans(self) -> dict[int, list[_Span]]:
-        """Return the inline code and the formulas of each block."""
-        found = defaultdict[int, list[_Span]](list)
-        bounds = self._page.blocks[:, [START, END]].tolist()
-        depth = start = first = formula = 0
-        is_code = False
-        for position, block, change in self._page.marks.tolist():
-            if not change:
-                change = 1 - 2 * formula
-                formula = 1 - formula
-            if not depth:
-                start, first, is_code = position, block, not formula
-            depth += change
-            for number in range(first, min(block + 1, len(bounds))) if not depth else ():
-                begin = start if number == first else bounds[number][0]
-                span = _Span(begin, position if number == block else bounds[number][1], is_code)
-                before = found[number][-1] if found[number] else None
-                has_space = not self._page.text[begin : begin + 1].tobytes().strip()
-                if before and before.is_code and is_code and before.end == begin and not has_space:
-                    span = _Span(found[number].pop().start, span.end, True)
-                found[number].append(span)
-        return found
+    def _place_of(self, element: int) -> _Place:
+        while element not in self._places:
+            element = self._parents[element]
+        return self._places[element]
 
     def _attributes(self, element: int) -> str:
         start = int(self._page.tag_ends[element])
-        match = _TAG_END.match(self._html, start, start + _MAX_ATTRIBUTES)
+        match = _TAG_END.match(self._page.html[start : start + _MAX_ATTRIBUTES].tobytes())
         return match[0].decode(errors="ignore") if match else ""
 
     def _language(self, pre: int) -> str:
@@ -285,6 +237,28 @@ class _Writer:
             elements.append(self._parents[elements[-1]])
         names = map(_LANGUAGE.search, map(self._attributes, elements))
         return next((name[1] for name in names if name), "")
+
+
+def _find_markup(page: Segments) -> npt.NDArray[np.uint8]:
+    """Return for each byte of the text whether it is code, in a formula, or neither (0)."""
+    position, block, change = page.marks.T
+    # White space at the end of a block is cut off.
+    position = np.minimum(position, np.append(page.blocks[:, END], len(page.text))[block])
+    code, formulas = np.zeros((2, len(page.text) + 2), np.int32)
+    # The space before an element is written after its start.
+    has_space = np.append(page.text, ord("."))[position] <= ord(" ")
+    is_outermost = (change > 0) & (np.cumsum(change) == 1)
+    np.add.at(code, position + (is_outermost & has_space), change)
+    borders = position[change == 0]
+    np.add.at(formulas, borders, np.resize([1, -1], len(borders)))
+    return np.where(np.cumsum(code) > 0, _CODE, np.where(np.cumsum(formulas) > 0, _FORMULA, 0)).astype(np.uint8)
+
+
+def _as_code(text: str) -> str:
+    runs = {*map(len, re.findall("`+", text))}
+    ticks = "`" * next(size for size in range(1, len(runs) + 2) if size not in runs)
+    space = " " if "`" in (text[0], text[-1]) else ""
+    return f"{ticks}{space}{text}{space}{ticks}"
 
 
 @functools.cache

@@ -260,15 +260,11 @@ _DESCRIPTIONS = ("description", "og:description", "twitter:description")
 
 
 class ParsedPage(NamedTuple):
-    """What a page declares, and its segments; the first `descriptions` elements of the body are declared texts.
-
-    `html` is what was divided into segments, empty unless it was wanted.
-    """
+    """What a page declares, and its segments; the first `descriptions` elements of the body are declared texts."""
 
     declared: Declared
     segments: seg.Segments
     descriptions: int
-    html: bytes = b""
 
     def address(self, url: str | None) -> str:
         """Return the URL of the page; if it is unknown, the declared one, or an empty string."""
@@ -281,7 +277,7 @@ class ParsedPage(NamedTuple):
         return np.asarray((element > body) & (element <= body + self.descriptions))
 
 
-def parse_page(page: bytes | str, *, with_html: bool = False) -> ParsedPage:
+def parse_page(page: bytes | str) -> ParsedPage:
     """Parse a page; descriptions in its metadata become its first blocks, since some pages have no other text."""
     tree, data, found = parse_html(page)
     declared = read_declared(tree)
@@ -293,8 +289,8 @@ def parse_page(page: bytes | str, *, with_html: bool = False) -> ParsedPage:
     start = normalized.find(b">", body + len(_BODY)) + 1 if body >= 0 else 0
     texts = list(dict.fromkeys(_descriptions(declared))) if start else []
     added = "".join(f'<section class="page-description">{text}</section>' for text in texts)
-    parts = (normalized[:start], added.encode("utf-8", "replace"), normalized[start:])
-    return ParsedPage(declared, seg.segment(*parts), len(texts), b"".join(parts) if with_html else b"")
+    segments = seg.segment(normalized[:start], added.encode("utf-8", "replace"), normalized[start:])
+    return ParsedPage(declared, segments, len(texts))
 
 
 def _descriptions(declared: Declared) -> Iterator[str]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from pipelines.algorithms.blocks.markup import ARIA_HIDDEN, KEEPS_SPACE, tag_groups
 from pipelines.algorithms.blocks.segmentation import ELEMENT, END, START, WORDS, Segments
-from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
+from pipelines.algorithms.kernels.compilation import helper, kernel
 
 # Elements that may contain two blocks: the innermost item or cell, row and table, and the outermost list.
 _UNIT, _ROW, _TABLE, _LIST = range(4)
@@ -27,20 +27,15 @@ _STRUCTURES = tag_groups(("li dt dd td th caption", "tr", "table", "ul ol dl men
 
 
 class Layout(NamedTuple):
-    """The text of a page; per block, the separator before it; per element, the item or cell, row, table and list."""
+    """The text of a page; per block, the separator before it, and the number of empty cells before it in its row."""
 
     text: str
     separators: npt.NDArray[np.uint8]
-    around: npt.NDArray[np.int32]
+    empty_cells: npt.NDArray[np.int32]
 
 
-def render_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> str:
-    """Return the text of the blocks to keep."""
-    return lay_out_blocks(page, keep).text
-
-
-def lay_out_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> Layout:
-    """Lay out the blocks to keep, in order, without blocks that repeat the previous one for screen readers.
+def render_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> Layout:
+    """Return the text of the blocks to keep, in order, without blocks that repeat the previous one for screen readers.
 
     Tables of data are complete, as are rows: a table without some of its cells has another meaning.
     """
@@ -48,12 +43,10 @@ def lay_out_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> Layout:
     around = np.empty((len(page.parents), 4), np.int32)
     counts = np.zeros((len(page.parents), 3), np.int32)
     rendered = np.empty(len(page.text) + 2 * len(kept) + len(page.parents), np.uint8)
-    separators, size = np.full(len(kept), NOT_SHOWN, np.uint8), np.zeros(1, np.int64)
-    _render(
-        as_read_only(page.text), page.blocks, kept, page.parents, page.tags, page.flags, around, counts, rendered,
-        separators, size,
-    )  # fmt: skip
-    return Layout(rendered[: size[0]].tobytes().decode(), separators, around)
+    separators, empty_cells = np.full(len(kept), NOT_SHOWN, np.uint8), np.zeros(len(kept), np.int32)
+    size = np.zeros(1, np.int64)
+    _render(page, kept, around, counts, rendered, separators, empty_cells, size)
+    return Layout(rendered[: size[0]].tobytes().decode(), separators, empty_cells)
 
 
 @helper
@@ -122,9 +115,9 @@ def _separator(blocks: Any, around: Any, block: Any, last: Any, is_cell: Any) ->
 
 @kernel
 def _render(
-    text: Any, blocks: Any, kept: Any, parents: Any, tags: Any, flags: Any, around: Any, counts: Any, rendered: Any,
-    separators: Any, size: Any,
-) -> None:  # fmt: skip
+    page: Any, kept: Any, around: Any, counts: Any, rendered: Any, separators: Any, empty_cells: Any, size: Any
+) -> None:
+    text, blocks, parents, tags, flags = page.text, page.blocks, page.parents, page.tags, page.flags
     around[0] = 0
     for element in range(1, len(parents)):
         kind = _STRUCTURES[tags[element]]
@@ -160,6 +153,7 @@ def _render(
                 if around[element, _UNIT] == element and around[element, _ROW] == above[_ROW]:
                     rendered[filled] = 9
                     filled += 1
+                    empty_cells[block] += 1
         for position in range(blocks[block, START], blocks[block, END]):
             rendered[filled] = 32 if is_cell and text[position] == 10 else text[position]
             filled += 1

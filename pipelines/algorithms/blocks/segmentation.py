@@ -29,7 +29,7 @@ _NO_TAG, _TAG, _SHOWN = 0, 1, 2
 
 
 class Segments(NamedTuple):
-    """The text of a page, its blocks, words and elements.
+    """The HTML of a page, padded, its text, blocks, words and elements.
 
     `text` is UTF-8, without the markup. `blocks` has a row per block, with the columns above. `words` are 32-bit hashes
     of the words, whose ASCII letters are lower-cased, with `word_flags`. Per element, in document order: `parents` (-1
@@ -39,6 +39,7 @@ class Segments(NamedTuple):
     and border of a formula (0): position in the text, block, kind.
     """
 
+    html: npt.NDArray[np.uint8]
     text: npt.NDArray[np.uint8]
     blocks: npt.NDArray[np.int32]
     words: npt.NDArray[np.uint32]
@@ -60,6 +61,7 @@ def segment(*parts: bytes) -> Segments:
     data = as_read_only(np.frombuffer(html, np.uint8))
     elements = int(np.count_nonzero(data == ord("<"))) + 2
     room = Segments(
+        html=data,
         text=np.empty(len(html), np.uint8),
         blocks=np.empty((elements, BLOCK_COLUMNS), np.int32),
         words=np.empty(len(html) // 2 + _SLACK, np.uint32),
@@ -75,11 +77,11 @@ def segment(*parts: bytes) -> Segments:
     )
     room.parents[0] = -1
     stack, sizes = np.zeros(elements + 1, np.int32), np.zeros(6, np.int64)
-    _segment(data, room, stack, sizes)
+    _segment(room, stack, sizes)
     block_count, text_bytes, word_count, element_count, token_count, mark_count = sizes.tolist()
     per_element = [element_count] * 3 + [element_count + 1]
-    used = [text_bytes, block_count, word_count, word_count, *per_element, token_count, len(room.tag_counts)]
-    used += [element_count, mark_count]
+    used = [len(html), text_bytes, block_count, word_count, word_count, *per_element, token_count]
+    used += [len(room.tag_counts), element_count, mark_count]
     arrays: list[npt.NDArray[Any]] = [*room]
     return Segments(*(array[:size] for array, size in zip(arrays, used, strict=True)))
 
@@ -112,9 +114,9 @@ def _close_block(blocks: Any, block: Any, text: Any, filled: Any, words: Any) ->
 
 
 @kernel
-def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
+def _segment(page: Any, stack: Any, sizes: Any) -> None:
     """Fill the arrays of `page`, a `Segments`, and write how many entries of each are used to `sizes`."""
-    text, blocks, words, word_flags = page.text, page.blocks, page.words, page.word_flags
+    html, text, blocks, words, word_flags = page.html, page.text, page.blocks, page.words, page.word_flags
     parents, tags, flags, tag_counts = page.parents, page.tags, page.flags, page.tag_counts
     token_starts, tokens, tag_ends, marks = page.token_starts, page.tokens, page.tag_ends, page.marks
     end = len(html) - _SLACK

@@ -70,15 +70,14 @@ class SourceShard:
 
 def open_earlier(
     folders: Sequence[str], config: DedupConfig, first: int, options: RunOptions
-) -> tuple[list[SourceShard], list[str], dict[str, str | None]]:
-    """Return the shards of earlier corpora, numbered from `first`; fingerprint and format of the texts of each."""
+) -> tuple[list[SourceShard], list[str]]:
+    """Return the shards of earlier corpora, numbered from `first`, and the fingerprint of each corpus."""
     earlier: list[SourceShard] = []
-    fingerprints, formats = list[str](), dict[str, str | None]()
+    fingerprints = []
     for folder in folders:
         stage = inputs.StageFolder(folder, read_manifest(folder)) if has_manifest(folder) else None
         if stage and (files := stage.files(f"{SIGNATURES}-", ".parquet")):
             fingerprints.append(stage.manifest.fingerprint())
-            formats |= stage.formats
             for signatures, texts in zip(files, stage.files("documents-", ".parquet"), strict=True):
                 _check_settings(signatures, config)
                 number = first + len(earlier)
@@ -88,10 +87,9 @@ def open_earlier(
             continue
         source = inputs.open_configured(folder, config, options)
         fingerprints.append(source.fingerprint)
-        formats |= source.formats
         for shard in source.shards:
             earlier.append(SourceShard(first + len(earlier), shard, is_earlier=True))
-    return earlier, fingerprints, formats
+    return earlier, fingerprints
 
 
 def signature_schema(config: DedupConfig) -> pa.Schema:

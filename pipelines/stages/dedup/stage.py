@@ -41,16 +41,14 @@ def dedup(config: DedupConfig, *, documents: str | Sequence[str], output: str, o
         check_datasketch(config.num_perm, config.minhash_seed)
     source = inputs.open_configured(documents, config, options)
     own = [SourceShard(shard.index, shard) for shard in source.shards]
-    earlier, fingerprints, formats = open_earlier(config.against, config, len(own), options)
-    size_bytes = inputs.size_on_disk(source.files) + inputs.size_on_disk(
-        [file for shard in earlier for file in shard.files]
-    )
+    earlier, fingerprints = open_earlier(config.against, config, len(own), options)
+    files = [file for shard in (*own, *earlier) for file in shard.files]
+    size_bytes = inputs.size_on_disk(files)
     options = options.for_input(size_bytes)
     # The number does not change the result.
     buckets = max(1, min(_MAX_BUCKETS, -(-size_bytes // _BUCKET_BYTES)))
     prints = {"documents": source.fingerprint} | ({"against": " ".join(fingerprints)} if earlier else {})
-    formats |= source.formats
-    with stage_run(STAGE, config, inputs=prints, output=output, options=options, formats=formats) as run:
+    with stage_run(STAGE, config, inputs=prints, output=output, options=options, texts=files) as run:
         if not run.finished:
             with options.executor.persistent_workers():
                 corpus = Corpus(config, run.output, len(own), buckets)

@@ -104,20 +104,17 @@ def newspaper_text(html: bytes, url: str | None) -> Extracted:
 
 def fast_text(html: bytes, url: str | None, content: str = "auto", *, markdown: bool = False) -> Extracted:
     """Extract with webtext's own classifier of blocks; see `choose_blocks` for `content`."""
+    from pipelines.algorithms.blocks.markdown import render_markdown
     from pipelines.algorithms.blocks.model import choose_blocks, load_model
     from pipelines.algorithms.blocks.page import parse_page
-    from pipelines.algorithms.blocks.rendering import lay_out_blocks
+    from pipelines.algorithms.blocks.rendering import render_blocks
 
-    page = parse_page(html, with_html=markdown)
+    page = parse_page(html)
     choice = choose_blocks(load_model(data_path(MODEL)), page, url, content)
-    layout, text = lay_out_blocks(page.segments, choice.keep), None
-    if markdown:
-        from pipelines.algorithms.blocks.markdown import render_markdown
-
-        text = render_markdown(page.segments, page.html, layout)
+    layout = render_blocks(page.segments, choice.keep)
     return Extracted(
         page.declared.title or None,
-        layout.text if text is None else text,
+        render_markdown(page.segments, layout) if markdown else layout.text,
         page.declared,
         page_type=choice.kind,
         confidence=choice.confidence,

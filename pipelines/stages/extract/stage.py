@@ -71,8 +71,8 @@ def extract(
     sources, fingerprints, records, notes = open_input([pages] if isinstance(pages, str) else list(pages), links)
     # Another version of the parser extracts other text, so it is part of the identity of the result.
     fingerprints["extractor"] = extractor_version(config.extractor)
-    formats = {output: config.format}
-    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options, formats=formats) as run:
+    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
+        run.text_format = config.format
         if run.earlier and not run.may_lose and not contain_documents(run.earlier, sources):
             raise run.refuse_addition()
         if not run.finished:

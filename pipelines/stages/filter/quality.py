@@ -129,7 +129,7 @@ def train_quality(
     if files and not options.overwrite:
         raise UsageError(f"{output}: already contains a model; use --overwrite to replace it")
     sources = [inputs.open_configured(paths, config, options) for paths in (good, unfiltered)]
-    common_text_format({**sources[0].formats, **sources[1].formats})
+    common_text_format([file for source in sources for file in source.files])
     if sources[0].fingerprint == sources[1].fingerprint:
         raise UsageError(f"{good[0]}: is on both sides, so there is nothing to learn; name unfiltered documents")
     sides, cards = [], []

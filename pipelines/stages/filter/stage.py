@@ -125,7 +125,7 @@ def filter(
     source = inputs.open_configured(documents, config, options)
     options = options.for_input(inputs.size_on_disk(source.files))
     identities = {"documents": source.fingerprint, **document_filter.fingerprints}
-    with stage_run(STAGE, config, inputs=identities, output=output, options=options, formats=source.formats) as run:
+    with stage_run(STAGE, config, inputs=identities, output=output, options=options, texts=source.files) as run:
         if not run.finished:
             indexes = [shard.index for shard in source.shards]
             run.map(_filter_shard, source.shards, _Context(document_filter, run.output), total=source.records)

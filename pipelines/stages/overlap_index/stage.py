@@ -91,8 +91,8 @@ def overlap_index(
         require_extra("pybloom", f"--filter {PYBLOOM_LIVE}", "pybloom_live")
     source = inputs.open_configured(documents, config, options)
     options = options.for_input(inputs.size_on_disk(source.files))
-    prints, formats = {"documents": source.fingerprint}, source.formats
-    with stage_run(STAGE, config, inputs=prints, output=output, options=options, formats=formats) as run:
+    prints = {"documents": source.fingerprint}
+    with stage_run(STAGE, config, inputs=prints, output=output, options=options, texts=source.files) as run:
         if run.finished:
             return run.finish()
         context = SketchContext(config, run.output)
@@ -194,8 +194,8 @@ def _merge_indexes(config: OverlapIndexConfig, paths: Sequence[str], output: str
         items=first.sketch_items,
     )
     fingerprints = {f"index of {index.header.corpus[:12]}": index.fingerprint for index in indexes}
-    formats = {index.path: index.text_format for index in indexes}
-    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options, formats=formats) as run:
+    files = [index.file for index in indexes]
+    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options, texts=files) as run:
         if run.finished:
             return run.finish()
         corpora = sorted(corpus for index in indexes for corpus in index.corpora)

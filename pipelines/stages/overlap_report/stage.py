@@ -94,15 +94,16 @@ def overlap_report(
         source = FilterIndex(index)
         source.check_options(config)
         fingerprint = {"index": source.folder.fingerprint}
-        formats: Mapping[str, str | None] = {index: source.folder.text_format}
+        texts = [source.folder.file]
     elif config.probes is not None:
         raise UsageError("--probes has no effect without --index; add --index or omit --probes")
     elif documents is None:
         raise UsageError("overlap-report: neither documents nor an index; name one with --input or --index")
     else:
         source = inputs.open_configured(documents, config, options)
-        options = options.for_input(inputs.size_on_disk(source.files))
-        fingerprint, formats = {"documents": source.fingerprint}, source.formats
+        texts = source.files
+        options = options.for_input(inputs.size_on_disk(texts))
+        fingerprint = {"documents": source.fingerprint}
     fingerprints = audit.fingerprints()
     with stage_run(
         STAGE,
@@ -112,7 +113,7 @@ def overlap_report(
         options=options,
         shard_inputs=fingerprints,
         global_phases=_BENCHMARK_PHASES,
-        formats=formats,
+        texts=texts,
     ) as run:
         if not run.finished:
             if isinstance(source, FilterIndex):

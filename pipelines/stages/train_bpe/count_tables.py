@@ -7,7 +7,7 @@ bucket of all work files can be added up separately, whatever the number of word
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -207,7 +207,6 @@ class GivenCounts:
     samples: tuple[inputs.InputFile, ...]
     words: int
     word_bytes: int
-    formats: Mapping[str, str | None]
 
 
 def open_counts(paths: Sequence[str], held_out: float) -> GivenCounts:
@@ -217,7 +216,6 @@ def open_counts(paths: Sequence[str], held_out: float) -> GivenCounts:
     """
     files: list[inputs.InputFile] = []
     samples: list[inputs.InputFile] = []
-    formats: dict[str, str | None] = {}
     for path in inputs.expand_globs(paths):
         if not (storage.is_folder(path) and (has_manifest(path) or is_unfinished(path))):
             names = inputs.expand_paths([path], [".parquet"])
@@ -232,7 +230,6 @@ def open_counts(paths: Sequence[str], held_out: float) -> GivenCounts:
             raise InputError(f"{path}: was counted with a held-out fraction of {fraction}; use --held-out {fraction}")
         files += counts
         samples += folder.files("sample-")
-        formats |= folder.formats
     known: set[str] = set()
     for file in files:
         real_path = storage.real_path(file.path)
@@ -246,7 +243,6 @@ def open_counts(paths: Sequence[str], held_out: float) -> GivenCounts:
         tuple(samples),
         words=sum(words for words, _ in sizes),
         word_bytes=sum(word_bytes for _, word_bytes in sizes),
-        formats=formats,
     )
 
 
