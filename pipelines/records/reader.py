@@ -327,8 +327,13 @@ def table_batches(
                 yield from shards.split_by_bytes(batch, 4 * batch_bytes)
         return
     with shards.open_stream(path) as stream:
-        rows = shards.rows_per_batch(stream, path, row_groups, batch_bytes, columns=columns, is_verified=is_verified)
-        for batch in shards.stream_batches(stream, path, columns, row_groups, rows):
+        rows, step = shards.rows_per_batch(
+            stream, path, row_groups, batch_bytes, columns=columns, is_verified=is_verified
+        )
+        batches = shards.stream_batches(stream, path, columns, row_groups, step)
+        if step < rows:
+            batches = shards.merge_batches(batches, rows, min(4 * batch_bytes, shards.MAX_REPEATED_BYTES))
+        for batch in batches:
             yield from shards.split_by_bytes(batch, 4 * batch_bytes)
 
 
