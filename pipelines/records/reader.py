@@ -21,9 +21,10 @@ from pipelines.algorithms.web.text_repair import replace_surrogates
 from pipelines.errors import InputError
 from pipelines.format import plural
 from pipelines.records import shards
+from pipelines.records.file_parts import FilePart
 from pipelines.storage import bounded
 from pipelines.storage.bounded import BYTE_ORDER_MARK, line_blocks, stream_lines
-from pipelines.storage.compression import open_decompressed, strip_compression
+from pipelines.storage.compression import open_decompressed, open_lines, strip_compression
 
 FORMATS = {
     ".parquet": "parquet",
@@ -85,13 +86,15 @@ def read_records(
     max_bytes: int | None = None,
     keep_blank: bool = False,
     report_bytes: bool = False,
+    part: FilePart | None = None,
 ) -> Iterator[Record]:
     """Yield the records of a file: JSON values, rows as dictionaries, those of CSV with texts, or lines of a text.
 
     `form` is that of `file_format` by default. A table must have `columns`; of Parquet, only these are read. The names
     of `default_header` are recognized in upper case, too; a CSV file with as many columns may have no header. A record
     of `max_bytes` or more (None: see `bounded`) is a BadRecord. A line of a text includes its end; blank lines are
-    skipped unless `keep_blank`. `report_bytes` reports progress in bytes of the file.
+    skipped unless `keep_blank`. `report_bytes` reports progress in bytes of the file. Of JSONL and texts, only the
+    lines of a `part` are read if there is one.
 
     Raises InputError if a table cannot be read or lacks a column, or if an array or a row of CSV does not end.
     """
@@ -102,7 +105,7 @@ def read_records(
             progress.advance(storage.size_bytes(path))
         return
     max_bytes = max_bytes or bounded.MAX_LINE_BYTES
-    with open_decompressed(path, report_bytes=report_bytes) as stream:
+    with open_lines(path, *part or (), report_bytes=report_bytes) as (stream, first):
         if form in ("csv", "tsv"):
             yield from _csv_records(path, stream, form == "tsv", max_bytes, columns, default_header)
             return
@@ -111,7 +114,7 @@ def read_records(
         is_array = start.lstrip().startswith(b"[")
         lines = _split_array(path, stream, max_bytes) if is_array else stream_lines(stream, max_bytes)
         parse = parse_line if form == "text" else parse_json
-        for number, content in enumerate(lines, 1):
+        for number, content in enumerate(lines, first):
             if keep_blank or (content and not content.isspace()):
                 yield number, parse(content) if len(content) < max_bytes else _too_large(max_bytes), content
 
@@ -311,13 +314,13 @@ def table_batches(
     path: str,
     columns: Sequence[str] | None = None,
     *,
-    row_groups: Sequence[int] | None = None,
+    part: FilePart | None = None,
     batch_bytes: int | None = None,
     is_verified: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet or Arrow file in batches of about 16 MiB, or `batch_bytes`; a row is never split.
 
-    Of Parquet, only `columns` and `row_groups` are read; `is_verified` if webtext wrote it.
+    Of Parquet, only `columns` and the rows of `part` are read; `is_verified` if webtext wrote it.
     """
     batch_bytes = batch_bytes or _BATCH_BYTES
     # Single large rows, and texts that repeat, make a batch larger than the footer lets expect.
@@ -327,14 +330,27 @@ def table_batches(
                 yield from shards.split_by_bytes(batch, 4 * batch_bytes)
         return
     with shards.open_stream(path) as stream:
+        row_groups, rows_before = shards.row_groups_with(stream, path, part.start, part.stop) if part else (None, 0)
         rows, step = shards.rows_per_batch(
             stream, path, row_groups, batch_bytes, columns=columns, is_verified=is_verified
         )
         batches = shards.stream_batches(stream, path, columns, row_groups, step)
         if step < rows:
             batches = shards.merge_batches(batches, rows, min(4 * batch_bytes, shards.MAX_REPEATED_BYTES))
+        if part and part.stop is not None:
+            batches = _slice_rows(batches, part.start - rows_before, part.stop - part.start)
         for batch in batches:
             yield from shards.split_by_bytes(batch, 4 * batch_bytes)
+
+
+def _slice_rows(batches: Iterable[pa.RecordBatch], skipped: int, rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        part = batch.slice(min(skipped, batch.num_rows), rows)
+        skipped, rows = max(0, skipped - batch.num_rows), rows - part.num_rows
+        if part.num_rows:
+            yield part
+        if not rows:
+            return
 
 
 def table_records(batches: Iterable[pa.RecordBatch], first: int = 1) -> Iterator[Record]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -212,6 +214,15 @@ def _decoded_bytes(column: pa.Array) -> int:
     return int(column.nbytes)
 
 
+def row_groups_with(stream: BinaryIO, path: str, start: int, stop: int | None) -> tuple[list[int], int]:
+    """Return the row groups that have rows `start` to `stop` of a Parquet file, and how many rows are before them."""
+    metadata = open_parquet(stream, path).metadata
+    ends = list(itertools.accumulate(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)))
+    first = bisect.bisect_right(ends, start)
+    last = len(ends) if stop is None else bisect.bisect_left(ends, stop) + 1
+    return list(range(first, last)), ends[first - 1] if first else 0
+
+
 class BatchRows(NamedTuple):
     """How many rows make a batch, and in how many at a time, which divides that, they are decoded."""
 
@@ -257,7 +268,7 @@ def _repeatable_bytes(stream: BinaryIO, chunk: pq.ColumnChunkMetaData) -> int:
     header = _PAGE_HEADER.match(stream.read(_PAGE_HEADER_BYTES))
     if header is None or any("DELTA" in encoding for encoding in chunk.encodings):  # of which texts share beginnings
         return int(chunk.total_uncompressed_size)
-    kind, size = (sum((byte & 127) << 7 * place for place, byte in enumerate(number)) >> 1 for number in header.groups())
+    kind, size = (sum((byte & 127) << 7 * place for place, byte in enumerate(part)) >> 1 for part in header.groups())
     return size - _LENGTH_BYTES if kind == _DICTIONARY_PAGE else 0
 
 
