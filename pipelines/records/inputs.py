@@ -429,7 +429,7 @@ def _group_files(files: Sequence[tuple[str, str, _Description]], options: Docume
     for path, name, description in files:
         file = InputFile(path, description.size_bytes, relative_path=name)
         text_bytes = estimate_text_bytes([file])
-        parts: list[FilePart] = []
+        parts: Sequence[FilePart] = ()
         if description.group_rows is not None:
             parts = split_rows(description.group_rows, text_bytes, total)
         elif group and size_bytes + file.size_bytes > _GROUP_BYTES:
@@ -437,8 +437,10 @@ def _group_files(files: Sequence[tuple[str, str, _Description]], options: Docume
             group, size_bytes = [], 0
         if has_document_lines(path, options):
             parts = split_lines(path, file.size_bytes, text_bytes, total)
-        if parts or description.group_rows is not None:
-            yield from ([dataclasses.replace(file, part=part)] for part in parts or [None])
+        if parts:
+            yield from ([dataclasses.replace(file, part=part)] for part in parts)
+        elif description.group_rows is not None:
+            yield [file]
         else:
             group.append(file)
             size_bytes += file.size_bytes
