@@ -335,10 +335,10 @@ def table_batches(
             stream, path, row_groups, batch_bytes, columns=columns, is_verified=is_verified
         )
         batches = shards.stream_batches(stream, path, columns, row_groups, step)
+        if part:
+            batches = _slice_rows(batches, part.start - rows_before, part.stop - part.start)
         if step < rows:
             batches = shards.merge_batches(batches, rows, min(4 * batch_bytes, shards.MAX_REPEATED_BYTES))
-        if part and part.stop is not None:
-            batches = _slice_rows(batches, part.start - rows_before, part.stop - part.start)
         for batch in batches:
             yield from shards.split_by_bytes(batch, 4 * batch_bytes)
 
