@@ -158,7 +158,7 @@ def test_a_stage_writes_the_same_files_with_one_and_two_workers(
 ) -> None:
     _split(monkeypatch, 1000, 4)
     path = tmp_path / name
-    options = {"train-bpe": ["--vocab-size", "300"], "filter": ["--profile", "none", "--rule", "lorem_ipsum"]}.get(
+    options = {"train-bpe": ["--vocab-size", "300"], "filter": ["--profile", "none", "--rule", "too_many_words"]}.get(
         stage, []
     )
     if name == "a.parquet":
