@@ -14,7 +14,7 @@ EXTRAS := train,evaluate,reddit,trafilatura,newspaper,datasketch,wikipedia,pyblo
 DEMO_CORPUS ?= demo-corpus
 SECONDS ?= 60
 
-.PHONY: help setup demo test test-all wheel fuzz lint format bench docs clean
+.PHONY: help setup demo test tests test-all wheel fuzz lint format bench bench-against docs clean
 
 help:
 	@echo "make demo      run the whole pipeline on a small local web, offline (about 3 minutes)"
@@ -26,6 +26,7 @@ help:
 	@echo "make format    apply ruff's fixes and formatting"
 	@echo "make lint      ruff, mypy --strict, the import contract"
 	@echo "make bench     run all benchmarks"
+	@echo "make bench-against REV=main  speed of every stage, compared with another revision (STAGES=filter,dedup, RUNS=3)"
 	@echo "make docs      update the generated parts of docs/ and build the site in site/"
 	@echo "make clean     remove $(VENV), the demo corpus and caches"
 
@@ -67,10 +68,13 @@ format: $(DEV)
 	$(BIN)/ruff format
 
 # One process more than there are cores, since tests wait for servers, leases and processes that they started.
-test: lint
+tests: $(DEV)
 	processes=$$($(BIN)/python -c 'from pipelines.engine.executor import default_workers; print(default_workers() + 1)') && \
 	$(BIN)/python -m pytest -m "not slow" --numprocesses $$processes --dist worksteal
-	$(BIN)/python tests/wheel/check_wheel.py
+
+# The wheel is installed at the same time: that mostly waits for the package index.
+test: lint
+	@$(MAKE) --no-print-directory --jobs=2 tests wheel
 
 test-all: lint
 	$(INSTALL) --editable '.[ray]'
@@ -84,6 +88,9 @@ fuzz: $(DEV)
 
 bench: $(DEV)
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+bench-against: $(DEV)
+	$(BIN)/python benchmarks/bench_against.py $(REV) $(if $(STAGES),--stages $(STAGES)) $(if $(RUNS),--runs $(RUNS))
 
 docs: $(DEV)
 	$(BIN)/python docs/generate.py

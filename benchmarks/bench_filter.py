@@ -1,10 +1,14 @@
 """`webtext filter` and datatrove on the same texts: decisions, reasons, edited texts, and MB/s on one core.
 
     python benchmarks/bench_filter.py --peer-python PYTHON [--data FOLDER] [--pages 400] [--rounds 3]
+    python benchmarks/bench_filter.py --posts 500000 [--data FOLDER] [--rounds 3]
 
 PYTHON is that of an environment with `datatrove[processing]` (0.10) and `spacy`. Texts are the main text of pages of
 `pages/wcxb-dev` and `pages/trafilatura-eval` in FOLDER (by default $WEBTEXT_TEST_DATA), and passages of the benchmarks
 there. Both run in one process on one core, after a first text that loads models and kernels.
+
+With --posts, the whole command with `gopher-quality` and two workers, with and without languages, on so many texts of
+300 to 600 characters, in four files of JSONL: pieces of `text/*.jsonl.zst` in FOLDER.
 """
 
 from __future__ import annotations
@@ -13,8 +17,11 @@ import argparse
 import gzip
 import json
 import os
+import random
+import resource
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -78,14 +85,62 @@ def read_texts(data: Path, pages: int) -> list[str]:
     return texts
 
 
+def write_posts(data: Path, count: int, folder: Path) -> int:
+    """Write pieces of 300 to 600 characters of real texts, which end with a word; return their size in bytes."""
+    from pipelines.storage.compression import open_decompressed
+
+    draw = random.Random(1)
+    posts: list[str] = []
+    for path in sorted((data / "text").glob("*.jsonl.zst")):
+        with open_decompressed(str(path)) as stream:
+            for text in (json.loads(line)["text"] for line in stream):
+                start = 0
+                while start < len(text):
+                    end = start + draw.randrange(300, 601)
+                    end += len(text[end : end + 80].partition(" ")[0])
+                    posts.append(text[start:end])
+                    start = end
+    draw.shuffle(posts)
+    posts = (posts * -(-count // len(posts)))[:count]
+    for number in range(4):
+        rows = [json.dumps({"id": f"{number}-{row}", "text": post}) for row, post in enumerate(posts[number::4])]
+        (folder / f"posts-{number}.jsonl").write_text("\n".join(rows) + "\n")
+    return sum(len(post.encode()) for post in posts)
+
+
+def time_posts(data: Path, count: int, rounds: int) -> None:
+    """Print the rates of the whole command, with and without languages in turn."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "posts")
+        source.mkdir()
+        size_mb = write_posts(data, count, source) / 1e6
+        print(f"{count:,} posts, {size_mb:.1f} MB; load {os.getloadavg()[0]:.1f}")
+        command = [sys.executable, "-m", "webtext_cli", "filter", "-i", str(source), "--profile", "gopher-quality"]
+        for number in range(rounds):
+            for name, options in (("no languages", []), ("languages", ["--language", "all"])):
+                before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+                output = ["-o", str(Path(folder, f"{number}-{len(options)}")), "--workers", "2"]
+                subprocess.run([*command, *options, *output], check=True, capture_output=True)
+                wall_s, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+                cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+                rates = f"{size_mb / wall_s:.1f} MB/s; {size_mb / cpu_s:.1f} MB per second of processor time"
+                print(f"{name}: {rates}, {cpu_s / count * 1e6:.1f} us per post; load {os.getloadavg()[0]:.1f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = os.environ.get("WEBTEXT_TEST_DATA", str(Path(__file__).resolve().parents[2] / "shared" / "data"))
     parser.add_argument("--data", type=Path, default=Path(default))
-    parser.add_argument("--peer-python", required=True)
+    parser.add_argument("--peer-python")
+    parser.add_argument("--posts", type=int)
     parser.add_argument("--pages", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    if options.posts:
+        time_posts(options.data, options.posts, options.rounds)
+        return
+    if not options.peer_python:
+        parser.error("--peer-python or --posts is needed")
     print(f"load {os.getloadavg()[0]:.1f}")
     texts = read_texts(options.data, options.pages)
     size_mb = sum(len(text.encode()) for text in texts) / 1e6

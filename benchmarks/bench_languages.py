@@ -1,11 +1,15 @@
 """Compares language identifiers: accuracy on web pages, interface texts and sentences; speed, memory and load time.
 
     python benchmarks/bench_languages.py [--pages FOLDER] [--texts FILE] [--identifiers NAME ...]
+    python benchmarks/bench_languages.py --compare 100000 [--data FOLDER]
 
 FOLDER contains wcxb-dev and trafilatura-eval (default: pages in $WEBTEXT_TEST_DATA). The texts of the pages, extracted
 by trafilatura, are written to FILE and read from it the next time. A page's label is the language that it declares, or
 what CORRECTIONS has, found by eye. Interface texts are Django's translations, sentences are spaCy's examples, both of
 about 70 languages; `pip install --no-deps django spacy`. Each identifier runs in its own process. On Linux only.
+
+With --compare, webtext's languages and those of py3langid, given the same 500 characters and languages, on so many
+pieces of 20 to 2,000 bytes of `text/docs.jsonl.zst`, `text/books.jsonl.zst` and the posts of `reddit` in FOLDER.
 """
 
 from __future__ import annotations
@@ -69,7 +73,12 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, default=Path(tempfile.gettempdir(), "page-texts.jsonl"))
     parser.add_argument("--identifiers", nargs="*", default=list(LOADERS), choices=LOADERS)
     parser.add_argument("--run", choices=LOADERS, help=argparse.SUPPRESS)
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("WEBTEXT_TEST_DATA", ".")))
+    parser.add_argument("--compare", type=int, metavar="TEXTS")
     options = parser.parse_args()
+    if options.compare:
+        compare_with_package(options.data, options.compare)
+        return
     if options.run:
         print(json.dumps(run_identifier(options.run)))
         return
@@ -90,6 +99,50 @@ def main() -> None:
         print(f"  documents/s of CPU time by characters read: {rates}; {result['mb_per_s']:.1f} MB/s of 4,000")
         for sample, answers in result["answers"].items():
             print(f"  {sample}: {describe_answers(samples[sample], answers, common)}")
+
+
+def compare_with_package(data: Path, count: int) -> None:
+    """Print on how many texts the language is another than the package's, and both rates."""
+    import pyarrow as pa
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    from pipelines.stages.filter.languages import CHARACTERS, CODES, identify
+    from pipelines.storage.compression import open_decompressed
+
+    draw = random.Random(1)
+    pieces: list[str] = []
+    for name in ("text/docs.jsonl.zst", "text/books.jsonl.zst", "reddit/submissions-2013.ndjson.zst"):
+        part: list[str] = []
+        with open_decompressed(str(data / name)) as stream:
+            for row in map(json.loads, stream):
+                text = (row.get("text") or f"{row['title']} {row.get('selftext') or ''}").encode()
+                while text:
+                    size = draw.randint(20, 2000)
+                    part.append(text[:size].decode(errors="ignore"))
+                    text = text[size:]
+        pieces += draw.sample(part, min(len(part), count // 3 + 1))
+    pieces = pieces[:count]
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    identifier.set_languages([*CODES, "zxx"])
+    identify(pa.array(pieces[:1]))
+    start = time.process_time()
+    codes, scores = identify(pa.array(pieces))
+    own_s, start = time.process_time() - start, time.process_time()
+    answers = [identifier.classify(piece[:CHARACTERS]) for piece in pieces]
+    package_s = time.process_time() - start
+    different, without, furthest = 0, 0, 0.0
+    for piece, code, score, (expected, probability) in zip(
+        pieces, codes.to_pylist(), scores.to_pylist(), answers, strict=True
+    ):
+        has_features = abs(probability - 2 / len(identifier.nb_classes)) > 1e-6  # `sr` has two classes
+        without += not has_features
+        has_language = has_features and expected != "zxx" and any(map(str.isalpha, piece[:CHARACTERS]))
+        different += code != (expected if has_language else None)
+        furthest = max(furthest, abs((score or probability) - probability))
+    print(f"{len(pieces):,} texts: {different} other languages, probabilities within {furthest:.1g}")
+    print(f"{without} without a feature; {codes.null_count} without language")
+    rates = f"webtext {len(pieces) / own_s:,.0f}, py3langid {len(pieces) / package_s:,.0f}"
+    print(f"texts per second of processor time: {rates}; ratio {package_s / own_s:.1f}; load {os.getloadavg()[0]:.1f}")
 
 
 def describe_answers(sample: Sample, answers: list[str], common: set[str]) -> str:

@@ -22,7 +22,7 @@ class WebtextError(Exception):
 
         It can quote any character of a file: those that a terminal would obey are written as `\\u001b`.
         """
-        return shorten_message(format_message(shorten_message(" ".join(super().__str__().splitlines()))))
+        return shorten_message(" ".join(super().__str__().splitlines()))
 
 
 class UsageError(WebtextError):
@@ -69,9 +69,11 @@ def format_message(text: str, one_line: bool = True) -> str:
 
 
 def shorten_message(message: str) -> str:
-    """Return a message without credentials, and with its middle left out if it is longer than 2,000 characters."""
-    message = mask_credentials(message)  # first, so that no part of a password remains
+    """Return the text of a message, with its middle left out if it is longer than 2,000 characters."""
     half = _MAX_MESSAGE_CHARACTERS // 2
+    if len(message) > 100 * half:
+        message = message[: 50 * half] + message[-50 * half :]
+    message = format_message(message)  # before it is cut for good, so that no part of a password remains
     return message if len(message) <= 2 * half else f"{message[:half]} [...] {message[-half:]}"
 
 

@@ -29,6 +29,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests kill processes, but not the machine: no file needs to be on the disk, for which every file of a result waits.
+os.fsync = lambda _descriptor: None
+
 _REPOSITORY = Path(__file__).resolve().parent.parent
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pipelines.stages.dedup.stage
 import pipelines.stages.fetch.stage
 import pipelines.stages.filter.stage
@@ -18,3 +20,4 @@ for extractor in (extractors.fast_text, extractors.trafilatura_text):
     page = child.RawPage(child._WARM_UP_PAGE, "text/html; charset=latin-1", None)
     child.extract_text(extractor, page)
 languages._load_model()
+os.fsync = lambda _descriptor: None  # as in conftest.py

@@ -118,10 +118,11 @@ class Identity:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """The finished folder of a stage."""
+    """The finished folder of a stage; `text_format` is that of the texts which it was made from, None if unknown."""
 
     identity: Identity
     shards: tuple[ShardEntry, ...]
+    text_format: str | None = None
 
     @property
     def final_shards(self) -> list[ShardEntry]:
@@ -193,6 +194,8 @@ class Manifest:
         return {
             "format": FORMAT_VERSION,
             **dataclasses.asdict(self.identity),
+            # Absent, not null: the fingerprints of older results do not have it.
+            **({"text_format": self.text_format} if self.text_format else {}),
             "records_in": self.records_in,
             "records_out": self.records_out,
             "dropped": self.dropped,
@@ -220,7 +223,21 @@ def read_manifest(folder: str) -> Manifest:
         if value["format"] != FORMAT_VERSION:
             raise InputError(f"{path}: has format {value['format']}, this version reads {FORMAT_VERSION}")
         identity = msgspec.convert(value, Identity)
-        return Manifest(identity, msgspec.convert(value["shards"], tuple[ShardEntry, ...]))
+        shards = msgspec.convert(value["shards"], tuple[ShardEntry, ...])
+        return Manifest(identity, shards, msgspec.convert(value.get("text_format"), str | None))
+
+
+def common_text_format(formats: Mapping[str, str | None]) -> str | None:
+    """Return the text format of folders, None if it is unknown of all; raise InputError if they do not have the same.
+
+    `formats` has the format of each folder; None can be combined with every other.
+    """
+    folders = {name: folder for folder, name in formats.items() if name}
+    if len(folders) > 1:
+        (first, one), (second, other) = [*folders.items()][:2]
+        problem = f"its texts are {first}, those of {other} are {second}"
+        raise InputError(f"{one}: {problem}; extract both with the same --format of `webtext extract`")
+    return next(iter(folders), None)
 
 
 def read_entry(path: str) -> ShardEntry:

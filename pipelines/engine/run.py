@@ -30,6 +30,7 @@ from pipelines.engine.manifest import (
     Manifest,
     ShardEntry,
     check_entries,
+    common_text_format,
     complete_replacement,
     has_manifest,
     read_entry,
@@ -71,6 +72,7 @@ class StageRun:
         self.lease: Lease | None = None
         # Why the folder is not locked: then a finished result may be verified, and nothing written.
         self.lock_error: StorageError | None = None
+        self.text_format: str | None = None
         self._stage = stage
         self._identity = identity
         self._decision = decision
@@ -262,7 +264,7 @@ class StageRun:
         """
         if not self.finished:
             self._check_ids()
-        manifest = Manifest(self._identity, tuple(self._entries))
+        manifest = Manifest(self._identity, tuple(self._entries), self.text_format)
         if not self.finished:
             if not manifest.records_out:
                 # Nothing is worth keeping, and the cause (a network that was down) may have passed.
@@ -436,6 +438,7 @@ def stage_run(
     shard_inputs: Mapping[str, str] | None = None,
     global_phases: Sequence[str] = (),
     reopen: bool = False,
+    formats: Mapping[str, str | None] | None = None,
 ) -> Iterator[StageRun]:
     """Yield the run of a stage under the lock of its output folder.
 
@@ -444,12 +447,14 @@ def stage_run(
     repeats just the global phases.
 
     A finished result that differs only in inputs by which the stage `grows` is replaced by a run that may use it,
-    `run.earlier`. `reopen` does so for equal inputs.
+    `run.earlier`. `reopen` does so for equal inputs. `formats` has the format of the texts of each input folder,
+    which the manifest records.
 
     Raises LockedError if another process writes the folder, ChangedRunError if it contains the result of another
-    config, version or input, and InputError if webtext did not write it.
+    config, version or input, and InputError if webtext did not write it, or if the texts have different formats.
     """
     check_effects(config)
+    text_format = common_text_format(formats or {})
     shard_inputs = shard_inputs or {}
     identity = Identity(stage.name, stage.version, identity_of(config), {**inputs, **shard_inputs})
 
@@ -469,7 +474,7 @@ def stage_run(
         else:
             complete_replacement(output)
         run = StageRun(stage, identity, decide(), options, sorted(shard_inputs))
-        run.lease, run.lock_error = lease, lock_error
+        run.lease, run.lock_error, run.text_format = lease, lock_error, text_format
         run.open(output, global_phases)
         if not run.lock_error:
             recorded.begin()

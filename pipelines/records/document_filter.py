@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +18,7 @@ from pipelines.records.schemas import DROPPED_SCHEMA
 from pipelines.records.text_columns import is_text, urls_of
 
 
-@dataclasses.dataclass(frozen=True)
-class DropReason:
+class DropReason(NamedTuple):
     """Why a document is dropped."""
 
     reason: str

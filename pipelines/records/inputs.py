@@ -14,14 +14,22 @@ import itertools
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from pipelines import storage
 from pipelines.engine.journal import JOURNAL, OutputFolder, is_unfinished
-from pipelines.engine.manifest import MANIFEST_FILE, FileEntry, Manifest, has_manifest, read_manifest, require_files
+from pipelines.engine.manifest import (
+    MANIFEST_FILE,
+    FileEntry,
+    Manifest,
+    common_text_format,
+    has_manifest,
+    read_manifest,
+    require_files,
+)
 from pipelines.engine.run_record import without_logs
 from pipelines.engine.stage import RunOptions
 from pipelines.errors import InputError, UsageError, translate_format_errors
@@ -90,6 +98,12 @@ class StageFolder:
     path: str
     manifest: Manifest
 
+    @property
+    def formats(self) -> dict[str, str | None]:
+        """The format of the texts, by folder; older results of extract, which do not record it, are plain text."""
+        of_stage = "text" if self.manifest.identity.stage == "extract" else None
+        return {self.path: self.manifest.text_format or of_stage}
+
     def file(self, name: str) -> InputFile:
         """Return one file of the folder; raise InputError if the manifest has none of that name."""
         for file in self.files(name):
@@ -130,13 +144,15 @@ class DocumentShard:
 class DocumentInput:
     """Documents to read: their shards, a hash of their content, and their number if it is known.
 
-    `notes` say what the input contains that is not read.
+    `notes` say what the input contains that is not read; `formats` has the format of the texts of each folder of a
+    stage.
     """
 
     shards: tuple[DocumentShard, ...]
     fingerprint: str
     records: int | None
     notes: tuple[str, ...] = ()
+    formats: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
     @property
     def files(self) -> list[InputFile]:
@@ -325,12 +341,12 @@ def open_documents(paths: str | Sequence[str], config: DocumentConfig = _DEFAULT
     """
     paths = [paths] if isinstance(paths, str) else list(paths)
     if len(paths) == 1 and has_manifest(paths[0]):
-        manifest = read_manifest(paths[0])
-        files_of_stage = StageFolder(paths[0], manifest).files("documents-", ".parquet")
-        if not files_of_stage:
+        stage = StageFolder(paths[0], manifest := read_manifest(paths[0]))
+        if not (files_of_stage := stage.files("documents-", ".parquet")):
             raise InputError(f"{paths[0]}: is the output of {manifest.identity.stage}, which contains no documents")
         document_shards = tuple(DocumentShard(index, (file,)) for index, file in enumerate(files_of_stage))
-        return DocumentInput(document_shards, manifest.fingerprint(), manifest.records_out)
+        records, formats = manifest.records_out, stage.formats
+        return DocumentInput(document_shards, manifest.fingerprint(), records, formats=formats)
     for path in paths:
         if is_unfinished(path):
             check_finished(path, storage.basename(path), ", or name other documents")
@@ -354,7 +370,19 @@ def open_documents(paths: str | Sequence[str], config: DocumentConfig = _DEFAULT
     if parts := [(file.name, file.part) for file in itertools.chain.from_iterable(groups) if file.part]:
         # A run that began with other parts must not be resumed with these.
         fingerprint = hashlib.sha256(json.dumps([fingerprint, parts]).encode()).hexdigest()
-    return DocumentInput(document_shards, fingerprint, None, tuple(notes))
+    formats = _text_formats(files)
+    common_text_format(formats)
+    return DocumentInput(document_shards, fingerprint, None, tuple(notes), formats)
+
+
+def _text_formats(files: Sequence[str]) -> dict[str, str | None]:
+    """Return the format of the texts of each folder of a stage whose documents are named one by one."""
+    formats: dict[str, str | None] = {}
+    parents = [storage.parent(file) for file in files if storage.basename(file).startswith("documents-")]
+    for folder in dict.fromkeys(parents):
+        with contextlib.suppress(InputError):  # no manifest, or one of another program
+            formats |= StageFolder(folder, read_manifest(folder)).formats
+    return formats
 
 
 def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | None = None) -> Iterator[pa.RecordBatch]:

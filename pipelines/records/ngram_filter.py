@@ -93,6 +93,7 @@ class FilterFolder:
     corpora: list[str]
     file: inputs.InputFile
     header: Header
+    text_format: str | None
 
 
 def open_filter_folder(folder: str) -> FilterFolder:
@@ -122,7 +123,8 @@ def open_filter_folder(folder: str) -> FilterFolder:
             f"{file.path}: uses n-gram hash {header.ngram_hash!r}, this version {hashing.NAME!r}; rebuild it with "
             "`webtext overlap-index`, or query it with the version that built it"
         )
-    return FilterFolder(folder, stage.manifest.fingerprint(), description["corpora"], file, header)
+    manifest = stage.manifest
+    return FilterFolder(folder, manifest.fingerprint(), description["corpora"], file, header, manifest.text_format)
 
 
 def write_header(header: Header) -> bytes:

@@ -222,6 +222,9 @@ def test_paragraphs_lists_and_tables_are_separated() -> None:
         (f"<table><tr><td>menu<td><p>{'long ' * 12}</p><p>end</table>", f"menu\t{'long ' * 11}long\n\nend"),
         ("<table><tr><td><div>a</div><div>b</div><td>c<tr><td>d<br>e<td>f</table>", "a b\tc\nd e\tf"),
         ("<table><tr><td>x<ul><li>a<li>b</ul><td>y</table>", "x\n\na\nb\n\ny"),
+        # Empty cells keep the others in their columns; a cell of two rows is in the first.
+        ("<table><tr><th><th>a<th>b<tr><td>1<td><td>3<tr><td>4<td>5<td></table>", "\ta\tb\n1\t\t3\n4\t5"),
+        ("<table><tr><th>a<th>b<tr><td rowspan=2>1<td>2<tr><td>3</table>", "a\tb\n1\t2\n3"),
         ("<p>p<pre>  a\n\n  b</pre>q", "p\n\n  a\n\n  b\n\nq"),
         ("<div aria-hidden=true>$5</div><div>$5</div><div>$5</div><div aria-hidden=true>x</div>", "$5\n\n$5\n\nx"),
     ],

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numba
 import pytest
 from filelock import FileLock, Timeout
 from numba.extending import overload
 
 from pipelines.algorithms.bpe.word_table import count_words
 from pipelines.algorithms.kernels import compilation
-from pipelines.algorithms.kernels.compilation import kernel, source_hash
+from pipelines.algorithms.kernels.compilation import cache_folder, kernel, source_hash
 
 
 def test_numba_starts_without_scipy_and_foreign_extensions() -> None:
@@ -32,23 +34,21 @@ print(numba.njit(lambda left, right: np.dot(left, right))(np.ones(3), np.ones(3)
     assert done.stdout.split() == ["[]", "3.0"]
 
 
-def _cache_folder(package: str, **environment: str) -> Path:
-    script = (
-        "import sys; from pathlib import Path; from pipelines.algorithms.kernels.compilation import cache_folder; "
-        "print(cache_folder(Path(sys.argv[1])))"
-    )
-    inherited = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
-    command = [sys.executable, "-c", script, package]
-    done = subprocess.run(command, env=inherited | environment, capture_output=True, text=True, check=True)
-    return Path(done.stdout.strip())
+def test_a_read_only_installation_caches_kernels_in_the_home_or_else_in_a_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def folder(package: str, home: str) -> Path:
+        monkeypatch.setenv("HOME", home)
+        return cache_folder.__wrapped__(Path(package))
 
-
-def test_a_read_only_installation_caches_kernels_in_the_home_or_else_in_a_temporary_folder(tmp_path: Path) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("numba.config.CACHE_DIR", "")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    home = str(tmp_path / "home")
     # Nobody can create a folder in /dev/null.
-    home, temporary = str(tmp_path / "home"), str(tmp_path)
-    assert _cache_folder(temporary) == tmp_path / "__pycache__"
-    assert _cache_folder("/dev/null", HOME=home).parent == tmp_path / "home" / ".cache" / "webtext"
-    assert _cache_folder("/dev/null", HOME="/dev/null", TMPDIR=temporary).parent == tmp_path
+    assert folder(str(tmp_path), home) == tmp_path / "__pycache__"
+    assert folder("/dev/null", home).parent == tmp_path / "home" / ".cache" / "webtext"
+    assert folder("/dev/null", "/dev/null").parent == tmp_path
 
 
 @pytest.mark.parametrize("was_enabled", [True, False])
@@ -79,22 +79,28 @@ def test_no_garbage_is_collected_while_a_kernel_is_compiled(
 
 
 def test_a_cache_of_another_version_is_replaced(tmp_path: Path) -> None:
-    script = """
-import pickle, sys
-import numba
-from pipelines.algorithms.bpe.word_table import count_words
-from pipelines.algorithms.kernels.compilation import cache_folder
-for index in cache_folder().glob("word_table*.nbi"):
-    if "damage" in sys.argv:
-        gone = b"cpipelines.algorithms.bpe.word_table\\nGone\\n."
-        index.write_bytes(pickle.dumps(numba.__version__) + gone)
-print(count_words([b"a a"]))
-"""
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    for argument in ("compile", "damage", "load"):
-        command = [sys.executable, "-c", script, argument]
+    (tmp_path / "tiny.py").write_text(
+        "from pipelines.algorithms.kernels.compilation import kernel\n\n"
+        "@kernel\ndef increment(number):\n    return number + 1\n"
+    )
+    script = "import sys; sys.path.append(sys.argv[1]); from tiny import increment; print(increment(1))"
+    cache = tmp_path / "cache"
+
+    def run() -> bytes:
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
+        command = [sys.executable, "-c", script, str(tmp_path)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert (done.stdout, done.returncode) == ("[(b'a', 1), (b' a', 1)]\n", 0), done.stderr
+        assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr
+        (index,) = cache.rglob("tiny.increment*.nbi")
+        return index.read_bytes()
+
+    written = run()
+    (index,) = cache.rglob("tiny.increment*.nbi")
+    index.write_bytes(pickle.dumps(numba.__version__) + b"ctiny\nGone\n.")
+    assert run() == written
+    replaced_at = index.stat().st_mtime_ns
+    assert run() == written
+    assert index.stat().st_mtime_ns == replaced_at  # loaded, not compiled again
 
 
 def test_a_kernel_is_locked_only_while_it_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ from pipelines.stages.extract.child import RawPage, extract_text
 from pipelines.stages.extract.extractors import fast_text
 
 RENDERED = json.loads(Path(__file__).with_name("formulas.json").read_text())
+# The markup of sites, plugins and generators: names of forms, their HTML, and their text, as in the tables below.
+FORMS = json.loads(Path(__file__).with_name("formula_forms.json").read_text())
 SENTENCE = "The river rises in the hills above the town and flows through a valley with many small villages. "
 LOADS_MATHJAX = """<script>MathJax = {tex: {inlineMath: [['$', '$'], ['\\\\(', '\\\\)']]}};</script>
 <script src="https://cdn.jsdelivr.net/npm/mathjax@3/es5/tex-chtml.js"></script>"""
@@ -76,13 +78,13 @@ INLINE: dict[str, tuple[str, str]] = {
     "KaTeX, two": (katex("a") + katex("b"), "$a$ $b$"),
     "KaTeX error": ('<span class="katex-error" title="ParseError" style="color:#cc0000">\\foo{</span>'
                     + katex("b"), "$\\foo{$ $b$"),
-    "Wikipedia": (WIKIPEDIA.format("inline", ""), "$x_{i}^{2}$"),
+    "Wikipedia": (WIKIPEDIA.format("inline", ""), r"${\displaystyle x_{i}^{2}}$"),
     "Wikipedia image": (
         '<img class="mwe-math-fallback-image-inline" src="/math/0/c.png" alt="{\\displaystyle {\\frac {a}{b}}}">',
-        "${\\frac {a}{b}}$"),
+        r"${\displaystyle {\frac {a}{b}}}$"),
     "Wikipedia, old image": (
         '<img class="tex" alt="E=mc^2" src="//upload.wikimedia.org/math/9/f/1/9f.png">', "$E=mc^2$"),
-    "LaTeXML": (LATEXML.replace("DISPLAY", "inline"), "$x_{i}<y$"),
+    "LaTeXML": (LATEXML.replace("DISPLAY", "inline"), r"$\displaystyle x_{i}<y$"),
     "MathML alttext": ('<math alttext="x_{i}"><msub><mi>x</mi><mi>i</mi></msub></math>', "$x_{i}$"),
     "MathML": ("<math><mfrac><mrow><mi>a</mi><mo>+</mo><mi>b</mi></mrow><mi>c</mi></mfrac></math>", r"$\frac{a+b}{c}$"),
     "MathML, alttext in words": (
@@ -125,7 +127,6 @@ INLINE: dict[str, tuple[str, str]] = {
     "Stack Exchange": ('<span class="math-container">$x^2$</span>', "$x^2$"),
     "parentheses": ("\\(x_1 &lt; y_2\\)", "$x_1 < y_2$"),
     "parentheses, breaks": ("\\( x_1<br>\n&nbsp;= y \\)", "$x_1 = y$"),
-    "environment math": (r"\begin{math}x^2\end{math}", "$x^2$"),
     "tex": ("[tex]x^2[/tex]", "$x^2$"),
     "itex": ("[itex]x^2[/itex]", "$x^2$"),
     "latex": ("[latex]x^2[/latex]", "$x^2$"),
@@ -144,9 +145,10 @@ DISPLAY: dict[str, tuple[str, str]] = {
     "KaTeX": (f'<span class="katex-display">{katex("x^2", " display=block")}</span>', "$$x^2$$"),
     "Docusaurus": (f'<span class="katex-display">{katex("x^2")}</span>', "$$x^2$$"),
     "CSDN": (f'<span class="katex--display"><span class="katex-display">{katex("x^2")}</span></span>', "$$x^2$$"),
-    "Wikipedia": (WIKIPEDIA.format("block", ' display="block"'), "$$x_{i}^{2}$$"),
-    "Wikipedia image": ('<img class="mwe-math-fallback-image-display" alt="{\\displaystyle x^{2}}">', "$$x^{2}$$"),
-    "LaTeXML": (LATEXML.replace("DISPLAY", "block"), "$$x_{i}<y$$"),
+    "Wikipedia": (WIKIPEDIA.format("block", ' display="block"'), r"$${\displaystyle x_{i}^{2}}$$"),
+    "Wikipedia image": (
+        '<img class="mwe-math-fallback-image-display" alt="{\\displaystyle x^{2}}">', r"$${\displaystyle x^{2}}$$"),
+    "LaTeXML": (LATEXML.replace("DISPLAY", "block"), r"$$\displaystyle x_{i}<y$$"),
     "MathML": ("<math display=block><msup><mi>x</mi><mn>2</mn></msup></math>", "$$x^2$$"),
     "Zhihu": (ZHIHU.replace('eeimg="1"', 'eeimg="2"'), "$$x^2$$"),
     "GitHub": ('<math-renderer class="js-display-math">$$x^2$$</math-renderer>', "$$x^2$$"),
@@ -170,7 +172,7 @@ PARAGRAPHS: dict[str, tuple[str, str]] = {
     "GitLab": ('<pre class="code math js-render-math" data-math-style="display">a^2 = 1</pre>', "$$a^2 = 1$$"),
     "WordPress": (
         '<p align="center"><img src="https://s0.wp.com/latex.php?latex=%5Cdisplaystyle+x" alt="\\displaystyle x^2=1" '
-        'class="latex"></p>', "$$x^2=1$$"),
+        'class="latex"></p>', r"$$\displaystyle x^2=1$$"),
     "CodeCogs": ('<p><img src="https://latex.codecogs.com/png.latex?x%5E2=1"></p>', "$$x^2=1$$"),
     "Notion": ('<figure class="equation"><div class="equation-container"><span class="katex-display">'
                + katex("x^2=1") + "</span></div></figure>", "$$x^2=1$$"),
@@ -180,20 +182,23 @@ PARAGRAPHS: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
+INLINE |= FORMS["inline"]
+DISPLAY |= FORMS["display"]
+PARAGRAPHS |= FORMS["paragraphs"]
+SENTENCE_WITH = "The value {} of the river is small, as everybody in the town knows."
+
+
 @pytest.mark.parametrize("form", INLINE)
 def test_a_formula_within_a_line(form: str) -> None:
     html, latex = INLINE[form]
-    assert extract(f"<p>The value {html} of the river is small, as everybody in the town knows.</p>") == (
-        f"The value {latex} of the river is small, as everybody in the town knows."
-    )
+    assert extract(f"<p>{SENTENCE_WITH.format(html)}</p>") == SENTENCE_WITH.format(latex)
 
 
 @pytest.mark.parametrize("form", DISPLAY)
 def test_a_displayed_formula_has_a_line_of_its_own(form: str) -> None:
     html, latex = DISPLAY[form]
-    assert extract(f"<p>The value {html} of the river is small, as everybody in the town knows.</p>") == (
-        f"The value\n{latex}\nof the river is small, as everybody in the town knows."
-    )
+    text = extract(f"<p>{SENTENCE_WITH.format(html)}</p>").replace("\n\n", "\n")  # some are block-level elements
+    assert text == f"The value\n{latex}\nof the river is small, as everybody in the town knows."
 
 
 @pytest.mark.parametrize("form", PARAGRAPHS)
@@ -238,12 +243,51 @@ def test_a_formula_in_code_is_code() -> None:
     assert segments.text.tobytes() == b"\\[x\n$$y$$\\]$x$"
 
 
-def test_single_dollars_delimit_formulas_where_mathjax_or_katex_is_configured_so() -> None:
-    html = (
-        "<p>The value $x<em>1</em>y + a<br>\n<em>i</em>$ of the river \\(a\\) is small, and so is $5 or $6 a day.</p>"
+@pytest.mark.parametrize("form", FORMS["with MathJax"])
+def test_single_dollars_on_a_page_with_mathjax(form: str) -> None:
+    html, text = FORMS["with MathJax"][form]
+    assert extract(f"<p>{SENTENCE_WITH.format(html)}</p>", LOADS_MATHJAX) == SENTENCE_WITH.format(text)
+
+
+@pytest.mark.parametrize("form", FORMS["without MathJax"])
+def test_single_dollars_on_a_page_without_mathjax(form: str) -> None:
+    html, text = FORMS["without MathJax"][form]
+    assert extract(f"<p>{SENTENCE_WITH.format(html)}</p>") == SENTENCE_WITH.format(text)
+
+
+@pytest.mark.parametrize("form", FORMS["heads"])
+def test_markdown_in_single_dollars_is_undone_however_the_page_loads_mathjax(form: str) -> None:
+    text = extract(f"<p>{SENTENCE_WITH.format('$a<em>1 + b</em>2$')}</p>", FORMS["heads"][form])
+    assert text == SENTENCE_WITH.format("$a_1 + b_2$")
+
+
+def test_a_row_of_latexml_is_one_formula() -> None:
+    row = (
+        '<tr class="ltx_equation ltx_eqn_row"><td class="ltx_eqn_cell ltx_eqn_center_padleft"></td><td><math alttext='
+        '"\\displaystyle v" class="ltx_Math" display="inline"><mi>v</mi></math></td><td><math class="ltx_Math" alttext='
+        '"\\displaystyle=\\beta_{1}c" display="inline"><mo>=</mo></math></td><td class="ltx_eqn_cell ltx_eqn_eqno">'
+        '<span class="ltx_tag ltx_tag_equation">(1)</span></td></tr>'
     )
-    assert "$x_1_y + a" in extract(html, LOADS_MATHJAX)
-    assert "$x1y + a" in extract(html)
+    table = f'<table class="ltx_equationgroup ltx_eqn_eqnarray"><tbody>{row}{row.replace("(1)", "(2)")}</tbody></table>'
+    text = extract(f"<p>This is the value of the river:</p>{table}<p>where the value is small, as everybody knows.</p>")
+    assert text.split("\n")[2:4] == [f"$$v =\\beta_{{1}}c$$\t({number})" for number in "12"]
+
+
+def test_an_image_that_is_loaded_later_and_its_copy_are_one_formula() -> None:
+    image = '<img class="ql-img-inline-formula" alt="\\lambda_1" src="data:image/gif;base64,R0">'
+    for html in (f"{image}<noscript>{image}</noscript>", f"<noscript>{image}</noscript>"):
+        assert extract(f"<p>{SENTENCE_WITH.format(html)}</p>") == SENTENCE_WITH.format("$\\lambda_1$")
+
+
+def test_delimiters_without_a_counterpart_do_not_disturb_later_formulas() -> None:
+    text = "A stray \\( and a stray $$ and \\[ here, in the town."
+    html = f"<p>{text}</p><p>$$x_1=1$$</p><p>And \\(y_2\\) is in the valley, too.</p>"
+    assert extract(html) == f"{text}\n\n$$x_1=1$$\n\nAnd $y_2$ is in the valley, too."
+
+
+def test_money_and_formulas_on_one_page() -> None:
+    text = "It costs ($5) or ($6), and $x_1$ and $y$, and $5, which is $z^2 + 1$. Then $7 or $8 and $9 for all of them."
+    assert extract(f"<p>{text}</p>", LOADS_MATHJAX) == text
 
 
 def test_titles_have_the_source_of_formulas() -> None:
@@ -287,7 +331,8 @@ def test_mathml_without_a_source_is_converted(mathml: str, latex: str) -> None:
     ["\\(", "\\[", "$$", "$$ <p>", "[tex]", "\\begin{align}", "<em>", "a<em>\\)\\(", "\\\\)", "\u206a", "<code>",
      "<br> \u206b",
      "<span class=MathJax>", "<span data-tex=x_1><p>", "<math>", "<msub>", "\\( <b>",
-     "<img class=tex alt='$x'>", "{\\color{"],
+     "<img class=tex alt='$x'>", "{\\color{", "$x_", "$$$x", "\\begin{array}", "$a<em>", "MathJax $ a_",
+     "<table><tr class=ltx_eqn_row><td><math><mi>x", "<noscript><img class=tex alt=x_1>"],
 )  # fmt: skip
 def test_the_time_does_not_grow_with_the_square_of_a_page(part: str) -> None:
     parse_page("<p>\\(x\\)")  # compiled

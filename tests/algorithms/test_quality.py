@@ -150,6 +150,15 @@ def test_statistics_of_nothing_and_of_slices() -> None:
     assert (describe(texts.cast(pa.large_string())) == describe(texts)).all()
 
 
+def test_each_statistic_is_the_same_without_the_others() -> None:
+    draw = random.Random(2)
+    texts = pa.array([_random_text(draw) + "…\n- \u00c3\u00bc # 1" for _ in range(20)])
+    rows = describe(texts)
+    assert rows.any(axis=0).all()
+    for column, name in enumerate(STATISTICS):
+        assert (describe(texts, [name])[:, column] == rows[:, column]).all(), name
+
+
 def test_letters_and_wrong_encodings_are_counted() -> None:
     names = list(STATISTICS)
     rows = describe(

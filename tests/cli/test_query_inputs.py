@@ -37,18 +37,35 @@ _STAGES = (["fetch"], ["extract"], ["filter"], ["dedup"], ["remove-wikipedia"], 
 _OTHERS = (["build"], ["build", "--dry-run"], ["clean"], ["generate"], ["export"], ["evaluate", "--task", "lambada=x"])
 
 
-@pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same documents in several formats, and in the output folder of dedup, `unique`."""
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path_factory.mktemp("written")
     lines = "".join(json.dumps(row) + "\n" for row in _ROWS)
-    (tmp_path / "docs.jsonl").write_text(lines)
-    (tmp_path / "docs.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
-    pq.write_table(pa.Table.from_pylist(_ROWS), tmp_path / "docs.parquet")
-    (tmp_path / "docs.csv").write_text(
+    (folder / "docs.jsonl").write_text(lines)
+    (folder / "docs.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    pq.write_table(pa.Table.from_pylist(_ROWS), folder / "docs.parquet")
+    (folder / "docs.csv").write_text(
         "id,url,text\n" + "".join(f"{','.join(value or '' for value in row.values())}\n" for row in _ROWS)
     )
-    dedup(DedupConfig(), documents=str(tmp_path / "docs.jsonl"), output=str(tmp_path / "unique"), options=RunOptions())
+    dedup(DedupConfig(), documents=str(folder / "docs.jsonl"), output=str(folder / "unique"), options=RunOptions())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def vocabulary(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output folder of train-bpe for these documents."""
+    folder = tmp_path_factory.mktemp("trained") / "vocabulary"
+    config = TrainBpeConfig(vocab_size=260)
+    train_bpe(config, documents=str(written / "docs.jsonl"), output=str(folder), options=RunOptions())
+    return folder
+
+
+@pytest.fixture
+def files(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a copy of all documents."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -315,10 +332,10 @@ def test_an_id_may_begin_like_a_host(files: Path, capsys: pytest.CaptureFixture[
     ],
 )  # fmt: skip
 def test_messages_name_a_way_that_works(
-    command: str, message: str, files: Path, capsys: pytest.CaptureFixture[str]
+    command: str, message: str, files: Path, vocabulary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train_bpe(TrainBpeConfig(vocab_size=260), documents="docs.jsonl", output="vocabulary", options=RunOptions())
-    shutil.copytree("vocabulary", "corpus/train-bpe")
+    shutil.copytree(vocabulary, "vocabulary")
+    shutil.copytree(vocabulary, "corpus/train-bpe")
     OutputFolder("begun").write_header(Identity("dedup", 1, {}, {}))
     (files / "texts").mkdir()
     (files / "texts" / "a.txt").write_text("a text")

@@ -255,8 +255,9 @@ def test_a_compressed_file_of_one_repeated_line_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     monkeypatch.setattr(bounded, "MAX_DATA_BYTES", _MIB)
-    line = b'{"text": "the same"}\n' if suffix.startswith("jsonl") else b"text\n"
-    data = line * (4 * _MIB // len(line))
+    text = b"the same " * 20
+    line = b'{"text": "%s"}\n' % text if suffix.startswith("jsonl") else text + b"\n"
+    data = b"text\n" * suffix.startswith("csv") + line * (4 * _MIB // len(line))
     compress: dict[str, Callable[[bytes], bytes]] = {"zst": zstandard.compress, "xz": lzma.compress}
     path = tmp_path / f"x.{suffix}"
     path.write_bytes((compress | {"bz2": bz2.compress, "gz": gzip.compress})[path.suffix[1:]](data))

@@ -13,39 +13,53 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 # Elements with code, those that only pages with certain class names or fonts have, and the lines of an editor.
 _BOXES = (
-    "pre:has(div, li, p, tr), listing, xmp, plaintext, code:not(pre *), tt:not(pre *), samp:not(pre *), "
-    "p:has(> code + br + code), [class*=rompt]"
+    "pre, listing, xmp, plaintext, code:not(pre *), tt:not(pre *), samp:not(pre *), p:has(> code + br + code), "
+    "[class*=rompt]"
 )
 _EDITORS = (
-    ".CodeMirror, .cm-editor, .monaco-editor, .ace_editor, .syntaxhighlighter, .dp-highlighter, .crayon-syntax, "
-    ".js-file-line-container, textarea[class*=code]:not([class*=embed]), div.code, div.codebox, div.codeblock, "
-    "div.code-block, div[style*=monospace], div[style*=onsolas], div[style*=ourier]"
+    ".CodeMirror, .cm-editor, .monaco-editor, .ace_editor, .ace_static_highlight, .syntaxhighlighter, .crayon-syntax, "
+    ".dp-highlighter, .enlighter-default, .EnlighterJS, .csharpcode, .fragment, .react-code-lines, ol:has(> * > .de1), "
+    "table:has(.blob-code-inner, .lines-code), table.code, td.code, textarea:is([class*=code], [name=code]):not("
+    "[class*=embed]), div:is(.code, .codebox, .codeblock, .code-block, .codemain, .w3-code), "
+    ":is(div, span):is([style*=monospace], [style*=onsolas], [style*=ourier])"
 )
-_EDITOR = re.compile("CodeMirror|(cm-|monaco-|ace_)editor|syntaxhighlighter|dp-highl|crayon-syntax|js-file-line-")
-_PART = ".CodeMirror-code, .cm-content, .view-lines, .ace_text-layer, .lines, .crayon-pre, td.code, ol"
+_EDITOR = re.compile(
+    "CodeMirror|(cm-|monaco-|ace_)editor|ace_static|syntaxhighlighter|dp-highl|crayon-syntax|enlighter|csharpc|fragment|"
+    "react-code|^ol|^table"
+)
+_PART = ".CodeMirror-code, .cm-content, .view-lines, .ace_text-layer, .lines, .crayon-pre, .enlighter-raw, td.code, ol"
 # Elements that may be no code, or lines of it.
-_INNER = "button, [class*=lin], [class*=ln], [class*=gutter], td[class*=num], [class*=copy], [style*=user-select]"
-_NOT_CODE = re.compile(
-    r"^(button|clipboard-copy)|^td.*'number'|^span.*user-select: ?none|'([^']* )?(linenos?|gutter|lnt?|line-?number|"
-    r"hljs-ln-numbers|blob-num|copy-?btn|CodeMirror-gutter-wrapper|(in|out)put_prompt|jp-(In|Out)putArea-prompt)[ ']"
+_INNER = (
+    "button, [class*=lin], [class*=ln], [class*=gutter], td[class*=num], [class*=copy], [style*=user-select], "
+    ".conum, .conum + b"
 )
-_IS_LINE = re.compile(r"^span.*(display: ?block|'([^']* )?(token-)?line[ '])")
+_NOT_CODE = re.compile(
+    r"^(button |clipboard-copy|b \{\})|^td.*'number'|^span.*user-select: ?none|'([^']* )?(linenos?|gutter|lnt?|conum|"
+    r"line-?number|hljs-ln-numbers|blob-num|copy-?btn|CodeMirror-gutter-wrapper|(in|out)put_prompt|jp-\w+-prompt)[ ']"
+)
+_IS_LINE = re.compile(r"^span.*(display: ?block|'([^']* )?([\w-]+-)?line[ '])")
 _ENDED = re.compile(r"(\n|<br>)(</span>)+$")
-_BOX = re.compile("div|pre|table|listing|xmp|plaintext|textarea")
+_BOX = re.compile("div|pre|table|ol|td|listing|xmp|plaintext|textarea")
 _INLINE = frozenset(("br", "code", "samp", "tt"))
 # What is more than code, and the signs of code.
 _PROSE, _SIGN = "h1, h2, h3, h4, h5, h6, img, form, article, section", re.compile(r"[;{}()=<>$#/\\]")
-_LABEL = frozenset("code php html copy copied to clipboard select all view plain expand source".split())
-_LABEL_CLASS = re.compile(r"copy|clipboard|toolbar|lang(?:uage)?(?![a-z])|code-?(?:block-?)?header", re.I)
+_LABEL = frozenset("code php html copy copied to clipboard select all view plain expand source run".split())
+_LABEL_CLASS = re.compile(r"copy|clipboard|toolbar|lang(?:uage)?(?![a-z])|(?:code|example)-?(?:block-?)?header", re.I)
 
 _BREAK = re.compile(r"<(?:br|div|p|li)[ >]")
 _SEVERAL = re.compile(r"\n.*\n|\n[ \t]")  # else it can be a line end of the HTML
 _START, _END, _LINE_BREAK = "\ufdd2\ufdd3\ufdd4"
 _TAG = re.compile(r'<(/?[a-z][\w-]*)(?:[^<>"]|"[^"]*")*>')
-_LINES = "dd div li ol p pre table tbody tr ul".split()
+_LINES = "blockquote dd div figure h1 h2 h3 h4 h5 h6 hr li ol p pre table tbody tr ul".split()
 _MARKS = dict.fromkeys(_LINES, _START) | {f"/{name}": _END for name in _LINES} | {"br": _LINE_BREAK}
 # A line end of the HTML, an element without text, which is an empty line, and a border of one at which no line ends.
-_HTML_LINE_END = re.compile(rf"([{_START}{_END}])\s*\n|({_LINE_BREAK})[^\S\n]*\n")
+_HTML_LINE_END = re.compile(rf"([{_START}{_END}])\s*\n|(?:\n[^\S\n]*)?({_LINE_BREAK})(?:[^\S\n]*\n)?")
+# An element at the beginning of a line with nothing but its number, which no highlighter marks as a number of the code.
+_NUMBER = re.compile(
+    rf"(^|[\n{_START}{_END}{_LINE_BREAK}])"
+    r'(?:[^\S\n]|<(?![^<>]*"(?:token |hljs-n|cm-n|ace_[cn]|mi?"|lit"|value"|pl-c1))[^<>]*>)*'
+    rf"(?<=[>{_START}])\s*(\d+):?[^\S\n]*(?=\s*(?:</|{_END}))"
+)
 _EMPTY = re.compile(rf"{_START}[^\S\n]*{_END}")
 _BORDER = re.compile(rf"(?:^|(?<=[\n{_START}{_END}]))[^\S\n]*[{_START}{_END}]")
 _SIDES = ("prev", "next")
@@ -69,31 +83,29 @@ def restore_code(tree: LexborHTMLParser, has_editors: bool) -> None:
         elif _may_be_code(node, names):
             part = node.css_first(_PART) if _EDITOR.search(names) else None
             code = node.text() if node.tag in ("plaintext", "xmp") else _code_of(part or node)
-            lines, left = code.split("\n"), left - len(code)
-            is_prose = node.tag == "div" and 3 * sum(map(bool, map(_SIGN.search, lines))) < len(lines)
+            lines, left = code.strip("\n").split("\n"), left - len(code)
+            is_prose = node.tag in ("div", "span", "td") and 3 * sum(map(bool, map(_SIGN.search, lines))) < len(lines)
             if part or node.tag == "pre" or (len(lines) > 1 and not is_prose):
                 inner.update(other.mem_id for other in node.css(boxes))
                 # Its class names and those of its `<code>` name the language.
                 parts, pre = (node, node.css_first("code")), tree.create_node("pre")
                 pre.attrs["class"] = " ".join(part.attributes.get("class") or "" for part in parts if part)
-                pre.insert_child("\n".join(map(str.rstrip, lines)).strip("\n"))
+                pre.insert_child("\n".join(map(str.rstrip, lines)))
                 node.replace_with(pre)
     for node in tree.css("pre"):
-        lines = [*map(str.strip, node.text().strip().split("\n"))]
-        first = int(lines[0]) if lines[0].isdecimal() and len(lines[0]) < 9 else -1
-        if len(lines) > 1 and lines == [*map(str, range(first, first + len(lines)))]:
-            node.replace_with("")
-        else:
-            _remove_labels(node)
+        _remove_labels(node, (node.html or "").replace("<br>", "\n"))
 
 
 def _may_be_code(node: LexborNode, names: str) -> bool:
     """Return whether an element can be code on lines of its own."""
     if node.tag == "p":
         return all(child.tag in _INLINE or _is_blank(child) for child in node.iter(include_text=True))
-    if node.tag not in _INLINE or not node.parent:
-        is_plain = names[:3] == "div" and not _EDITOR.search(names)
-        return bool(_BOX.match(names)) and not node.css_first(f"{_PROSE}, pre, table, a" if is_plain else _PROSE)
+    if node.tag == "pre" and not node.css_first("div, li, p, tr"):
+        return bool(_NUMBER.match(node.html or ""))
+    if node.tag not in (*_INLINE, "span") or not node.parent:
+        is_plain = names[:3] in ("div", "td ") and not _EDITOR.search(names)
+        outside = f"{_PROSE}, pre, table, a, code > br" if is_plain else _PROSE
+        return bool(_BOX.match(names)) and not node.css_first(outside)
     has_lines = node.parent.tag not in ("td", "th", "li", "a", "span") and _SEVERAL.search(node.text().strip())
     return bool(has_lines or _BREAK.search(node.html or "")) and is_alone(node)
 
@@ -122,26 +134,48 @@ def _code_of(node: LexborNode) -> str:
             other.replace_with("")
     # An editor writes them in any order.
     shown = sorted(node.css(".view-line"), key=lambda line: int(*_TOP.findall(f"{line.attributes}")[:1] or [0]))
-    marked = _TAG.sub(lambda tag: _MARKS.get(tag[1], ""), "".join(line.html or "" for line in shown or [node]))
-    marked = _EMPTY.sub(f"{_START}\n{_END}", _HTML_LINE_END.sub(r"\1\2", marked)).replace(_LINE_BREAK, "\n")
-    code = _BORDER.sub("", marked).replace(_START, "\n").replace(_END, "\n")
-    return html.unescape(code if node.css_first("pre") else dedent(code)).replace("\xa0", " ")
+    marked = _TAG.sub(lambda tag: _MARKS.get(tag[1], tag[0]), "".join(line.html or "" for line in shown or [node]))
+    code, without = _lines_of(marked), _lines_of(_NUMBER.sub(r"\1", marked))
+    if _is_gutter([number.lstrip("0") for _, number in _NUMBER.findall(marked)], without.strip("\n") + "\n"):
+        # There can be a space after each number.
+        code = without if re.search(r"(?m)^\S", without) else re.sub("(?m)^ ", "", without)
+    if not node.css_first("pre"):  # else all spaces are those of the code, and not of the HTML before `&nbsp;`
+        code = dedent(re.sub("(?m)^[ \t]+", "", code) if re.search("(?m)^[ \t]*&nbsp;", code) else code)
+    return html.unescape(code).replace("\xa0", " ")
 
 
-def _remove_labels(node: LexborNode) -> None:
-    """Remove buttons, and labels such as the language, before and after code in the elements that have nothing else."""
-    for _ in range(3):
+def _lines_of(marked: str) -> str:
+    """Return lines of text from HTML with marks."""
+    marked = _HTML_LINE_END.sub(r"\1\2", _TAG.sub("", marked))
+    marked = _EMPTY.sub(f"{_START}\n{_END}", marked).replace(_LINE_BREAK, "\n")
+    return _BORDER.sub("", marked).replace(_START, "\n").replace(_END, "\n")
+
+
+def _remove_labels(node: LexborNode, code: str) -> None:
+    """Remove buttons, line numbers, and labels such as the language, next to code in the elements around it."""
+    for _ in range(9):
         for side in _SIDES:
-            while (other := _neighbor(node, side)) and _is_label(other):
+            while (other := _neighbor(node, side)) and _is_label(other, code):
                 other.replace_with("")
         if _neighbor(node, "prev") or _neighbor(node, "next") or not node.parent:
             return
         node = node.parent
 
 
-def _is_label(node: LexborNode) -> bool:
+def _is_gutter(words: list[str], code: str) -> bool:
+    """Return whether words are the numbers of the lines of code, the last of which may be empty."""
+    if len(words) < 2 or code.count("\n") + 1 - len(words) not in (0, 1) or not words[0].isdecimal():
+        return False
+    return words == [*map(str, range(int(words[0][:8]), int(words[0][:8]) + len(words)))]
+
+
+def _is_label(node: LexborNode, code: str) -> bool:
     text = (node.text() or "").strip()
-    if not text or len(text) > 60 or node.tag in ("-text", "pre", "h1", "h2", "h3", "h4", "h5", "h6"):
+    if text[:1].isdecimal() and _is_gutter(node.text(separator="\n").split(), code):
+        return True
+    if not text:
+        return not node.css_first(":not(div, span, td, hr, pre)")
+    if len(text) > 60 or node.tag in ("-text", "pre", "h1", "h2", "h3", "h4", "h5", "h6"):
         return False
     words = {*re.findall(r"\w+", text.lower())} - _LABEL
     is_toolbar = node.css_first("button") or _LABEL_CLASS.search(node.attributes.get("class") or "")

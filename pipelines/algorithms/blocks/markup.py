@@ -27,19 +27,20 @@ _BLOCK_LEVEL = (
 _INLINE = (
     "head a abbr b bdi bdo big br cite code data del dfn em font i img input ins kbd label map mark meta link "
     "base meter nobr output picture progress q ruby s samp small source span strike strong sub sup time track tt "
-    "u var wbr area embed col colgroup param listing"
+    "u var wbr area embed col colgroup param listing d-math"
 )
 _WITHOUT_END = "area base br col embed hr img input link meta param source track wbr"
 # An element without an end tag is ended by the next one of its kind, so a row of them is not nested.
 _ENDED_BY_NEXT = "p li dt dd tr td th thead tbody tfoot option a nobr html head body"
 _STRONG = "b strong em h1 h2 h3 h4 h5 h6 th"
+_CODE = "code kbd samp tt"
 # A browser shows something in place of such an element, so it separates words.
 _REPLACED = "svg iframe object canvas math audio video textarea select img input embed picture"
 
 NAMES = ("", *_SKIPPED.split(), *_BLOCK_LEVEL.split(), *_INLINE.split())
 TAGS = {name: number for number, name in enumerate(NAMES) if name}
 
-SKIPPED, BLOCK_LEVEL, WITHOUT_END, RAW, STRONG, REPLACED = 1, 2, 4, 8, 16, 32
+SKIPPED, BLOCK_LEVEL, WITHOUT_END, RAW, STRONG, REPLACED, CODE = 1, 2, 4, 8, 16, 32, 64
 
 FNV_START, FNV_FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 
@@ -56,7 +57,7 @@ def _kinds() -> npt.NDArray[np.uint8]:
     kinds = np.zeros(256, np.uint8)
     sets = {
         SKIPPED: _SKIPPED, BLOCK_LEVEL: _BLOCK_LEVEL, WITHOUT_END: _WITHOUT_END, RAW: _RAW, STRONG: _STRONG,
-        REPLACED: _REPLACED,
+        REPLACED: _REPLACED, CODE: _CODE,
     }  # fmt: skip
     for kind, names in sets.items():
         for name in names.split():

@@ -24,15 +24,12 @@ _COMMANDS = (
 _LATEX = {pair[0]: "\\" + pair[1:] for pair in _COMMANDS.split()}
 _LATEX |= {"−": "-", "∣": "|", "′": "'", "″": "''", "\xa0": " "} | dict.fromkeys("\u200b\u2061\u2062\u2063\u2064", "")
 _FUNCTIONS = "arccos arcsin arctan arg cos cosh det exp gcd inf ker lim ln log max min sin sinh sup tan tanh".split()
-_FONTS = {
-    "double-struck": "mathbb", "bold-italic": "boldsymbol", "bold": "mathbf", "script": "mathcal",
-    "fraktur": "mathfrak", "black-letter": "mathfrak", "sans-serif": "mathsf", "monospace": "mathtt",
-    "normal": "mathrm", "italic": "mathit",
-}  # fmt: skip
-_ACCENTS = {
-    "^": "hat", "ˆ": "hat", "~": "tilde", "˜": "tilde", r"\sim": "tilde", "¯": "bar", "ˉ": "bar", "‾": "overline",
-    "―": "overline", r"\to": "vec", "⃗": "vec", "˙": "dot", "¨": "ddot", "⏞": "overbrace", "⏟": "underbrace",
-}  # fmt: skip
+_FONTS = dict(pair.split("=") for pair in (
+    "double-struck=mathbb bold-italic=boldsymbol bold=mathbf script=mathcal fraktur=mathfrak black-letter=mathfrak "
+    "sans-serif=mathsf monospace=mathtt normal=mathrm italic=mathit"
+).split())  # fmt: skip
+_ACCENTS = "^hat ˆhat ~tilde ˜tilde ¯bar ˉbar ‾overline ―overline ⃗vec ˙dot ¨ddot ⏞overbrace ⏟underbrace".split()
+_ACCENT = {pair[0]: pair[1:] for pair in _ACCENTS} | {r"\sim": "tilde", r"\to": "vec"}
 _WIDE = {"hat": "widehat", "tilde": "widetilde", "bar": "overline", "vec": "overrightarrow"}
 _TEMPLATES = {
     "mfrac": r"\frac{{{0}}}{{{1}}}", "atop": r"{{{0} \atop {1}}}", "mroot": r"\sqrt[{1}]{{{0}}}",
@@ -46,25 +43,24 @@ _TALL = re.compile(r"\\(frac|begin|sqrt|sum|int|prod)\b")
 _OPENING, _CLOSING = re.compile(r"[(\[|]|\\[{|]|\\l\w+"), re.compile(r"[)\]|]|\\[}|]|\\r\w+")
 _SINGLE = re.compile(r"\w|\\[a-zA-Z]+|\\math\w+\{\w\}|[\])|]|")
 _INDEX, _PRIMES = re.compile(r"([_^])\{(\w)\}"), re.compile(r"\^\{('+)\}")
-_ENDS_IN_COMMAND = re.compile(r"\\[a-zA-Z]+$")
+_BORDER = re.compile(r"(\\[a-zA-Z]+)\0(?=[^\W_])")
 
 
 def latex_of(node: LexborNode, depth: int = 0) -> str:
     """Return the LaTeX of an element of MathML; empty if there is none."""
-    tag, attributes, children = node.tag or "", node.attributes, [*node.iter()]
+    tag, attributes, children = (node.tag or "").rpartition(":")[2], node.attributes, [*node.iter()]
     if tag in ("mi", "mn", "mo", "mtext", "ms") and not children:
         return _token(tag, re.sub(r"\s+", " ", node.text()), attributes.get("mathvariant") or "")
     parts = [latex_of(child, depth + 1) for child in children] if depth < _MAX_DEPTH else []
-    first, second, third = (*parts, "", "", "")[:3]
-    row = _join(parts)
+    (first, second, third), row = (*parts, "", "", "")[:3], _join(parts)
     if tag in ("munder", "mover", "munderover"):
         return _over(first, "" if tag == "mover" else second, second if tag == "mover" else third)
     if tag == "mfenced":
         return (attributes.get("open") or "(") + ", ".join(parts) + (attributes.get("close") or ")")
     if template := _TEMPLATES.get("atop" if (attributes.get("linethickness") or "")[:1] == "0" else tag):
         base = first if _SINGLE.fullmatch(first) or _LIMITS.match(first) else f"{{{first}}}"
-        rows, cells = r" \\ ".join(parts), " & ".join(parts)
-        return template.format(first, second, third, base=base, row=row, rows=rows, cells=cells)
+        rows = r" \\ ".join(parts)
+        return template.format(first, second, third, base=base, row=row, rows=rows, cells=" & ".join(parts))
     if len(parts) > 1 and _OPENING.fullmatch(parts[0]) and any(map(_TALL.search, parts)):
         if parts[0] == r"\{" and parts[-1].endswith(r"\end{matrix}"):
             return _join(parts[1:]).replace("{matrix}", "{cases}")
@@ -85,30 +81,24 @@ def _token(tag: str, text: str, variant: str) -> str:
         name = unicodedata.name(text, "").replace(" ", "-")
         text, variant = plain, next((font for font in _FONTS if font.upper() in name), "")
     latex = _join([_LATEX.get(character, character) for character in text])
-    if tag == "mi" and len(text) > 1 and text.isalpha() and variant in ("", "normal"):
-        return rf"\operatorname{{{latex}}}"
-    if variant in _FONTS and text.isalpha() and (text.isascii() or variant.startswith("bold")):
-        return rf"\{_FONTS[variant]}{{{latex}}}"
-    return latex
+    is_name = tag == "mi" and len(text) > 1 and variant in ("", "normal")
+    font = "operatorname" if is_name else _FONTS.get(variant) if text.isascii() or variant[:4] == "bold" else None
+    return rf"\{font}{{{latex}}}" if font and text.isalpha() else latex
 
 
 def _join(parts: list[str]) -> str:
     """Return parts next to each other, with a space where a command would end in a letter of the next one."""
-    text = ""
-    for part in parts:
-        text += " " + part if part[:1].isalnum() and _ENDS_IN_COMMAND.search(text) else part
-    return text
+    return _BORDER.sub(r"\1 ", "\0".join(filter(None, parts))).replace("\0", "")
 
 
 def _over(base: str, under: str, over: str) -> str:
     """Return a base with what is below and above it: limits, an accent, an arrow with a text, or else stacked."""
-    accent = _ACCENTS.get(over or under)
+    accent = _ACCENT.get(over or under)
     if accent and not (over and under) and not _LIMITS.match(base):
         accent = accent if _SINGLE.fullmatch(base) else _WIDE.get(accent, accent)
         return rf"\{accent if over or accent == 'underbrace' else 'underline'}{{{base}}}"
     if _LIMITS.match(base):
         return base + (f"_{{{under}}}" if under else "") + (f"^{{{over}}}" if over else "")
-    if base == r"\to" and not under:
-        return rf"\xrightarrow{{{over}}}"
-    base = rf"\overset{{{over}}}{{{base}}}" if over else base
+    if over:
+        base = rf"\xrightarrow{{{over}}}" if base == r"\to" and not under else rf"\overset{{{over}}}{{{base}}}"
     return rf"\underset{{{under}}}{{{base}}}" if under else base

@@ -21,15 +21,15 @@ from pipelines.algorithms.web.metadata import Declared, read_declared
 # depth of at most 50. libxml2 has the same limit of depth. A search of code or formulas in all of them takes longer.
 _MANY_TAGS, _MANY_TO_SEARCH, _MAX_DEPTH = 20_000, 4_000, 256
 _SLACK = 16
-# Read by segmentation, by those who look for what a page declares, and after `href` of formulas. An element with
-# `alttext` or one of those after it is a formula.
+# Read by segmentation, by those who look for what a page declares, and after `href` of formulas, which are read with
+# all attributes. An element with `alttext` or one of those after it is a formula.
 _READ = (
-    "class id role itemprop style hidden aria-hidden name property content rel type datetime href src alt encoding "
-    "display mode mathvariant linethickness open close alttext data-mathml data-math-style data-eeimg "
+    "class id role itemprop style hidden aria-hidden name property content rel type datetime start data-lang "
+    "data-language href alt alttext data-mathml data-math-style data-eeimg xmlns:mml xmlns:m "
     + formulas.SOURCE_ATTRIBUTES
 ).split()
 _ATTRIBUTES = as_read_only(np.array([markup.fnv_hash(name.encode()) for name in _READ], np.uint64))
-_CLASS, _STYLE, _TYPE, _HREF, _ALT, _ALTTEXT = map(_READ.index, "class style type href alt alttext".split())
+_CLASS, _STYLE, _NAME, _TYPE, _HREF, _ALT, _ALTTEXT = map(_READ.index, "class style name type href alt alttext".split())
 _BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE, _XMP = (
     markup.TAGS[name] for name in "base iframe img link math noscript script svg textarea title xmp".split()
 )
@@ -37,13 +37,14 @@ _BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE,
 _FORMULAS, _DELIMITERS, _CODE, _EDITORS = 1, 2, 4, 8
 # Which of them a tag shows, and which four bytes at the beginning of a class or type, in a style, in the attributes of
 # an image (`latex`, `mimetex`, `equation`, `alt="$x$"`), and after `[`, each with a digit for what it shows.
-_BY_TAG = np.maximum(0, markup.tag_groups(["", "math", "", "", "pre code xmp listing tt samp"]))
+_BY_TAG = np.maximum(0, markup.tag_groups(["", "math d-math", "", "", "pre code xmp listing tt samp"]))
 _LOWER, _FOUR_BYTES = np.uint64(0x20202020), np.uint64(0xFFFFFFFF)
 _BEGINNINGS, _FONTS, _IMAGES, _FORUM_TAGS = (
     as_read_only(np.array([int.from_bytes(word, "little") | int(_LOWER) for word in words.split()], np.uint64))
     for words in (
-        b"math1 code8 cm-e8 mona8 ace_8 blob8 dp-h8 cray8 synt8", b"mono8 cons8 cour8",
-        b"""math1 atex1 imet1 "tex1 rmul1 quat1 t="$1 t="\\1 t='$1 t='\\1""", b"math2 late2 tex]2 itex2",
+        b"math1 wp-k1 tex\"1 kate1 code8 cm-e8 mona8 ace_8 blob8 dp-h8 cray8 synt8 enli8 csha8 frag8 li1\"8 w3-c8",
+        b"mono8 cons8 cour8", b"""math1 atex1 imet1 "tex1 rmul1 quat1 t="$1 t="\\1 cht=1 t='$1 t='\\1""",
+        b"math2 late2 tex]2 itex2",
     )
 )  # fmt: skip
 _END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>", b"&lt;"))
@@ -130,9 +131,10 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
     while position < end:
         while position < end and byte_at(html, position) != 60:
             byte = byte_at(html, position)
-            if byte == 36 or byte == 92 or byte == 91:  # $$ \( \[ \begin [tex]
+            if byte == 36 or byte == 92 or byte == 91:  # $ \( \[ \begin [tex]
                 following = byte_at(html, position + 1)
-                if following == 36 or following == 40 or following == 91 or following == 98:
+                is_shown = following == 36 or following == 40 or following == 91 or following == 92 or following == 98
+                if is_shown or (byte == 36 and 97 <= following | 32 <= 122):  # `$5` is money
                     found |= _DELIMITERS
                 elif byte == 91:
                     found |= _find(html, position + 1, position + 5, _FORUM_TAGS)
@@ -179,14 +181,14 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             while number < len(_ATTRIBUTES) and name != _ATTRIBUTES[number]:
                 number += 1
             is_unread = number == _HREF and tag != _LINK and tag != _BASE  # a page has many links
-            if is_end or is_unread or number == len(_ATTRIBUTES):
+            if is_end or is_unread:
                 continue
-            shown = _FORMULAS if number >= _ALTTEXT else 0
+            shown = _FORMULAS if _ALTTEXT <= number < len(_ATTRIBUTES) else 0
             if tag == _IMG:
                 shown |= _find(html, first, min(first + (6 if number == _ALT else 80), position), _IMAGES)
             elif number == _STYLE:
                 shown = _find(html, first, position, _FONTS)
-            elif number == _CLASS or number == _TYPE:  # noqa: SIM109 - for numba
+            elif number == _CLASS or number == _TYPE or number == _NAME:  # noqa: SIM109 - for numba
                 shown = _find(html, first + 5, min(first + 11, position), _BEGINNINGS)
                 is_copied |= tag == _SCRIPT and shown & _FORMULAS != 0
             found |= shown
@@ -249,11 +251,15 @@ _DESCRIPTIONS = ("description", "og:description", "twitter:description")
 
 
 class ParsedPage(NamedTuple):
-    """What a page declares, and its segments; the first `descriptions` elements of the body are declared texts."""
+    """What a page declares, and its segments; the first `descriptions` elements of the body are declared texts.
+
+    `html` is what was divided into segments, empty unless it was wanted.
+    """
 
     declared: Declared
     segments: seg.Segments
     descriptions: int
+    html: bytes = b""
 
     def address(self, url: str | None) -> str:
         """Return the URL of the page; if it is unknown, the declared one, or an empty string."""
@@ -266,7 +272,7 @@ class ParsedPage(NamedTuple):
         return np.asarray((element > body) & (element <= body + self.descriptions))
 
 
-def parse_page(page: bytes | str) -> ParsedPage:
+def parse_page(page: bytes | str, *, with_html: bool = False) -> ParsedPage:
     """Parse a page; descriptions in its metadata become its first blocks, since some pages have no other text."""
     tree, data, found = parse_html(page)
     declared = read_declared(tree)
@@ -278,8 +284,8 @@ def parse_page(page: bytes | str) -> ParsedPage:
     start = normalized.find(b">", body + len(_BODY)) + 1 if body >= 0 else 0
     texts = list(dict.fromkeys(_descriptions(declared))) if start else []
     added = "".join(f'<section class="page-description">{text}</section>' for text in texts)
-    segments = seg.segment(normalized[:start], added.encode("utf-8", "replace"), normalized[start:])
-    return ParsedPage(declared, segments, len(texts))
+    parts = (normalized[:start], added.encode("utf-8", "replace"), normalized[start:])
+    return ParsedPage(declared, seg.segment(*parts), len(texts), b"".join(parts) if with_html else b"")
 
 
 def _descriptions(declared: Declared) -> Iterator[str]:

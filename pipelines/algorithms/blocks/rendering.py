@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,30 +19,46 @@ _CELL_WORDS, _CELLS = 40, 3
 # Blocks of one item or cell are paragraphs if one of them has this many words.
 _PARAGRAPH_WORDS = 10
 _SPACE, _TAB, _LINE, _BLANK_LINE = range(4)
-
+SEPARATORS = (" ", "\t", "\n", "\n\n")
+# Added to the separator in a table of data; instead of it for a block that is not shown.
+IS_CELL, NOT_SHOWN = 4, 8
 
 _STRUCTURES = tag_groups(("li dt dd td th caption", "tr", "table", "ul ol dl menu dir"))
 
 
+class Layout(NamedTuple):
+    """The text of a page; per block, the separator before it, and the item or cell, row, table and list around it."""
+
+    text: str
+    separators: npt.NDArray[np.uint8]
+    around: npt.NDArray[np.int32]
+
+
 def render_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> str:
-    """Return the text of the blocks to keep, in order, without blocks that repeat the previous one for screen readers.
+    """Return the text of the blocks to keep."""
+    return lay_out_blocks(page, keep).text
+
+
+def lay_out_blocks(page: Segments, keep: npt.NDArray[np.bool_]) -> Layout:
+    """Lay out the blocks to keep, in order, without blocks that repeat the previous one for screen readers.
 
     Tables of data are complete, as are rows: a table without some of its cells has another meaning.
     """
     kept = keep.astype(np.uint8)
     around = np.empty((len(page.parents), 4), np.int32)
     counts = np.zeros((len(page.parents), 3), np.int32)
-    rendered = np.empty(len(page.text) + 2 * len(kept), np.uint8)
-    size = np.zeros(1, np.int64)
+    rendered = np.empty(len(page.text) + 2 * len(kept) + len(page.parents), np.uint8)
+    separators, size = np.full(len(kept), NOT_SHOWN, np.uint8), np.zeros(1, np.int64)
     _render(
-        as_read_only(page.text), page.blocks, kept, page.parents, page.tags, page.flags, around, counts, rendered, size
-    )
-    return rendered[: size[0]].tobytes().decode()
+        as_read_only(page.text), page.blocks, kept, page.parents, page.tags, page.flags, around, counts, rendered,
+        separators, size,
+    )  # fmt: skip
+    return Layout(rendered[: size[0]].tobytes().decode(), separators, around[page.blocks[:, ELEMENT]])
 
 
 @helper
 def _is_data(counts: Any, table: Any, blocks: Any) -> Any:
-    return table > 0 and counts[table, 0] < len(blocks) and 2 * counts[table, 0] >= 3 * counts[table, 2] > 3
+    return table > 0 and counts[table, 0] <= len(blocks) and 2 * counts[table, 0] >= 3 * counts[table, 2] > 3
 
 
 @helper
@@ -107,7 +123,7 @@ def _separator(blocks: Any, around: Any, block: Any, last: Any, is_cell: Any) ->
 @kernel
 def _render(
     text: Any, blocks: Any, kept: Any, parents: Any, tags: Any, flags: Any, around: Any, counts: Any, rendered: Any,
-    size: Any,
+    separators: Any, size: Any,
 ) -> None:  # fmt: skip
     around[0] = 0
     for element in range(1, len(parents)):
@@ -128,6 +144,7 @@ def _render(
         previous, last = last, block
         above = around[blocks[block, ELEMENT]]
         is_cell = above[_ROW] > 0 and _is_data(counts, above[_TABLE], blocks)
+        separator = np.int64(_BLANK_LINE)
         if previous >= 0:
             if _is_copy(text, blocks, flags, block, previous):
                 continue
@@ -135,6 +152,14 @@ def _render(
             rendered[filled] = 32 if separator == _SPACE else 9 if separator == _TAB else 10
             rendered[filled + 1] = 10
             filled += 2 if separator == _BLANK_LINE else 1
+        separators[block] = separator + IS_CELL * is_cell
+        if is_cell:
+            # A tab for each empty cell before it.
+            before = around[blocks[block - 1, ELEMENT], _UNIT] if block > 0 else 0
+            for element in range(max(above[_ROW], before) + 1, above[_UNIT]):
+                if around[element, _UNIT] == element and around[element, _ROW] == above[_ROW]:
+                    rendered[filled] = 9
+                    filled += 1
         for position in range(blocks[block, START], blocks[block, END]):
             rendered[filled] = 32 if is_cell and text[position] == 10 else text[position]
             filled += 1

@@ -23,6 +23,8 @@ BLOCK_COLUMNS = 13
 IN_LINK, IN_STRONG, UPPER_CASE = 1, 2, 4
 
 _SLACK = 64
+# The first bytes of the characters around formulas, U+206A and U+206B.
+_FORMULA = b"\xe2\x81"
 _A, _BR, _IMG, _PRE, _SUB, _SUP, _WBR = (markup.TAGS[name] for name in ("a", "br", "img", "pre", "sub", "sup", "wbr"))
 # What is between a character and the previous one: no tag, a tag, or an element that is replaced by something visible.
 _NO_TAG, _TAG, _SHOWN = 0, 1, 2
@@ -34,7 +36,9 @@ class Segments(NamedTuple):
     `text` is UTF-8, without the markup. `blocks` has a row per block, with the columns above. `words` are 32-bit hashes
     of the words, whose ASCII letters are lower-cased, with `word_flags`. Per element, in document order: `parents` (-1
     for the first, the document), `tags`, `flags`, and the hashes of the parts of its class, id, role and itemprop,
-    `tokens[token_starts[e]:token_starts[e + 1]]`. `tag_counts` counts the elements of each tag.
+    `tokens[token_starts[e]:token_starts[e + 1]]`. `tag_counts` counts the elements of each tag. `tag_ends` are where in
+    the HTML the names of the start tags end. `marks` has a row for each start (1) and end (-1) of an element with code,
+    and border of a formula (0): position in the text, block, kind.
     """
 
     text: npt.NDArray[np.uint8]
@@ -47,6 +51,8 @@ class Segments(NamedTuple):
     token_starts: npt.NDArray[np.int32]
     tokens: npt.NDArray[np.uint32]
     tag_counts: npt.NDArray[np.int32]
+    tag_ends: npt.NDArray[np.int32]
+    marks: npt.NDArray[np.int32]
 
 
 def segment(*parts: bytes) -> Segments:
@@ -66,13 +72,16 @@ def segment(*parts: bytes) -> Segments:
         token_starts=np.zeros(elements + 1, np.int32),
         tokens=np.empty(8 * elements + _SLACK, np.uint32),
         tag_counts=np.zeros(256, np.int32),
+        tag_ends=np.zeros(elements, np.int32),
+        marks=np.empty((elements + html.count(_FORMULA), 3), np.int32),
     )
     room.parents[0] = -1
-    stack, sizes = np.zeros(elements + 1, np.int32), np.zeros(5, np.int64)
+    stack, sizes = np.zeros(elements + 1, np.int32), np.zeros(6, np.int64)
     _segment(data, room, stack, sizes)
-    block_count, text_bytes, word_count, element_count, token_count = sizes.tolist()
+    block_count, text_bytes, word_count, element_count, token_count, mark_count = sizes.tolist()
     per_element = [element_count] * 3 + [element_count + 1]
     used = [text_bytes, block_count, word_count, word_count, *per_element, token_count, len(room.tag_counts)]
+    used += [element_count, mark_count]
     arrays: list[npt.NDArray[Any]] = [*room]
     return Segments(*(array[:size] for array, size in zip(arrays, used, strict=True)))
 
@@ -109,10 +118,10 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
     """Fill the arrays of `page`, a `Segments`, and write how many entries of each are used to `sizes`."""
     text, blocks, words, word_flags = page.text, page.blocks, page.words, page.word_flags
     parents, tags, flags, tag_counts = page.parents, page.tags, page.flags, page.tag_counts
-    token_starts, tokens = page.token_starts, page.tokens
+    token_starts, tokens, tag_ends, marks = page.token_starts, page.tokens, page.tag_ends, page.marks
     end = len(html) - _SLACK
     elements, depth = 1, 1
-    block = filled = count_words = count_tokens = 0
+    block = filled = count_words = count_tokens = count_marks = 0
     links = strong = images = line_breaks = state = indent = 0
     link_end = -1
     is_open = has_space = False
@@ -148,6 +157,7 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
                 elements += 1
                 parents[element] = stack[depth - 1]
                 tags[element] = tag
+                tag_ends[element] = position
                 position, count_tokens, flag = markup.read_attributes(html, position, end, tokens, count_tokens)
                 is_hidden = flag & (markup.STYLED_HIDDEN | markup.HIDDEN) and not kind & markup.BLOCK_LEVEL
                 if kind & markup.SKIPPED or is_hidden:
@@ -175,6 +185,9 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
                 links += change
             if kind & markup.STRONG:
                 strong += change
+            if kind & markup.CODE:
+                marks[count_marks, 0], marks[count_marks, 1], marks[count_marks, 2] = filled, block, change
+                count_marks += 1
             if state & markup.NO_TEXT:
                 is_boundary = is_break = False
             state = int(flags[stack[depth - 1]])
@@ -199,6 +212,9 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
                 second = int(html[position]) if position < end else 0
                 third = int(html[position + 1]) if position + 1 < end else 0
                 if markup.is_invisible(byte, second, third, text[filled - 1] if is_open else 0):
+                    if second == 129 and third >> 1 == 0x55:
+                        marks[count_marks, 0], marks[count_marks, 1], marks[count_marks, 2] = filled, block, 0
+                        count_marks += 1
                     position += following
                     continue
                 is_word = markup.is_letter(byte, second, third)
@@ -306,4 +322,4 @@ def _segment(html: Any, page: Any, stack: Any, sizes: Any) -> None:
         filled = _close_block(blocks, block, text, filled, count_words)
         block += 1
     sizes[0], sizes[1], sizes[2], sizes[3] = block, filled, count_words, elements
-    sizes[4] = count_tokens
+    sizes[4], sizes[5] = count_tokens, count_marks

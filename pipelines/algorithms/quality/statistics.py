@@ -6,6 +6,7 @@ Lengths are in characters.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,10 +58,11 @@ _KEY_BITS = ~np.uint64(1)
 _STOP_WORDS_OF_GOPHER = tokens.hashes_of("the be to of and that have with")
 
 
-def describe(texts: pa.Array) -> npt.NDArray[np.float64]:
+def describe(texts: pa.Array, needed: Collection[str] = STATISTICS) -> npt.NDArray[np.float64]:
     """Return the statistics of texts, in the order of `STATISTICS`, of shape (texts, statistics).
 
-    Statistics of words are 0 for a text without tokens, all are 0 for an empty one. Only the first `DESCRIBED_BYTES` of
+    Those that are not `needed` may be 0, which saves time. Statistics of words are 0 for a text without tokens, all are
+    0 for an empty one. Only the first `DESCRIBED_BYTES` of
     a text are read, which bounds memory. Gopher (arXiv 2112.11446, appendix A1), FineWeb (arXiv 2406.17557, section
     3.6), and two of our own.
     """
@@ -78,7 +80,10 @@ def describe(texts: pa.Array) -> npt.NDArray[np.float64]:
         np.empty(4 * longest + 16, np.int32),
         np.empty(4 * longest + 16, np.int32),
     )
-    _describe(as_read_only(data), as_read_only(starts), tokens.character_classes(), buffers, rows)
+    is_needed = np.array([name in needed for name in STATISTICS])
+    repeats = is_needed[_PARAGRAPHS:_TOP].any() | is_needed[_TERMINAL:_NEWLINES].any()
+    table, ngrams = tokens.character_classes(), is_needed[_TOP:_TERMINAL].any()
+    _describe(as_read_only(data), as_read_only(starts), table, buffers, rows, repeats, ngrams)
     return rows
 
 
@@ -98,7 +103,7 @@ class Buffers(NamedTuple):
 
 
 @kernel
-def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any) -> None:
+def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any, repeats: Any, ngrams: Any) -> None:
     for number in range(len(rows)):
         start, stop = starts[number], starts[number + 1]
         if stop - start > DESCRIBED_BYTES:
@@ -114,11 +119,13 @@ def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any) -> No
         count = tokens.find_tokens(text, classes, buffers.begins, buffers.ends)
         _describe_characters(text, classes, row)
         _describe_lines(text, classes, row)
-        for breaks, column in ((1, _LINES), (2, _PARAGRAPHS)):
-            _describe_repeats(text, classes, buffers.keys, breaks, column, row)
+        if repeats:
+            for breaks, column in ((1, _LINES), (2, _PARAGRAPHS)):
+                _describe_repeats(text, classes, buffers.keys, breaks, column, row)
         if count:
             _describe_words(text, buffers, count, row)
-            _describe_ngrams(buffers, count, row)
+            if ngrams:
+                _describe_ngrams(buffers, count, row)
         for column in (_HASHES, _ELLIPSES, _NEWLINES):
             row[column] = row[column] / count if count else 0
 

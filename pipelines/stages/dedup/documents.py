@@ -69,13 +69,15 @@ class SourceShard:
 
 def open_earlier(
     folders: Sequence[str], config: DedupConfig, first: int, options: RunOptions
-) -> tuple[list[SourceShard], list[str]]:
-    """Return the shards of earlier corpora, numbered from `first`, and the fingerprint of each corpus."""
+) -> tuple[list[SourceShard], list[str], dict[str, str | None]]:
+    """Return the shards of earlier corpora, numbered from `first`; fingerprint and format of the texts of each."""
     earlier: list[SourceShard] = []
-    fingerprints = []
+    fingerprints, formats = list[str](), dict[str, str | None]()
     for folder in folders:
         if has_manifest(folder) and (files := _stage_files(folder, SIGNATURES)):
-            fingerprints.append(read_manifest(folder).fingerprint())
+            manifest = read_manifest(folder)
+            fingerprints.append(manifest.fingerprint())
+            formats[folder] = manifest.text_format
             for signatures, texts in zip(files, _stage_files(folder, "documents"), strict=True):
                 _check_settings(signatures, config)
                 number = first + len(earlier)
@@ -85,9 +87,10 @@ def open_earlier(
             continue
         source = inputs.open_configured(folder, config, options)
         fingerprints.append(source.fingerprint)
+        formats |= source.formats
         for shard in source.shards:
             earlier.append(SourceShard(first + len(earlier), shard, is_earlier=True))
-    return earlier, fingerprints
+    return earlier, fingerprints, formats
 
 
 def _stage_files(folder: str, noun: str) -> list[InputFile]:

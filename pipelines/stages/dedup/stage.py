@@ -41,7 +41,7 @@ def dedup(config: DedupConfig, *, documents: str | Sequence[str], output: str, o
         check_datasketch(config.num_perm, config.minhash_seed)
     source = inputs.open_configured(documents, config, options)
     own = [SourceShard(shard.index, shard) for shard in source.shards]
-    earlier, fingerprints = open_earlier(config.against, config, len(own), options)
+    earlier, fingerprints, formats = open_earlier(config.against, config, len(own), options)
     size_bytes = inputs.size_on_disk(source.files) + inputs.size_on_disk(
         [file for shard in earlier for file in shard.files]
     )
@@ -49,7 +49,8 @@ def dedup(config: DedupConfig, *, documents: str | Sequence[str], output: str, o
     # The number does not change the result.
     buckets = max(1, min(_MAX_BUCKETS, -(-size_bytes // _BUCKET_BYTES)))
     prints = {"documents": source.fingerprint} | ({"against": " ".join(fingerprints)} if earlier else {})
-    with stage_run(STAGE, config, inputs=prints, output=output, options=options) as run:
+    formats |= source.formats
+    with stage_run(STAGE, config, inputs=prints, output=output, options=options, formats=formats) as run:
         if not run.finished:
             with options.executor.persistent_workers():
                 corpus = Corpus(config, run.output, len(own), buckets)

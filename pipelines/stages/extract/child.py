@@ -339,7 +339,8 @@ def _extract_html(extractor: Extractor, html: bytes, page: RawPage) -> PageText:
     declared = extracted.declared or read_declared(parse_html(html).tree)
     url = (page.url, None) if page.url else declared.url()
     text = dataclasses.replace(clean_text(extracted, declared_language(html)), blocks=blocks, declared_url=url)
-    rejection = find_rejection(extracted.title, text.text, html, page.url, page.requested_url)
+    plain = text.text if extracted.plain is None else extracted.plain
+    rejection = find_rejection(extracted.title, plain, html, page.url, page.requested_url)
     if not text.text:
         return dataclasses.replace(text, rejection=rejection)
     metadata = read_metadata(declared, url[0])

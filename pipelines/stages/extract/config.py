@@ -30,6 +30,12 @@ class ExtractConfig:
         "otherwise.",
         choices=CONTENTS,
     )
+    format: str = option(
+        "text",
+        "Format of the text: plain text, or Markdown with headings, lists, tables and code; the same blocks are kept.",
+        choices=("text", "markdown"),
+        only_with="extractor=fast|trafilatura",
+    )
     declared_language: str | None = option(
         None, "Keep only pages whose HTML declares this language (such as en) or none.", example="en"
     )

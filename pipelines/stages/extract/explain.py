@@ -60,7 +60,7 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> dict
         raise UsageError(f"--explain shows the blocks of fast; --extractor {config.extractor} has none")
     page = _find_page(target, pages)
     raw = page.content
-    fast = extractor_of(config.extractor, config.content, config.fix_text)
+    fast = extractor_of(config)
     decoded: list[bytes] = []
 
     def extract_and_remember(html: bytes, url: str | None) -> Extracted:

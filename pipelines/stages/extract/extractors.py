@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines import storage
 from pipelines.algorithms.web.text_repair import fix_mojibake
+from pipelines.stages.extract.config import ExtractConfig
 from pipelines.storage.resources import data_path
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ Blocks = tuple[list[tuple[str, float, bool]], int]
 class Extracted:
     """The title (None if there is none) and main text (possibly empty) of a page.
 
+    `plain` is the text without Markdown, if the text has some; it decides whether the page is a document.
     `declared` is what the page declares, if the extractor reads it, which saves parsing the page again. `is_fixed` says
     that mojibake was repaired, which is then done in the metadata, too. Only `fast` provides `page_type`, `confidence`
     (the expected F1) and `list_blocks`.
@@ -50,6 +52,7 @@ class Extracted:
 
     title: str | None
     text: str
+    plain: str | None = None
     declared: Declared | None = dataclasses.field(default=None, compare=False)
     is_fixed: bool = False
     page_type: str | None = None
@@ -60,8 +63,8 @@ class Extracted:
 Extractor = Callable[..., Extracted]
 
 
-def trafilatura_text(html: bytes, url: str | None) -> Extracted:
-    """Extract with trafilatura: text with its tables, without comments, images, links and markup."""
+def trafilatura_text(html: bytes, url: str | None, *, markdown: bool = False) -> Extracted:
+    """Extract with trafilatura: text with its tables, without comments, images and links, and markup of plain text."""
     import trafilatura
     from trafilatura.metadata import extract_title
 
@@ -75,11 +78,12 @@ def trafilatura_text(html: bytes, url: str | None) -> Extracted:
         url=url or _NO_URL,
         include_comments=False,
         include_tables=True,
-        include_formatting=False,
+        include_formatting=markdown,
         deduplicate=False,  # the text of a page would depend on earlier pages
         with_metadata=False,
     )
-    return Extracted(title, _convert_tables(getattr(document, "text", None) or ""))
+    text = getattr(document, "text", None) or ""
+    return Extracted(title, text if markdown else _convert_tables(text))
 
 
 def newspaper_text(html: bytes, url: str | None) -> Extracted:
@@ -98,17 +102,23 @@ def newspaper_text(html: bytes, url: str | None) -> Extracted:
     return Extracted(article.title or None, article.text or "")
 
 
-def fast_text(html: bytes, url: str | None, content: str = "auto") -> Extracted:
+def fast_text(html: bytes, url: str | None, content: str = "auto", *, markdown: bool = False) -> Extracted:
     """Extract with webtext's own classifier of blocks; see `choose_blocks` for `content`."""
     from pipelines.algorithms.blocks.model import choose_blocks, load_model
     from pipelines.algorithms.blocks.page import parse_page
-    from pipelines.algorithms.blocks.rendering import render_blocks
+    from pipelines.algorithms.blocks.rendering import lay_out_blocks
 
-    page = parse_page(html)
+    page = parse_page(html, with_html=markdown)
     choice = choose_blocks(load_model(data_path(MODEL)), page, url, content)
+    layout, text = lay_out_blocks(page.segments, choice.keep), None
+    if markdown:
+        from pipelines.algorithms.blocks.markdown import render_markdown
+
+        text = render_markdown(page.segments, page.html, layout)
     return Extracted(
         page.declared.title or None,
-        render_blocks(page.segments, choice.keep),
+        layout.text if text is None else text,
+        layout.text if markdown else None,
         page.declared,
         page_type=choice.kind,
         confidence=choice.confidence,
@@ -142,15 +152,16 @@ def block_text(segments: Segments, number: int, characters: int) -> str:
 EXTRACTORS: dict[str, Extractor] = {"fast": fast_text, "trafilatura": trafilatura_text, "newspaper": newspaper_text}
 
 
-def extractor_of(name: str, content: str, fix_text: bool) -> Extractor:
-    """Return an extractor with its options; `fix_text` repairs mojibake in all lines, `content` is for `fast`."""
-    return _with_options(EXTRACTORS[name], content if name == "fast" else None, fix_text)
+def extractor_of(config: ExtractConfig) -> Extractor:
+    """Return the extractor of a config with its options."""
+    content = config.content if config.extractor == "fast" else None
+    return _with_options(EXTRACTORS[config.extractor], content, config.format == "markdown", config.fix_text)
 
 
 @functools.cache  # the same object for the same options, so that a process keeps its child
-def _with_options(extractor: Extractor, content: str | None, fix_text: bool) -> Extractor:
-    if content is not None:
-        extractor = functools.partial(extractor, content=content)
+def _with_options(extractor: Extractor, content: str | None, markdown: bool, fix_text: bool) -> Extractor:
+    options = ({"content": content} if content else {}) | ({"markdown": True} if markdown else {})
+    extractor = functools.partial(extractor, **options)
     return functools.partial(_extract_and_fix, extractor) if fix_text else extractor
 
 

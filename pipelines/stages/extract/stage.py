@@ -71,7 +71,8 @@ def extract(
     sources, fingerprints, records, notes = open_input([pages] if isinstance(pages, str) else list(pages), links)
     # Another version of the parser extracts other text, so it is part of the identity of the result.
     fingerprints["extractor"] = extractor_version(config.extractor)
-    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
+    formats = {output: config.format}
+    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options, formats=formats) as run:
         if run.earlier and not run.may_lose and not contain_documents(run.earlier, sources):
             raise run.refuse_addition()
         if not run.finished:
@@ -162,8 +163,7 @@ def _notes(fetch: inputs.StageFolder, scrape: inputs.StageFolder | None) -> Iter
 
 
 def _page_reader(config: ExtractConfig) -> PageReader:
-    extractor = extractor_of(config.extractor, config.content, config.fix_text)
-    return _reader_of_process(extractor, Limits(config.timeout, config.memory_limit_mib))
+    return _reader_of_process(extractor_of(config), Limits(config.timeout, config.memory_limit_mib))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,9 @@ class FilterConfig(DocumentConfig):
     )
     rule: tuple[str, ...] = option((), "Additional rule by name: of any profile, or a function in the --rules file.")
     set: tuple[str, ...] = option((), "Override the threshold of a rule; NAME=off disables the rule.")
-    language: tuple[str, ...] = option((), "Keep only documents in this language (ISO 639-1, such as en).")
+    language: tuple[str, ...] = option(
+        (), "Identify languages, and keep only documents in this one (ISO 639-1, such as en), or all."
+    )
     language_score: float = option(
         0.0, "Minimum language-detection confidence.", minimum=0, maximum=1, only_with="language"
     )

@@ -34,6 +34,7 @@ import pyarrow.compute as pc
 from pipelines import storage
 from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams import hashing
+from pipelines.engine.manifest import common_text_format
 from pipelines.engine.stage import RunOptions
 from pipelines.errors import InputError, UsageError
 from pipelines.progress import Progress, show_progress
@@ -128,6 +129,7 @@ def train_quality(
     if files and not options.overwrite:
         raise UsageError(f"{output}: already contains a model; use --overwrite to replace it")
     sources = [inputs.open_configured(paths, config, options) for paths in (good, unfiltered)]
+    common_text_format({**sources[0].formats, **sources[1].formats})
     if sources[0].fingerprint == sources[1].fingerprint:
         raise UsageError(f"{good[0]}: is on both sides, so there is nothing to learn; name unfiltered documents")
     sides, cards = [], []

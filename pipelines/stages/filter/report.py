@@ -30,29 +30,29 @@ def tally_documents(
     tally: Tally,
     batch: pa.RecordBatch,
     values: Sequence[tuple[Rule, Values]],
-    decided: pa.RecordBatch,
+    measured: pa.RecordBatch,
     reasons: Sequence[DropReason | None],
 ) -> None:
     """Count reasons, languages of kept documents, and qualities in bins; and for each rule, by its number in the run,
     the values in bins from 0 to twice its threshold and the documents that fail it, with a sample of those near it.
     """
     tally.counter("reasons").update(reason.reason if reason else KEPT for reason in reasons)
-    languages = zip(decided.column("language").to_pylist(), reasons, strict=True)
-    tally.counter("languages").update(language or "none" for language, reason in languages if not reason)
-    if "quality" in decided.schema.names:
-        _count_bins(tally, "qualities", np.minimum(decided.column("quality").to_numpy() * _BINS, _BINS - 1))
-    urls = urls_of(batch)
+    if "language" in measured.schema.names:
+        languages = zip(measured.column("language").to_pylist(), reasons, strict=True)
+        tally.counter("languages").update(language or "none" for language, reason in languages if not reason)
+    if "quality" in measured.schema.names:
+        _count_bins(tally, "qualities", np.minimum(measured.column("quality").to_numpy() * _BINS, _BINS - 1))
+    urls, ids = urls_of(batch), batch.column("id").to_pylist()
     for number, (rule, column) in enumerate(values):
         fails = rule.fails(column)
         tally.counter("fails")[str(number)] += int(fails.sum())
         _count_bins(tally, f"values {number}", np.clip(column / (2 * rule.bound or 1) * _BINS, 0, _BINS))
+        near = [tally.sample(f"near {number} {side}", _SHOWN) for side in ("passes", "fails")]
         for row in np.flatnonzero(abs(column - rule.bound) <= abs(rule.bound) * _MARGIN).tolist():
-            id = str(batch.column("id")[row])
-            draw = zlib.crc32(f"{rule.name} {id}".encode())
-            near = tally.sample(f"near {number} {'fails' if fails[row] else 'passes'}", _SHOWN)
-            if near.accepts(draw):
+            draw = zlib.crc32(f"{rule.name} {ids[row]}".encode())
+            if (sample := near[int(fails[row])]).accepts(draw):
                 text = str(batch.column("text")[row])[:_SHOWN_CHARACTERS]
-                near.add(draw, {"id": id, "url": urls[row], "value": float(column[row]), "text": text})
+                sample.add(draw, {"id": ids[row], "url": urls[row], "value": float(column[row]), "text": text})
 
 
 def _count_bins(tally: Tally, name: str, places: Values) -> None:

@@ -112,8 +112,9 @@ class RuleResults(NamedTuple):
         """Return for each document the first rule that drops it, or None."""
         reasons: list[DropReason | None] = [None] * len(self.texts)
         for rule, values in self.values:
-            for row in np.flatnonzero(rule.fails(values)).tolist():
-                reasons[row] = reasons[row] or DropReason(rule.name, rule.describe(values[row]))
+            rows = np.flatnonzero(rule.fails(values))
+            for row, value in zip(rows.tolist(), values[rows].tolist(), strict=True):
+                reasons[row] = reasons[row] or DropReason(rule.name, rule.describe(value))
         return reasons
 
 
@@ -146,6 +147,9 @@ class RuleSet:
         removed = np.zeros(len(texts), np.int32)
         values: list[tuple[Rule, Values]] = []
         table = of_lines = None
+        needed = {rule.statistic for rule in self.rules}
+        if any(name.startswith(_OWN) for name in needed):
+            needed.update(STATISTICS)
         for lines, rules in self.steps:
             if lines is not None:
                 texts, of_lines = edit_lines(texts, lines)
@@ -156,7 +160,7 @@ class RuleSet:
                     assert of_lines is not None
                     values.append((rule, of_lines[:, _LINE_NAMES.index(rule.statistic)]))
                     continue
-                table = describe(texts) if table is None else table
+                table = describe(texts, needed) if table is None else table
                 if rule.statistic in STATISTICS:
                     values.append((rule, table[:, _NAMES.index(rule.statistic)]))
                 else:

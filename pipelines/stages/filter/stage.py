@@ -25,22 +25,23 @@ from pipelines.records.drops import Drops
 from pipelines.records.tally import Tally
 from pipelines.records.text_columns import urls_of
 from pipelines.stages.filter.config import FilterConfig
-from pipelines.stages.filter.languages import CODES, identify
+from pipelines.stages.filter.languages import ALL, CODES, identify
 from pipelines.stages.filter.quality import ALPHA, QualityModel, draw_thresholds
 from pipelines.stages.filter.report import PAGE, TABLES, tally_documents, write_report
 from pipelines.stages.filter.rules import OTHER_REASONS, RuleResults, RuleSet, load_rules
 
-STAGE = Stage("filter", 3, (PAGE, TABLES, DATA_CARD))
+STAGE = Stage("filter", 4, (PAGE, TABLES, DATA_CARD))
 
 
 class Decisions(NamedTuple):
-    """Documents with edited texts and measured columns, the reason to drop each (None: it is kept), and the values of
-    the rules.
+    """Documents with edited texts and measured columns, the reason to drop each (None: it is kept), the values of the
+    rules, and the names of the measured columns.
     """
 
     documents: pa.RecordBatch
     reasons: list[DropReason | None]
     results: RuleResults
+    measured: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,7 @@ class DocumentFilter:
     def open(cls, config: FilterConfig, rules: str | None, quality_model: str | None) -> DocumentFilter:
         """Read the user's rules and a model; raise UsageError for options that conflict."""
         for language in config.language:
-            if language not in CODES:
+            if language not in (*CODES, ALL):
                 code = locale.locale_alias.get(language.lower(), "")[:2] or "a code of ISO 639-1, such as en"
                 raise UsageError(f"--language {language}: unknown language; use {code}")
         if config.quality_alpha != ALPHA and not quality_model:
@@ -73,7 +74,6 @@ class DocumentFilter:
         """Decide which documents of a batch are kept."""
         results = self.rules.apply(batch)
         texts = results.texts.cast(pa.string())
-        languages, scores = identify(texts)
         reasons = results.reasons()
         emptied = pc.equal(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False) & (results.removed_lines > 0)
         for row in np.flatnonzero(emptied).tolist():
@@ -81,13 +81,18 @@ class DocumentFilter:
         columns: dict[str, pa.Array] = {
             "text": texts.cast(batch.schema.field("text").type),
             "removed_lines": pa.array(results.removed_lines),
-            "language": languages,
-            "language_score": scores,
         }
         if self.config.language:
-            for row, (language, score) in enumerate(zip(languages.to_pylist(), scores.to_pylist(), strict=True)):
-                if language not in self.config.language or score < self.config.language_score:
-                    reasons[row] = reasons[row] or DropReason("language", f"{language or 'unknown'} {score or 0:.3f}")
+            # Of documents that no rule drops: the others are not written.
+            is_kept = pa.array([reason is None for reason in reasons], pa.bool_())
+            languages, scores = identify(texts.filter(is_kept))
+            for name, values in (("language", languages), ("language_score", scores)):
+                columns[name] = pc.replace_with_mask(pa.nulls(len(texts), values.type), is_kept, values)
+            rows = np.flatnonzero(is_kept.to_numpy(zero_copy_only=False)).tolist()
+            for row, language, score in zip(rows, languages.to_pylist(), scores.to_pylist(), strict=True):
+                is_chosen = ALL in self.config.language or language in self.config.language
+                if not is_chosen or (score or 0) < self.config.language_score:
+                    reasons[row] = DropReason("language", f"{language or 'unknown'} {score or 0:.3f}")
         if self.quality_model:
             quality = self.quality_model.scores(texts)
             columns["quality"] = pa.array(quality)
@@ -98,7 +103,7 @@ class DocumentFilter:
         for name, values in columns.items():
             index, field = batch.schema.get_field_index(name), pa.field(name, values.type, nullable=name != "text")
             batch = batch.append_column(field, values) if index < 0 else batch.set_column(index, field, values)
-        return Decisions(batch, reasons, results)
+        return Decisions(batch, reasons, results, [name for name in columns if name != "text"])
 
 
 def filter(
@@ -120,7 +125,7 @@ def filter(
     source = inputs.open_configured(documents, config, options)
     options = options.for_input(inputs.size_on_disk(source.files))
     identities = {"documents": source.fingerprint, **document_filter.fingerprints}
-    with stage_run(STAGE, config, inputs=identities, output=output, options=options) as run:
+    with stage_run(STAGE, config, inputs=identities, output=output, options=options, formats=source.formats) as run:
         if not run.finished:
             indexes = [shard.index for shard in source.shards]
             run.map(_filter_shard, source.shards, _Context(document_filter, run.output), total=source.records)
@@ -143,10 +148,10 @@ def _filter_shard(shard: inputs.DocumentShard, context: _Context) -> TaskResult:
 
     def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
         nonlocal removed
-        decided, reasons, results = document_filter.decide(batch, shard)
+        decided, reasons, results, measured = document_filter.decide(batch, shard)
         is_kept = np.array([reason is None for reason in reasons], np.bool_)
         removed += int(results.removed_lines[is_kept].sum())
-        tally_documents(tally, batch, results.values, decided, reasons)
+        tally_documents(tally, batch, results.values, decided.select(measured), reasons)
         return decided, reasons
 
     empty = pa.RecordBatch.from_pylist([], inputs.document_schema(shard))
@@ -168,10 +173,8 @@ def explain(document_filter: DocumentFilter, source: inputs.DocumentInput, query
             matches = pc.or_(pc.equal(batch.column("id"), query), is_url)
             if not pc.any(matches).as_py():
                 continue
-            decided, [reason], results = document_filter.decide(batch.filter(matches)[:1], shard)
+            decided, [reason], results, measured = document_filter.decide(batch.filter(matches)[:1], shard)
             [row] = decided.drop_columns(["text"]).to_pylist()
-            quality = ["quality"] if document_filter.quality_model else []
-            measured = ["removed_lines", "language", "language_score", *quality]
             return {
                 "id": row["id"],
                 "url": urls_of(decided)[0],
@@ -199,7 +202,7 @@ def sample_funnel(document_filter: DocumentFilter, source: inputs.DocumentInput,
         share = -(-(count - total) // (len(source.shards) - number))
         for batch in inputs.read_documents(shard, Drops()) if share else ():
             batch = batch[:share]
-            decided, reasons, _ = document_filter.decide(batch, shard)
+            decided, reasons, *_ = document_filter.decide(batch, shard)
             dropped.update(reason.reason for reason in reasons if reason)
             is_kept = pa.array([reason is None for reason in reasons], pa.bool_())
             size += pc.sum(pc.binary_length(batch.column("text"))).as_py() or 0

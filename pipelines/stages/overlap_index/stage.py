@@ -91,7 +91,8 @@ def overlap_index(
         require_extra("pybloom", f"--filter {PYBLOOM_LIVE}", "pybloom_live")
     source = inputs.open_configured(documents, config, options)
     options = options.for_input(inputs.size_on_disk(source.files))
-    with stage_run(STAGE, config, inputs={"documents": source.fingerprint}, output=output, options=options) as run:
+    prints, formats = {"documents": source.fingerprint}, source.formats
+    with stage_run(STAGE, config, inputs=prints, output=output, options=options, formats=formats) as run:
         if run.finished:
             return run.finish()
         context = SketchContext(config, run.output)
@@ -196,7 +197,8 @@ def _merge_indexes(config: OverlapIndexConfig, paths: Sequence[str], output: str
         items=first.sketch_items,
     )
     fingerprints = {f"index of {index.header.corpus[:12]}": index.fingerprint for index in indexes}
-    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
+    formats = {index.path: index.text_format for index in indexes}
+    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options, formats=formats) as run:
         if run.finished:
             return run.finish()
         corpora = sorted(corpus for index in indexes for corpus in index.corpora)

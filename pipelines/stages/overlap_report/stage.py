@@ -103,6 +103,7 @@ def overlap_report(
         source = FilterIndex(index)
         source.check_options(config)
         fingerprint = {"index": source.folder.fingerprint}
+        formats: Mapping[str, str | None] = {index: source.folder.text_format}
     elif config.probes is not None:
         raise UsageError("--probes has no effect without --index; add --index or omit --probes")
     elif documents is None:
@@ -110,7 +111,7 @@ def overlap_report(
     else:
         source = inputs.open_configured(documents, config, options)
         options = options.for_input(inputs.size_on_disk(source.files))
-        fingerprint = {"documents": source.fingerprint}
+        fingerprint, formats = {"documents": source.fingerprint}, source.formats
     fingerprints = audit.fingerprints()
     with stage_run(
         STAGE,
@@ -120,6 +121,7 @@ def overlap_report(
         options=options,
         shard_inputs=fingerprints,
         global_phases=_BENCHMARK_PHASES,
+        formats=formats,
     ) as run:
         if run.finished:
             return _finish(audit, run)

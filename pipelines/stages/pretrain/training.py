@@ -54,7 +54,8 @@ def run_rank_zero(
         inputs = _fingerprints(tokens, initial)
         recipe, options = prepare_extension(stage, recipe, inputs, output, options)
         # The recipe, not the config, is the identity of the result: however it was given, with the preset's values.
-        with stage_run(stage, recipe, inputs=inputs, output=output, options=options) as run:
+        formats = open_stage(tokens, ("tokenize",)).formats
+        with stage_run(stage, recipe, inputs=inputs, output=output, options=options, formats=formats) as run:
             if not run.finished and run.resumed_entry("train", "train"):
                 run.once("train", TaskResult)  # killed before the manifest: nothing is left to compute
             elif not run.finished:

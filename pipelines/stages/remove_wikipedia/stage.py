@@ -120,7 +120,7 @@ def remove_wikipedia(
         signs_path = data_path("wikipedia-mirror-signs.toml")
         signs, fingerprints["mirror_signs"] = read_toml(signs_path, MirrorSigns), storage.sha256_of(signs_path)
     options = options.for_input(inputs.size_on_disk(source.files) + (indexed.size_bytes if indexed else 0))
-    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
+    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options, formats=source.formats) as run:
         if not run.finished:
             with options.executor.persistent_workers() if indexed else contextlib.nullcontext():
                 index = indexed.prepare(run) if indexed else None

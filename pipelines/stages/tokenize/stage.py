@@ -72,7 +72,9 @@ def tokenize(
         form.check(config.shard_tokens)
         sha256 = hashlib.sha256(tokenizer_file.data).hexdigest()
         fingerprints = {"documents": source.fingerprint, "tokenizer": sha256}
-        with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
+        with stage_run(
+            STAGE, config, inputs=fingerprints, output=output, options=options, formats=source.formats
+        ) as run:
             if run.finished:
                 return run.finish()
             engine, needs = _prepare(

@@ -7,7 +7,7 @@ bucket of all work files can be added up separately, whatever the number of word
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -213,6 +213,7 @@ class GivenCounts:
     samples: tuple[inputs.InputFile, ...]
     words: int
     word_bytes: int
+    formats: Mapping[str, str | None]
 
 
 def open_counts(paths: Sequence[str], held_out: float) -> GivenCounts:
@@ -222,6 +223,7 @@ def open_counts(paths: Sequence[str], held_out: float) -> GivenCounts:
     """
     files: list[inputs.InputFile] = []
     samples: list[inputs.InputFile] = []
+    formats: dict[str, str | None] = {}
     for path in inputs.expand_globs(paths):
         if not (storage.is_folder(path) and (has_manifest(path) or is_unfinished(path))):
             names = inputs.expand_paths([path], [".parquet"])
@@ -236,6 +238,7 @@ def open_counts(paths: Sequence[str], held_out: float) -> GivenCounts:
             raise InputError(f"{path}: was counted with a held-out fraction of {fraction}; use --held-out {fraction}")
         files += counts
         samples += folder.files("sample-")
+        formats |= folder.formats
     known: set[str] = set()
     for file in files:
         real_path = storage.real_path(file.path)
@@ -249,6 +252,7 @@ def open_counts(paths: Sequence[str], held_out: float) -> GivenCounts:
         tuple(samples),
         words=sum(words for words, _ in sizes),
         word_bytes=sum(word_bytes for _, word_bytes in sizes),
+        formats=formats,
     )
 
 

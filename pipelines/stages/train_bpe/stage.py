@@ -53,7 +53,7 @@ def train_bpe(
     fingerprints = {"counts" if counts else "documents": source.fingerprint}
     if reference:
         fingerprints["compare"] = reference.fingerprint
-    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options) as run:
+    with stage_run(STAGE, config, inputs=fingerprints, output=output, options=options, formats=source.formats) as run:
         if not run.finished:
             timer = Timer()
             with timer.section("counting"):

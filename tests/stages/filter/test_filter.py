@@ -16,7 +16,9 @@ from filter_run import GERMAN, PROSE, TEXTS, options, run, write_documents
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
 from pipelines.records.inputs import open_configured
+from pipelines.stages.filter import stage
 from pipelines.stages.filter.config import FilterConfig
+from pipelines.stages.filter.languages import identify
 from pipelines.stages.filter.quality import train_quality
 from pipelines.stages.filter.stage import DocumentFilter, explain, sample_funnel
 from webtext_cli.main import main
@@ -49,7 +51,6 @@ def test_the_default_rules_are_mild(documents: str, tmp_path: Path) -> None:
     assert [*kept] == ["prose", "german", "lines", "bracket"]
     assert kept["prose"] | {"text": ""} == {
         "id": "prose", "url": "http://a.org/prose", "domain": "a.org", "text": "", "score": 0, "removed_lines": 0,
-        "language": "en", "language_score": pytest.approx(1.0, abs=0.01),
     }  # fmt: skip
     assert {name: reason.partition(":")[0] for name, reason in dropped.items()} == {
         "short": "too_short", "numbers": "few_letters", "damaged": "damaged", "repeated": "mostly_repeated_lines",
@@ -71,6 +72,50 @@ def test_only_a_language_is_kept(documents: str, tmp_path: Path) -> None:
     kept, dropped = run(documents, tmp_path, language=("de",), language_score=0.5)
     assert [*kept] == ["german"]
     assert dropped["prose"].startswith("language: en 1.0")
+
+
+def test_all_languages_are_identified_and_kept(documents: str, tmp_path: Path) -> None:
+    kept, dropped = run(documents, tmp_path, language=("all",), profile=("none",))
+    assert (len(kept), dropped) == (len(TEXTS), {})
+    assert {name: kept[name]["language"] for name in ("prose", "german", "numbers")} == {
+        "prose": "en", "german": "de", "numbers": None,
+    }  # fmt: skip
+    assert kept["german"]["language_score"] == pytest.approx(1.0, abs=0.01)
+    report = json.loads((tmp_path / "filter" / "report.json").read_text())
+    assert report["languages"] == dict(Counter(row["language"] or "none" for row in kept.values()))
+    assert "Language of kept documents" in (tmp_path / "filter" / "report.html").read_text()
+    kept, dropped = run(documents, tmp_path / "sure", language=("all",), language_score=0.5, profile=("none",))
+    assert {"prose", "german"} < kept.keys()
+    assert dropped["numbers"] == "language: unknown 0.000"
+
+
+def test_languages_are_identified_only_if_needed(
+    documents: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identified: list[str] = []
+
+    def record(texts: pa.StringArray) -> tuple[pa.StringArray, pa.FloatArray]:
+        identified.extend(texts.to_pylist())
+        return identify(texts)
+
+    monkeypatch.setattr(stage, "identify", record)
+    kept, _ = run(documents, tmp_path)
+    assert not {"language", "language_score"} & kept["prose"].keys()
+    report = json.loads((tmp_path / "filter" / "report.json").read_text())
+    assert report["languages"] == {}
+    assert "Language of kept documents" not in (tmp_path / "filter" / "report.html").read_text()
+    config = FilterConfig(profile=("gopher-quality",))
+    sample_funnel(DocumentFilter.open(config, None, None), open_configured(documents, config, options()), 3)
+    assert not identified
+    declared = tmp_path / "declared.jsonl"
+    declared.write_text(json.dumps({"id": "a", "text": PROSE, "language": "fr"}) + "\n")
+    kept, _ = run(str(declared), tmp_path / "declared")
+    assert (kept["a"]["language"], identified) == ("fr", [])
+    kept, _ = run(str(declared), tmp_path / "corrected", language=("en",))
+    assert (kept["a"]["language"], identified) == ("en", [PROSE])
+    identified.clear()
+    kept, _ = run(documents, tmp_path / "kept", language=("de", "en"))
+    assert identified == [TEXTS[name] for name in ("prose", "german", "lines", "bracket")]
 
 
 def test_a_quality_model_keeps_what_resembles_the_good(documents: str, tmp_path: Path) -> None:
@@ -117,7 +162,6 @@ def test_the_report_has_the_documents_near_each_threshold(documents: str, tmp_pa
     assert report["reasons"] == {
         "kept": 3, "too_short": 2, "few_letters": 1, "damaged": 1, "mostly_repeated_lines": 1,
     }  # fmt: skip
-    assert report["languages"] == {"en": 3}
     assert not any(report["qualities"])
     rules = {rule["rule"]: rule for rule in report["rules"]}
     _, dropped = rules["too_short"]["near"]
@@ -161,17 +205,18 @@ def test_wrong_options_are_named(documents: str, tmp_path: Path, config: dict[st
 def test_a_column_url_may_have_another_type(tmp_path: Path) -> None:
     path = str(tmp_path / "docs.parquet")
     pq.write_table(pa.table({"id": ["a", "b"], "url": [1, 2], "text": [PROSE, GERMAN]}), path)
-    config = FilterConfig()
+    config = FilterConfig(language=("de",))
     explanation = explain(DocumentFilter.open(config, None, None), open_configured(path, config, options()), "2")
     assert (explanation["id"], explanation["url"], explanation["measured"]["language"]) == ("b", "2", "de")
 
 
-def test_without_a_model_no_quality_is_explained(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"id": ["a"], "text": [PROSE], "quality": [0.5]}), tmp_path / "docs.parquet")
+def test_only_what_is_measured_is_explained(tmp_path: Path) -> None:
+    columns = {"id": ["a"], "text": [PROSE], "quality": [0.5], "language": ["fr"]}
+    pq.write_table(pa.table(columns), tmp_path / "docs.parquet")
     config = FilterConfig()
     source = open_configured(str(tmp_path / "docs.parquet"), config, options())
     measured = explain(DocumentFilter.open(config, None, None), source, "a")["measured"]
-    assert [*measured] == ["removed_lines", "language", "language_score"]
+    assert measured == {"removed_lines": 0}
 
 
 def test_documents_are_counted_and_dropped_by_what_is_left_of_their_text(tmp_path: Path) -> None:

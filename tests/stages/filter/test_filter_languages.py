@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import random
 import unicodedata
 
 import pyarrow as pa
@@ -10,6 +13,7 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from pipelines.stages.filter import languages
 from pipelines.stages.filter.languages import CHARACTERS, CODES, identify
+from pipelines.storage.compression import open_decompressed
 
 TEXTS = {
     "en": "The committee met on Tuesday, and its members discussed the plans for the new library in the old harbour.",
@@ -40,13 +44,45 @@ def test_the_library_finds_the_same_languages_and_probabilities(library, monkeyp
     texts += [text[:size] for text in TEXTS.values() for size in (3, 10, 25)]
     texts += [" ".join(TEXTS.values()), "a" * 40, "İstanbul'da bir gün", "\ud55c", "x\0y and z"]
     texts += ["İSTANBUL'DA BİR GÜN", "ΟΔΟΣ ΤΗΣ ΠΟΛΗΣ"]
+    check_same_as_library(texts, library)
+
+
+def test_damaged_and_long_texts_get_the_languages_of_the_library(library):
+    texts = [f"{text[:20]}\ufffd\x00{text[20:40]}\x1b\u200b{text[40:]}\r\n" for text in TEXTS.values()]
+    texts += [f"x{text}"[::-1] for text in TEXTS.values()]
+    texts += [text * 40 for text in TEXTS.values()]
+    texts += [text.encode().decode("cp1252", "replace") for text in TEXTS.values()]
+    # Longer in bytes, and as normal forms also in characters, than `CHARACTERS`.
+    texts += [
+        "\ufb2cא" * CHARACTERS,
+        "İ" * CHARACTERS,
+        "ΐA" * CHARACTERS,
+        "𝐀😀 word " * CHARACTERS,
+        "e\u0301" * CHARACTERS,
+    ]
+    check_same_as_library(texts, library)
+
+
+def test_pieces_of_real_texts_get_the_languages_of_the_library(shared_data, library):
+    with open_decompressed(str(shared_data / "text" / "docs.jsonl.zst")) as stream:
+        pages = [json.loads(line)["text"] for line in itertools.islice(stream, 200)]
+    with open_decompressed(str(shared_data / "reddit" / "submissions-2013.ndjson.zst")) as stream:
+        titles = [json.loads(line)["title"] for line in itertools.islice(stream, 1000)]
+    draw = random.Random(1)
+    starts = [(page, draw.randrange(len(page)), draw.randrange(20, 2000)) for page in pages for _ in range(5)]
+    check_same_as_library([*titles, *(page[start : start + size] for page, start, size in starts)], library)
+
+
+def check_same_as_library(texts, library):
     codes, scores = identify(pa.array(texts))
     for text, code, score in zip(texts, codes.to_pylist(), scores.to_pylist(), strict=True):
         expected, probability = library.classify(text[:CHARACTERS])
+        if expected == "zxx" or not any(map(str.isalpha, text[:CHARACTERS])):
+            expected = probability = None
         # No feature of the model is in the text; `sr` has two classes.
         if (expected, probability) == ("sr", pytest.approx(2 / len(library.nb_classes))):
             expected = probability = None
-        assert (code, score) == (expected, pytest.approx(probability, abs=1e-4)), text
+        assert (code, score) == (expected, pytest.approx(probability, abs=1e-4)), text[:100]
 
 
 def test_texts_are_recognized_whatever_their_neighbours():

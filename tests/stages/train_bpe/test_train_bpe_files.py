@@ -6,6 +6,7 @@ import base64
 import itertools
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import fsspec
 import pyarrow as pa
@@ -72,11 +73,12 @@ def test_gpt2s_own_files_are_written_byte_for_byte(shared_data: Path, tmp_path: 
     _write(tmp_path, files)
     shakespeare = (shared_data / "benchmarks" / "tinyshakespeare.txt").read_text()[:8192]
     hangul = "".join(chr(0xAC00 + number) for number in range(2000))
-    for text in ("Hello world", shakespeare, "=" * 8192, hangul, f"x{' ' * 3000}y\n\n\n"):
-        results = _encode_with_each_library(tmp_path, text)
-        assert len({tuple(ids) for ids, _, _ in results.values()}) == 1
-        assert {decoded for _, decoded, _ in results.values()} == {text}
-    assert _encode_with_each_library(tmp_path, "Hello world")["gigatoken"][0] == [15496, 995]
+    texts = ("Hello world", shakespeare, "=" * 8192, hangul, f"x{' ' * 3000}y\n\n\n")
+    results = _encode_with_each_library(tmp_path, *texts)
+    for text, result in zip(texts, results, strict=True):
+        assert len({tuple(encoded.ids) for encoded in result.values()}) == 1
+        assert {encoded.decoded for encoded in result.values()} == {text}
+    assert results[0]["gigatoken"].ids == [15496, 995]
 
 
 def _ranks(folder: Path) -> dict[bytes, int]:
@@ -99,36 +101,47 @@ def test_the_files_are_laid_out_as_gpt2s(small: dict[str, bytes]) -> None:
     assert small["ranks.tiktoken"].splitlines()[-1].endswith(b" 275")
 
 
-def _encode_with_each_library(folder: Path, text: str) -> dict[str, tuple[list[int], str, list[int]]]:
-    """Return by library: the ids of a text, the text of these ids, and the ids if special tokens are allowed."""
-    results = {}
+class Encoded(NamedTuple):
+    ids: list[int]
+    decoded: str
+    with_special_tokens: list[int]
+
+
+def _encode_with_each_library(folder: Path, *texts: str) -> list[dict[str, Encoded]]:
+    """Return for each text, by library: its ids, their text, and the ids if special tokens are allowed."""
+    results: list[dict[str, Encoded]] = [{} for _ in texts]
     vocabulary, merges = models.BPE.read_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
     for name, tokenizer in (
         ("tokenizer.json", Tokenizer.from_file(str(folder / "tokenizer.json"))),
         ("vocab.json, merges.txt", byte_level_tokenizer(vocabulary, merges)),
     ):
-        special = tokenizer.encode(text).ids
-        tokenizer.encode_special_tokens = True
-        ids = tokenizer.encode(text).ids
-        results[name] = (ids, tokenizer.decode(ids, skip_special_tokens=False), special)
+        for text, result in zip(texts, results, strict=True):
+            tokenizer.encode_special_tokens = False
+            special = tokenizer.encode(text).ids
+            tokenizer.encode_special_tokens = True
+            ids = tokenizer.encode(text).ids
+            result[name] = Encoded(ids, tokenizer.decode(ids, skip_special_tokens=False), special)
     published = data_gym_to_mergeable_bpe_ranks(str(folder / "vocab.bpe"), str(folder / "encoder.json"))
     for name, ranks in (("encoder.json, vocab.bpe", published), ("ranks.tiktoken", _ranks(folder))):
         tokens = {_END: len(ranks)}
         encoding = tiktoken.Encoding("x", pat_str=GPT2_SPLIT, mergeable_ranks=ranks, special_tokens=tokens)
-        ids = encoding.encode_ordinary(text)
-        results[name] = (ids, encoding.decode(ids), encoding.encode(text, allowed_special={_END}))
+        for text, result in zip(texts, results, strict=True):
+            ids = encoding.encode_ordinary(text)
+            result[name] = Encoded(ids, encoding.decode(ids), encoding.encode(text, allowed_special={_END}))
     load = import_engine()
     assert load is not None
     gigatoken = load((folder / "tokenizer.json").read_text())
     encoder = FastEncoder((folder / "tokenizer.json").read_bytes(), "tokenizer.json")
-    ids = encoder.encode(pa.array([text])).ids.tolist()
-    results["gigatoken"] = (ids, bytes(gigatoken.decode(ids)).decode(), [int(id) for id in gigatoken.encode(text)])
+    for text, result in zip(texts, results, strict=True):
+        ids = encoder.encode(pa.array([text])).ids.tolist()
+        special = [int(id) for id in gigatoken.encode(text)]
+        result["gigatoken"] = Encoded(ids, bytes(gigatoken.decode(ids)).decode(), special)
     return results
 
 
 @pytest.mark.parametrize("text", [*_SAMPLE, f"a{_END}b"])
 def test_every_library_reads_the_same_tokenizer(folder: Path, text: str) -> None:
-    results = _encode_with_each_library(folder, text)
+    [results] = _encode_with_each_library(folder, text)
     [(ids, decoded, special)] = {(tuple(ids), text, tuple(special)) for ids, text, special in results.values()}
     assert decoded == text
     assert 276 not in ids
@@ -138,7 +151,7 @@ def test_every_library_reads_the_same_tokenizer(folder: Path, text: str) -> None
 @settings(deadline=None, max_examples=50)
 @given(text=st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=80))
 def test_every_library_gives_the_same_ids_for_any_text(folder: Path, text: str) -> None:
-    results = _encode_with_each_library(folder, text)
+    [results] = _encode_with_each_library(folder, text)
     assert len({(tuple(ids), decoded) for ids, decoded, _ in results.values()}) == 1
 
 
