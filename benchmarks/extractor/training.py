@@ -47,14 +47,13 @@ class Recipe:
     # This share of pages is trained on as if their URLs were unknown, which those of HTML files are.
     without_url: float = 0.25
     averaging: float = 0.995
-    f1_weight: float = 0.5
+    # The F1 of a page is bounded: a page that is annotated in part costs less than by cross-entropy.
+    f1_weight: float = 2.0
     type_weight: float = 0.1
     segment_weight: float = 0.5
     article_weight: float = 0.5
     # The log odds are multiplied by this in the end: the network is less sure than it could be.
     sharpness: float = 1.5
-    # Variants of pages and made-up pages, relative to the number of pages. None, until a network that is trained with
-    # them no longer takes pages of one sentence for articles (benchmarks/extract.md).
     variants: Shares = dataclasses.field(default_factory=Shares)
 
 
@@ -277,20 +276,20 @@ def _loss(net: _Net, batch: _Batch, recipe: Recipe) -> Tensor:
     Where only segments are known, the cross-entropy of their blocks as the body of an article.
     """
     main, article, types = net(batch)
-    is_full = batch.kinds >= 0
+    is_full, is_article = batch.kinds >= 0, (batch.kinds == KINDS.index("article")).float()
+    words = batch.words * batch.mask
 
-    def entropies(odds: Tensor) -> Tensor:
+    def losses(odds: Tensor) -> Tensor:
         entropy = functional.binary_cross_entropy_with_logits(odds, batch.labels, reduction="none")
-        return (entropy * batch.weights).sum(1)
+        probability = torch.sigmoid(odds)
+        common = (probability * batch.labels * words).sum(1)
+        f1 = (2 * common + 1) / ((probability * words).sum(1) + (batch.labels * words).sum(1) + 1)
+        return (entropy * batch.weights).sum(1) + recipe.f1_weight * is_full * (1 - f1)
 
-    probability, words = torch.sigmoid(main), batch.words * batch.mask
-    common = (probability * batch.labels * words).sum(1)
-    f1 = (2 * common + 1) / ((probability * words).sum(1) + (batch.labels * words).sum(1) + 1)
-    is_article = (batch.kinds == KINDS.index("article")).float()
-    full = entropies(main) + recipe.f1_weight * (1 - f1) + recipe.article_weight * is_article * entropies(article)
-    losses = torch.where(is_full, full, recipe.segment_weight * entropies(article))
+    full = losses(main) + recipe.article_weight * is_article * losses(article)
+    total = torch.where(is_full, full, recipe.segment_weight * losses(article)).mean()
     type_losses = functional.cross_entropy(types, batch.kinds, ignore_index=-1, reduction="sum")
-    return losses.mean() + recipe.type_weight * type_losses / len(batch.kinds)
+    return total + recipe.type_weight * type_losses / len(batch.kinds)
 
 
 def _export(net: nn.Module, scaling: _Scaling, sharpness: float) -> Network:

@@ -23,9 +23,9 @@ from pipelines.algorithms.kernels.compilation import kernel
 
 # Types of pages, as in the Web Content Extraction Benchmark.
 KINDS = ("article", "collection", "documentation", "forum", "listing", "product", "service")
-# Characters without white space. A shorter text is hardly ever the content of a page, but a remnant of a page whose
-# scripts would load it, unless the expected F1 is at least _SURE. The same holds for a description alone.
-_SHORT, _SURE, _SHORT_DESCRIPTION = 100, 0.8, 300
+# Characters without white space; Chinese, Japanese and Korean ones count twice. A shorter text is hardly ever the
+# content of a page, but a remnant of a page whose scripts would load it. The same holds for a description alone.
+_SHORT, _SHORT_DESCRIPTION = 40, 300
 # Each layer sees the blocks at these distances, times -2 to 2.
 DILATIONS = (1, 2, 4)
 KERNEL_SIZE = 5
@@ -234,14 +234,14 @@ def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content:
     are_descriptions = page.are_descriptions()
     keep = without_repetitions(segments, likely, are_descriptions)
     # Not words, since some scripts do not separate them.
-    size = int(segments.blocks[keep, seg.CHARACTERS].sum())
+    size = int(segments.blocks[keep][:, [seg.CHARACTERS, seg.CJK]].sum())
     why_nothing = None
     if not likely.any():
         why_nothing = f"its estimated F1, {confidence:.2f}, is too low"
     elif size < _SHORT_DESCRIPTION and not np.any(keep & ~are_descriptions):
         why_nothing = f"too little text, all from the metadata (characters: {size:,})"
-    elif size < _SHORT and confidence < _SURE:
-        why_nothing = f"too little text for an estimated F1 of {confidence:.2f} (characters: {size:,})"
+    elif size < _SHORT:
+        why_nothing = f"too little text (characters: {size:,})"
     if why_nothing:
         keep = np.zeros_like(keep)
     are_repeated = likely & ~keep if not why_nothing else np.zeros_like(keep)
@@ -264,7 +264,7 @@ def output_of(content: str, kind: str | None) -> int:
 
 
 # Below this expected F1, the page is more likely to have no main content at all.
-_MIN_EXPECTED = 0.3
+_MIN_EXPECTED = 0.5
 
 
 def select_blocks(shares: Floats, words: Floats) -> tuple[npt.NDArray[np.bool_], float]:

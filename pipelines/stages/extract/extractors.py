@@ -44,20 +44,20 @@ Blocks = tuple[list[tuple[str, float, bool]], int]
 class Extracted:
     """The title (None if there is none) and main text (possibly empty) of a page.
 
-    `plain` is the text without Markdown, if the text has some; it decides whether the page is a document.
     `declared` is what the page declares, if the extractor reads it, which saves parsing the page again. `is_fixed` says
     that mojibake was repaired, which is then done in the metadata, too. Only `fast` provides `page_type`, `confidence`
-    (the expected F1) and `list_blocks`.
+    (the expected F1) and `list_blocks`. `plain` is the text without Markdown, if the text has some; it decides whether
+    the page is a document.
     """
 
     title: str | None
     text: str
-    plain: str | None = None
     declared: Declared | None = dataclasses.field(default=None, compare=False)
     is_fixed: bool = False
     page_type: str | None = None
     confidence: float | None = None
     list_blocks: Callable[[], Blocks] | None = dataclasses.field(default=None, compare=False)
+    plain: str | None = None
 
 
 Extractor = Callable[..., Extracted]
@@ -118,11 +118,11 @@ def fast_text(html: bytes, url: str | None, content: str = "auto", *, markdown: 
     return Extracted(
         page.declared.title or None,
         layout.text if text is None else text,
-        layout.text if markdown else None,
         page.declared,
         page_type=choice.kind,
         confidence=choice.confidence,
         list_blocks=lambda: _first_blocks(page.segments, choice),
+        plain=layout.text if markdown else None,
     )
 
 
