@@ -112,7 +112,8 @@ def _rows(
     if part and (not kept or (options.id_field and not ids)):
         # Only a problem of all parts is one of the file; the task of the first reads it whole to find out.
         if not part.start:
-            list(_rows(path, name, None, Drops(), options))
+            for _ in _rows(path, name, None, Drops(), options):
+                pass
         return
     read = plural(count, "record")
     if problem and not first:

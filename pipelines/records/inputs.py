@@ -156,8 +156,20 @@ class DocumentInput:
 
     @property
     def files(self) -> list[InputFile]:
-        """The files of all shards, each once, also if several shards read parts of it."""
-        return list({file.path: file for shard in self.shards for file in shard.files}.values())
+        """The files of all shards, each once."""
+        return [file for shard in self.undivided for file in shard.files]
+
+    @property
+    def undivided(self) -> list[DocumentShard]:
+        """The shards for a task that reads all of them: the first part of a file becomes the file, the others go."""
+        undivided = []
+        for shard in self.shards:
+            file = shard.files[0]
+            if file.part and file.part.start == 0:
+                shard = dataclasses.replace(shard, files=(dataclasses.replace(file, part=None),))
+            if not (file.part and file.part.start):
+                undivided.append(shard)
+        return undivided
 
 
 def open_stage(folder: str, stages: Sequence[str]) -> StageFolder:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +25,7 @@ from pipelines.records import shards
 from pipelines.records.file_parts import FilePart
 from pipelines.storage import bounded
 from pipelines.storage.bounded import BYTE_ORDER_MARK, line_blocks, stream_lines
-from pipelines.storage.compression import open_decompressed, open_lines, strip_compression
+from pipelines.storage.compression import open_decompressed, strip_compression
 
 FORMATS = {
     ".parquet": "parquet",
@@ -93,8 +94,8 @@ def read_records(
     `form` is that of `file_format` by default. A table must have `columns`; of Parquet, only these are read. The names
     of `default_header` are recognized in upper case, too; a CSV file with as many columns may have no header. A record
     of `max_bytes` or more (None: see `bounded`) is a BadRecord. A line of a text includes its end; blank lines are
-    skipped unless `keep_blank`. `report_bytes` reports progress in bytes of the file. Of JSONL and texts, only the
-    lines of a `part` are read if there is one.
+    skipped unless `keep_blank`. `report_bytes` reports progress in bytes of the file. Of JSONL and texts, only
+    the lines of a `part` are read if there is one.
 
     Raises InputError if a table cannot be read or lacks a column, or if an array or a row of CSV does not end.
     """
@@ -105,7 +106,7 @@ def read_records(
             progress.advance(storage.size_bytes(path))
         return
     max_bytes = max_bytes or bounded.MAX_LINE_BYTES
-    with open_lines(path, *part or (), report_bytes=report_bytes) as (stream, first):
+    with open_decompressed(path, report_bytes=report_bytes) as stream:
         if form in ("csv", "tsv"):
             yield from _csv_records(path, stream, form == "tsv", max_bytes, columns, default_header)
             return
@@ -113,8 +114,13 @@ def read_records(
         # Many files that are named .json are JSONL.
         is_array = start.lstrip().startswith(b"[")
         lines = _split_array(path, stream, max_bytes) if is_array else stream_lines(stream, max_bytes)
+        if part:
+            if part.offset:
+                stream.seek(part.offset)
+            skipped = 1 if part.offset else part.start
+            lines = itertools.islice(lines, skipped, skipped + part.stop - part.start)
         parse = parse_line if form == "text" else parse_json
-        for number, content in enumerate(lines, first):
+        for number, content in enumerate(lines, part.start + 1 if part else 1):
             if keep_blank or (content and not content.isspace()):
                 yield number, parse(content) if len(content) < max_bytes else _too_large(max_bytes), content
 
@@ -330,26 +336,20 @@ def table_batches(
                 yield from shards.split_by_bytes(batch, 4 * batch_bytes)
         return
     with shards.open_stream(path) as stream:
-        row_groups, rows_before = shards.row_groups_with(stream, path, part.start, part.stop) if part else (None, 0)
-        rows, step = shards.rows_per_batch(
-            stream, path, row_groups, batch_bytes, columns=columns, is_verified=is_verified
-        )
-        batches = shards.stream_batches(stream, path, columns, row_groups, step)
-        if part:
-            batches = _slice_rows(batches, part.start - rows_before, part.stop - part.start)
-        if step < rows:
-            batches = shards.merge_batches(batches, rows, min(4 * batch_bytes, shards.MAX_REPEATED_BYTES))
-        for batch in batches:
+        row_groups, first = shards.row_groups_with(stream, path, part.start, part.stop) if part else (None, 0)
+        rows = shards.rows_per_batch(stream, path, row_groups, batch_bytes, columns=columns, is_verified=is_verified)
+        batches = shards.stream_batches(stream, path, columns, row_groups, rows)
+        for batch in _slice_rows(batches, part, first) if part else batches:
             yield from shards.split_by_bytes(batch, 4 * batch_bytes)
 
 
-def _slice_rows(batches: Iterable[pa.RecordBatch], skipped: int, rows: int) -> Iterator[pa.RecordBatch]:
+def _slice_rows(batches: Iterable[pa.RecordBatch], part: FilePart, row: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a part of a table from batches, the first of which begins at `row`."""
     for batch in batches:
-        part = batch.slice(min(skipped, batch.num_rows), rows)
-        skipped, rows = max(0, skipped - batch.num_rows), rows - part.num_rows
-        if part.num_rows:
-            yield part
-        if not rows:
+        if rows := batch[max(0, part.start - row) : part.stop - row]:
+            yield rows
+        row += batch.num_rows
+        if row >= part.stop:
             return
 
 

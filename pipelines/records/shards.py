@@ -5,10 +5,9 @@ from __future__ import annotations
 import bisect
 import contextlib
 import itertools
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -26,15 +25,10 @@ _GROUP_BYTES = 32 << 20
 _READ_ROWS = 1024
 # Texts are written in 0.6 times the time of level 3, for an eighth more space (benchmarks/dedup.md).
 _ZSTD_LEVEL = 1
-MAX_REPEATED_BYTES = 256 << 20
+_MAX_REPEATED_BYTES = 256 << 20
 # A row takes at least the time of this much text, even without any.
 _ROW_BYTES = 256
-# The beginning of the header of a page (Thrift): its kind and its size without compression, as zigzag numbers.
-_PAGE_HEADER = re.compile(rb"\x15([\x80-\xff]*[\x00-\x7f])\x15([\x80-\xff]*[\x00-\x7f])", re.DOTALL)
-_PAGE_HEADER_BYTES = 16
-_DICTIONARY_PAGE = 2
-_LENGTH_BYTES = 4
-# Opens a row group without its columns, which `pre_buffer` would read.
+# Reads the first rows of a row group without the rest of their columns, which `pre_buffer` would read.
 _PROBING: dict[str, Any] = {"pre_buffer": False, "buffer_size": 1 << 16}
 # What pyarrow raises for a damaged file (UnicodeDecodeError: for the name of a column).
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
@@ -188,21 +182,6 @@ def bounded_batches(batches: Iterable[pa.RecordBatch], path: str) -> Iterator[pa
         yield batch
 
 
-def merge_batches(batches: Iterable[pa.RecordBatch], rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of batches in batches of `rows`, or fewer where these would have more than `max_bytes`."""
-    pending: list[pa.RecordBatch] = []
-    pending_rows = pending_bytes = 0
-    for batch in batches:
-        size_bytes = sum(map(_decoded_bytes, batch.columns))
-        if pending and (pending_rows + batch.num_rows > rows or pending_bytes + size_bytes > max_bytes):
-            yield pa.concat_batches(pending)
-            pending, pending_rows, pending_bytes = [], 0, 0
-        pending.append(batch)
-        pending_rows, pending_bytes = pending_rows + batch.num_rows, pending_bytes + size_bytes
-    if pending:
-        yield pa.concat_batches(pending)
-
-
 def _decoded_bytes(column: pa.Array) -> int:
     """Return the bytes of a column, also if its texts are in a dictionary."""
     if pa.types.is_struct(column.type):
@@ -214,20 +193,13 @@ def _decoded_bytes(column: pa.Array) -> int:
     return int(column.nbytes)
 
 
-def row_groups_with(stream: BinaryIO, path: str, start: int, stop: int | None) -> tuple[list[int], int]:
+def row_groups_with(stream: BinaryIO, path: str, start: int, stop: int) -> tuple[range, int]:
     """Return the row groups that have rows `start` to `stop` of a Parquet file, and how many rows are before them."""
     metadata = open_parquet(stream, path).metadata
-    ends = list(itertools.accumulate(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)))
-    first = bisect.bisect_right(ends, start)
-    last = len(ends) if stop is None else bisect.bisect_left(ends, stop) + 1
-    return list(range(first, last)), ends[first - 1] if first else 0
-
-
-class BatchRows(NamedTuple):
-    """How many rows make a batch, and in how many at a time, which divides that, they are decoded."""
-
-    rows: int
-    step: int
+    rows = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+    starts = list(itertools.accumulate(rows, initial=0))
+    first = bisect.bisect_right(starts, start) - 1
+    return range(first, bisect.bisect_left(starts, stop)), starts[first]
 
 
 def rows_per_batch(
@@ -238,38 +210,37 @@ def rows_per_batch(
     *,
     columns: Sequence[str] | None = None,
     is_verified: bool = False,
-) -> BatchRows:
+) -> int:
     """Return how many rows, 1 to 1,024, fit into `max_bytes` even in the row group with the largest rows.
 
     The footer has only the mean size, and a dictionary stores a value once that may be in every row. Unless webtext
-    wrote the file (`is_verified`), the rows of a step have at most 256 MiB even then, or there is one.
+    wrote the file (`is_verified`), the rows have at most 256 MiB even then, or there is one.
     """
     file = open_parquet(stream, path)
     groups = {number: file.metadata.row_group(number) for number in row_groups or range(file.metadata.num_row_groups)}
     largest = max((group.total_byte_size / max(1, group.num_rows) for group in groups.values()), default=0.0)
-    rows = step = int(max(1, min(_READ_ROWS, max_bytes / max(1.0, largest))))
+    rows = min(_READ_ROWS, max_bytes / max(1.0, largest))
     if not is_verified:
         # A value is not larger than its row group.
-        examined = [number for number, group in groups.items() if group.total_byte_size > MAX_REPEATED_BYTES // rows]
-        texts = [part for part in file.schema if part.path == part.name and part.physical_type == "BYTE_ARRAY"]
-        names = [text.name for text in texts if columns is None or text.name in columns]
-        chunks = (column_chunks(stream, path, file.metadata, number, names) for number in examined)
-        longest = max((sum(_repeatable_bytes(stream, chunk) for chunk in group) for group in chunks), default=0)
-        step = max(1, min(rows, MAX_REPEATED_BYTES // max(1, longest)))
-    return BatchRows(rows, next(divisor for divisor in range(step, 0, -1) if rows % divisor == 0))
+        examined = [number for number, group in groups.items() if group.total_byte_size > _MAX_REPEATED_BYTES // rows]
+        rows = min(rows, _MAX_REPEATED_BYTES / _longest_row(stream, path, file, examined, columns))
+    return int(max(1, rows))
 
 
-def _repeatable_bytes(stream: BinaryIO, chunk: pq.ColumnChunkMetaData) -> int:
-    """Return a bound on the bytes of a text that a column chunk may store once for many rows, 0 if it has none.
-
-    The header of its first page says whether that is a dictionary, and its size; nothing is decoded.
-    """
-    stream.seek(min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)), default=0))
-    header = _PAGE_HEADER.match(stream.read(_PAGE_HEADER_BYTES))
-    if header is None or any("DELTA" in encoding for encoding in chunk.encodings):  # of which texts share beginnings
-        return int(chunk.total_uncompressed_size)
-    kind, size = (sum((byte & 127) << 7 * place for place, byte in enumerate(part)) >> 1 for part in header.groups())
-    return size - _LENGTH_BYTES if kind == _DICTIONARY_PAGE else 0
+def _longest_row(
+    stream: BinaryIO, path: str, file: pq.ParquetFile, row_groups: Sequence[int], columns: Sequence[str] | None
+) -> int:
+    """Return the bytes of a row with the longest value in the dictionary of each column of some row groups."""
+    texts = [part for part in file.schema if part.path == part.name and part.physical_type == "BYTE_ARRAY"]
+    names = [text.name for text in texts if columns is None or text.name in columns]
+    reader = pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=names, **_PROBING)
+    longest = 1
+    for number in row_groups:
+        with damage_reported(path):
+            first = next(reader.iter_batches(batch_size=1, columns=names, row_groups=[number], use_threads=False), None)
+        parts = [part.dictionary for part in first.columns if isinstance(part, pa.DictionaryArray)] if first else []
+        longest = max(longest, sum(pc.max(pc.binary_length(values)).as_py() or 0 for values in parts))
+    return longest
 
 
 def column_chunks(
@@ -277,12 +248,11 @@ def column_chunks(
 ) -> list[pq.ColumnChunkMetaData]:
     """Return what the footer says of columns in a row group; raise InputError if that is damaged.
 
-    pyarrow ends the process for a damaged description, except where it reads: so a read of no rows comes first.
+    pyarrow ends the process for a damaged description, except where it reads: so the first row is read before.
     """
     file = pq.ParquetFile(stream, metadata=metadata, **_PROBING)
     with damage_reported(path):
-        every_column = list(range(metadata.num_columns))
-        next(file.reader.iter_batches(0, row_groups=[row_group], column_indices=every_column, use_threads=False), None)
+        next(file.iter_batches(batch_size=1, columns=list(columns), row_groups=[row_group], use_threads=False), None)
     paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     group = metadata.row_group(row_group)
     return [

@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-import numpy as np
 import zstandard
 
 from pipelines import progress, storage
@@ -37,7 +36,7 @@ _CHECKSUM_BYTES = 4
 
 _CHUNK_BYTES = 1 << 18
 _READ_BYTES = 1 << 20
-_SAMPLE_BYTES = 16 << 20
+_SAMPLE_READS = 128
 # For reading lines; larger reads are decoded into the caller's buffer without a copy.
 _BUFFER_BYTES = 1 << 17
 
@@ -81,72 +80,21 @@ def open_decompressed(path: str, *, report_bytes: bool = False) -> Iterator[Bina
         yield io.BufferedReader(_Reader(decode, DataLimit(path)) if decode else cast(Any, source), _BUFFER_BYTES)
 
 
-@contextlib.contextmanager
-def open_lines(
-    path: str, start: int = 0, stop: int | None = None, line_ends: int | None = None, *, report_bytes: bool = False
-) -> Iterator[tuple[BinaryIO, int]]:
-    """Yield a stream of the lines that begin in decompressed bytes `start` to `stop`, and the number of the first.
-
-    `line_ends` is how many there are before byte `start - 1`; without it, which a compressed file needs, all before is
-    read. See `open_decompressed`.
-    """
-    with open_decompressed(path, report_bytes=report_bytes) as stream:
-        position, first = 0, 1
-        if start:
-            if line_ends is None:
-                line_ends = 0
-                while block := stream.read1(min(_READ_BYTES, start - 1 - position)):  # type: ignore[attr-defined]
-                    position += len(block)
-                    line_ends += block.count(b"\n")
-            else:
-                position = stream.seek(start - 1)
-            first = line_ends + 2
-            while rest := stream.readline(_READ_BYTES):
-                position += len(rest)
-                if rest.endswith(b"\n"):
-                    break
-        # The last line begins before `stop`, so that the byte at `stop - 1` is in it.
-        before_last = None if stop is None else stop - 1 - position
-        yield stream if before_last is None else _cut_after_line(stream, before_last), first
-
-
-def _cut_after_line(stream: BinaryIO, size: int) -> BinaryIO:
-    """Return so many bytes of a stream and the rest of the line that follows them; nothing if `size` is negative."""
-
-    def read(limit: int) -> bytes:
-        nonlocal size
-        data: bytes = b""
-        if size > 0:
-            data = stream.read1(min(limit, size))  # type: ignore[attr-defined]
-            size -= len(data)
-        elif size == 0:
-            data = stream.readline(limit)
-            size -= data.endswith(b"\n")
-        return data
-
-    return io.BufferedReader(_Reader(read), _BUFFER_BYTES)
-
-
 def count_line_ends(path: str, part: range) -> int:
     """Return how many lines end in a part of the bytes of a file."""
     count = 0
     with storage.open_read(path, start=part.start, size=len(part)) as stream:
         for position in range(part.start, part.stop, _READ_BYTES):
-            block = np.frombuffer(stream.read(min(_READ_BYTES, part.stop - position)), np.uint8)
-            count += int(np.count_nonzero(block == ord("\n")))
+            count += stream.read(min(_READ_BYTES, part.stop - position)).count(b"\n")
     return count
 
 
-def estimate_data_bytes(path: str) -> int:
-    """Estimate the size of a file without its compression from its first 16 MiB of data."""
+def estimate_lines(path: str) -> int:
+    """Estimate the number of lines of a compressed file from its first megabytes."""
     with storage.open_read(path) as raw, _translate_damage(path, raw):
-        decode = _decoder(path, raw)
-        if decode is None:
-            return storage.size_bytes(path)
-        data_bytes = 0
-        while data_bytes < _SAMPLE_BYTES and (data := decode(_READ_BYTES)):
-            data_bytes += len(data)
-        return data_bytes * storage.size_bytes(path) // max(1, raw.tell())
+        decode = _decoder(path, raw) or raw.read
+        lines = sum(bytes(decode(_CHUNK_BYTES)).count(b"\n") for _ in range(_SAMPLE_READS))
+        return lines * storage.size_bytes(path) // max(1, raw.tell())
 
 
 def _read_reported(raw: BinaryIO, size: int) -> bytes:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from pipelines import storage
 from pipelines.errors import DamagedFileError, InputError
-from pipelines.records import file_parts, inputs, shards
+from pipelines.records import file_parts, inputs
 from pipelines.records.document_options import DocumentConfig
 from pipelines.records.drops import Drops
 from pipelines.storage import compression
@@ -29,7 +32,7 @@ _LINES = [
     b'{"text": "caf\xe9"}',
 ]
 _DATA = b"\n".join([*_LINES, *_LINES])
-_COMPRESS = {"": bytes, ".zst": zstandard.compress, ".gz": gzip.compress}
+_COMPRESS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".zst": zstandard.compress, ".gz": gzip.compress}
 
 
 def _split(monkeypatch: pytest.MonkeyPatch, part_bytes: int, prefix_parts: int = 9) -> None:
@@ -38,7 +41,7 @@ def _split(monkeypatch: pytest.MonkeyPatch, part_bytes: int, prefix_parts: int =
     monkeypatch.setattr(file_parts, "_MAX_PREFIX_PARTS", prefix_parts)
 
 
-def _read(path: Path, **options: str) -> tuple[int, list[dict[str, object]], list[dict[str, object]]]:
+def _read(path: Path, **options: Any) -> tuple[int, list[dict[str, object]], list[dict[str, object]]]:
     """Return the number of tasks, the documents, and the dropped records."""
     source = inputs.open_documents(str(path), DocumentConfig(**options))
     documents: list[dict[str, object]] = []
@@ -85,8 +88,6 @@ def test_rows_are_the_same_in_any_parts(
     whole = _read(path)
     assert whole[0] == 1
     _split(monkeypatch, part_bytes, 5)
-    # In steps of few rows, which are merged.
-    monkeypatch.setattr(shards, "MAX_REPEATED_BYTES", 4096)
     assert _read(path) == (tasks, *whole[1:])
 
 
@@ -131,15 +132,42 @@ def test_problems_of_a_part_are_not_those_of_the_file(tmp_path: Path, monkeypatc
         _read(path)
 
 
-def test_damage_is_found_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compression, "_SAMPLE_BYTES", 1000)
-    monkeypatch.setattr(file_parts, "_MAX_PREFIX_PARTS", 4)
-    path = tmp_path / "a.jsonl.gz"
-    lines = [
-        json.dumps({"text": f"{number * number_of_digits}"}).encode()
-        for number in range(9000)
-        for number_of_digits in (7**40,)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
+def test_a_task_that_reads_everything_opens_each_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "0.txt").write_bytes(b"a small file")
+    if name == "a.parquet":
+        pq.write_table(pa.table({"text": [f"document {number}" for number in range(1000)]}), tmp_path / name)
+    else:
+        (tmp_path / name).write_bytes(_COMPRESS[name.removeprefix("a.jsonl")](_DATA))
+    monkeypatch.setattr(inputs, "_GROUP_BYTES", 1)
+    _, *whole = _read(tmp_path)
+    _split(monkeypatch, 1000)
+    source = inputs.open_documents(str(tmp_path))
+    assert len(source.shards) > 2
+    opened: list[str] = []
+    open_read = storage.open_read
+
+    def record(path: str, **place: int) -> BinaryIO:
+        opened.append(path)
+        return open_read(path, **place)
+
+    monkeypatch.setattr(storage, "open_read", record)
+    documents = [
+        row
+        for shard in source.undivided
+        for batch in inputs.read_documents(shard, Drops())
+        for row in batch.to_pylist()
     ]
+    assert sorted(opened) == [str(tmp_path / "0.txt"), str(tmp_path / name)]
+    assert documents == whole[0]
+
+
+def test_damage_is_found_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "_SAMPLE_READS", 1)
+    path = tmp_path / "a.jsonl.gz"
+    lines = [json.dumps({"text": f"{number * 7**40}"}).encode() for number in range(9000)]
     path.write_bytes(gzip.compress(b"\n".join(lines))[:-2000])
     _split(monkeypatch, 1000, 4)
     source = inputs.open_documents(str(path))

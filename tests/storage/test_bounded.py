@@ -113,7 +113,7 @@ def test_a_file_of_records_that_are_all_too_large_says_so(tmp_path: Path) -> Non
 def test_a_value_that_a_dictionary_stores_once_for_many_rows_is_not_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "MAX_REPEATED_BYTES", 8 * _MIB)
+    monkeypatch.setattr(shards, "_MAX_REPEATED_BYTES", 8 * _MIB)
     values = pa.DictionaryArray.from_arrays(pa.array([0] * 500, pa.int32()), pa.array(["x" * (2 * _MIB - 1)]))
     pq.write_table(pa.table({"text": values}), tmp_path / "x.parquet", compression="zstd", store_schema=False)
     assert (tmp_path / "x.parquet").stat().st_size < 10_000
@@ -123,13 +123,13 @@ def test_a_value_that_a_dictionary_stores_once_for_many_rows_is_not_read_at_once
 
 
 def test_many_row_groups_are_examined_with_few_reads_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "MAX_REPEATED_BYTES", 1024)
+    monkeypatch.setattr(shards, "_MAX_REPEATED_BYTES", 1024)
     reads_per_group = []
     for groups in (30, 120):
         table = pa.table({f"column {number}": ["some text"] * groups for number in range(8)} | {"text": ["x"] * groups})
         pq.write_table(table, tmp_path / f"{groups}.parquet", row_group_size=1)
         with _CountedReads((tmp_path / f"{groups}.parquet").read_bytes()) as stream:
-            assert shards.rows_per_batch(stream, "x.parquet", None, 1 << 20).step < 64
+            assert shards.rows_per_batch(stream, "x.parquet", None, 1 << 20) < 64
             reads_per_group.append(stream.read_bytes / groups)
     # Were the footer parsed for every group, its reads would grow with the number of groups.
     assert reads_per_group[1] < 1.2 * reads_per_group[0]
