@@ -95,7 +95,7 @@ def _open(output: str) -> Iterator[BinaryIO]:
 
 
 def _sample(source: inputs.DocumentInput, share: float, drops: Drops) -> Iterator[pa.RecordBatch]:
-    for shard in source.shards:
+    for shard in source.undivided:
         for batch in inputs.read_documents(shard, drops):
             if share < 1:
                 batch = batch.filter(pa.array(hash_keys(batch.column("id").to_pylist(), "export") < share * _HASHES))

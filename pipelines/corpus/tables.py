@@ -259,7 +259,7 @@ def _open_streams(source: inputs.DocumentInput, note: Callable[[str], None], err
 
     def read(drops: Drops) -> Iterator[pa.RecordBatch]:
         try:
-            for shard in source.shards:
+            for shard in source.undivided:
                 yield from inputs.read_documents(shard, drops)
         except WebtextError as error:  # DuckDB's message would have the traceback
             errors.append(str(error))

@@ -223,7 +223,7 @@ class Documents:
         source, share = self._open()
         lowest = {split: LowestHashes(size) for split in (_HELD_OUT, _TRAIN) if self.options.part in ("all", split)}
         drops = Drops()
-        for shard in source.shards:
+        for shard in source.undivided:
             for batch in inputs.read_documents(shard, drops):
                 # By the hash of the document, since near-duplicates of a cluster share the hash of the cluster.
                 keys = document_keys(batch, shard)

@@ -20,6 +20,7 @@ from pipelines.format import plural
 from pipelines.records import shards
 from pipelines.records.document_options import DocumentConfig
 from pipelines.records.drops import Drops
+from pipelines.records.file_parts import FilePart
 from pipelines.records.reader import BadRecord, file_format, parse_json, parse_line, read_records
 from pipelines.records.schemas import DOCUMENT_SCHEMA
 from pipelines.records.text_columns import drop_invalid_text, is_text
@@ -40,15 +41,17 @@ _ID_COLUMNS_TO_KEEP = {*DOCUMENT_SCHEMA.names} - {"id"}
 Row = dict[str, Any]
 
 
-def record_batches(files: Iterable[tuple[str, str]], drops: Drops, options: DocumentConfig) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of files other than tables, pairs of path and name, in batches of JSONL_SCHEMA.
+def record_batches(
+    files: Iterable[tuple[str, str, FilePart | None]], drops: Drops, options: DocumentConfig
+) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of files other than tables, as path, name and part, in batches of JSONL_SCHEMA.
 
     A batch can be of several files: one per file costs ~2 ms in every stage.
     """
     rows: list[Row] = []
     pending_bytes = 0
-    for path, name in files:
-        for row, size_bytes in _rows(path, name, drops, options):
+    for path, name, part in files:
+        for row, size_bytes in _rows(path, name, part, drops, options):
             if rows and (len(rows) == _BATCH_ROWS or pending_bytes + size_bytes > _BATCH_BYTES):
                 yield pa.RecordBatch.from_pylist(rows, schema=JSONL_SCHEMA)
                 rows, pending_bytes = [], 0
@@ -58,8 +61,16 @@ def record_batches(files: Iterable[tuple[str, str]], drops: Drops, options: Docu
         yield pa.RecordBatch.from_pylist(rows, schema=JSONL_SCHEMA)
 
 
-def _rows(path: str, name: str, drops: Drops, options: DocumentConfig) -> Iterator[tuple[Row, int]]:
-    """Yield the documents of a file, with the bytes that each was read from.
+def has_document_lines(path: str, options: DocumentConfig) -> bool:
+    """Return whether each line of a file is a document, so that the file can be read in parts."""
+    is_text = options.document == "line" and strip_compression(path).endswith(".txt")
+    return file_format(path) == "jsonl" or is_text
+
+
+def _rows(
+    path: str, name: str, part: FilePart | None, drops: Drops, options: DocumentConfig
+) -> Iterator[tuple[Row, int]]:
+    """Yield the documents of a file, or of a part, with the bytes that each was read from.
 
     Raises InputError if the file has records in JSON, and none has the text field, or the requested id field.
     """
@@ -67,14 +78,14 @@ def _rows(path: str, name: str, drops: Drops, options: DocumentConfig) -> Iterat
     if strip_compression(path).endswith(".wet"):
         yield from _wet_rows(path, name, drops, options)
         return
-    if form == "text" and not (options.document == "line" and strip_compression(path).endswith(".txt")):
+    if form == "text" and not has_document_lines(path, options):
         yield from _text_file_row(path, name, drops, options)
         return
     columns = [options.text_field, *filter(None, [options.id_field])]
     kept = count = ids = 0
     first, problem, empty = b"", "", drops.counts["empty_text"]
     try:
-        for number, value, content in read_records(path, form, columns=columns, max_bytes=options.max_bytes):
+        for number, value, content in read_records(path, form, columns=columns, max_bytes=options.max_bytes, part=part):
             count += 1
             id = f"{name}:{number}"
             if form == "text" and isinstance(value, str):
@@ -97,6 +108,12 @@ def _rows(path: str, name: str, drops: Drops, options: DocumentConfig) -> Iterat
     except shards.MissingColumnError as error:
         raise InputError(f"{error}{_TEXT_FIELD_ADVICE * (error.column == options.text_field)}") from error
     if form not in ("jsonl", "json") or drops.counts["empty_text"] > empty:
+        return
+    if part and (not kept or (options.id_field and not ids)):
+        # Only a problem of all parts is one of the file; the task of the first reads it whole to find out.
+        if not part.start:
+            for _ in _rows(path, name, None, Drops(), options):
+                pass
         return
     read = plural(count, "record")
     if problem and not first:

@@ -40,18 +40,19 @@ from pipelines.records.document_options import DocumentConfig
 from pipelines.records.documents import (
     JSONL_SCHEMA,
     conform,
+    has_document_lines,
     record_batches,
     table_document_schema,
     table_documents,
     union_schema,
 )
 from pipelines.records.drops import Drops
+from pipelines.records.file_parts import FilePart, split_lines, split_rows
 from pipelines.records.reader import FORMATS, TABLES, file_format, table_batches, table_schema
 from pipelines.storage.compression import SUFFIXES, strip_compression
 
-# Small files are grouped and large Parquet files split, so that a task is neither tiny nor the whole input.
+# Small files are grouped and large ones split, so that a task is neither tiny nor the whole input.
 _GROUP_BYTES = 64 << 20
-_PARQUET_PART_BYTES = 256 << 20
 _DEFAULTS = DocumentConfig()
 TEXT_SUFFIXES = (*FORMATS, ".wet")
 ARCHIVE_SUFFIXES = (".warc", ".arc")
@@ -68,15 +69,14 @@ _PLAIN_SUFFIXES = (".txt", ".md")
 class InputFile:
     """One file to read; `entry` is its entry in the manifest of `stage`, if a stage wrote it.
 
-    Of a Parquet file that is read in parts, `row_groups` are those of the part, which begins at `first_row`.
+    Several tasks read a `part` each of a large file.
     """
 
     path: str
     size_bytes: int
     entry: FileEntry | None = None
     stage: str | None = None
-    row_groups: tuple[int, ...] | None = None
-    first_row: int = 0
+    part: FilePart | None = None
     relative_path: str | None = None
 
     @property
@@ -148,8 +148,20 @@ class DocumentInput:
 
     @property
     def files(self) -> list[InputFile]:
-        """The files of all shards; a file that several shards read in part appears once for each."""
-        return [file for shard in self.shards for file in shard.files]
+        """The files of all shards, each once."""
+        return [file for shard in self.undivided for file in shard.files]
+
+    @property
+    def undivided(self) -> list[DocumentShard]:
+        """The shards for a task that reads all of them: the first part of a file becomes the file, the others go."""
+        undivided = []
+        for shard in self.shards:
+            file = shard.files[0]
+            if file.part and file.part.start == 0:
+                shard = dataclasses.replace(shard, files=(dataclasses.replace(file, part=None),))
+            if not (file.part and file.part.start):
+                undivided.append(shard)
+        return undivided
 
 
 def open_stage(folder: str, stages: Sequence[str]) -> StageFolder:
@@ -327,7 +339,7 @@ def open_configured(documents: str | Sequence[str], config: DocumentConfig, opti
 def open_documents(paths: str | Sequence[str], config: DocumentConfig = _DEFAULTS) -> DocumentInput:
     """Open documents: the folder of a stage, or inputs of TEXT_SUFFIXES by name, folder or glob.
 
-    Small files are grouped into shards of at most 64 MiB, large Parquet files split into parts of 256 MiB.
+    Small files are grouped into shards of at most 64 MiB, large ones split into parts, see `file_parts`.
 
     Raises InputError if there are none, or if a Parquet or Arrow file lacks the text column.
     """
@@ -355,10 +367,14 @@ def open_documents(paths: str | Sequence[str], config: DocumentConfig = _DEFAULT
     described = storage.map_files(functools.partial(_describe, options), files, local_threads=storage.HASHING_THREADS)
     if not any(description.size_bytes for description in described):
         raise InputError(f"{', '.join(paths)}: is empty (0 bytes); check that the copy is complete")
-    groups = list(_group_files(zip(files, names, described, strict=True)))
+    groups = list(_group_files(list(zip(files, names, described, strict=True)), options))
     schema = union_schema([description.schema for description in described])
     document_shards = tuple(DocumentShard(index, tuple(group), options, schema) for index, group in enumerate(groups))
-    source = DocumentInput(document_shards, fingerprint_files(files, names), None, tuple(notes))
+    fingerprint = fingerprint_files(files, names)
+    if parts := [(file.name, file.part) for file in itertools.chain.from_iterable(groups) if file.part]:
+        # A run that began with other parts must not be resumed with these.
+        fingerprint = hashlib.sha256(json.dumps([fingerprint, parts]).encode()).hexdigest()
+    source = DocumentInput(document_shards, fingerprint, None, tuple(notes))
     common_text_format(source.files)
     return source
 
@@ -372,15 +388,16 @@ def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | Non
     """
     for is_table, files in itertools.groupby(shard.files, lambda file: file_format(file.path) in TABLES):
         if not is_table:
-            batches = record_batches(((file.path, file.name) for file in files), drops, shard.options)
+            batches = record_batches(((file.path, file.name, file.part) for file in files), drops, shard.options)
             yield from _unified(batches, shard, drops)
             continue
         for file in files:
             file.verify()
             tables = table_batches(
-                file.path, row_groups=file.row_groups, batch_bytes=batch_bytes, is_verified=file.stage is not None
+                file.path, part=file.part, batch_bytes=batch_bytes, is_verified=file.stage is not None
             )
-            batches = table_documents(tables, file.path, file.name, file.first_row, shard.options, drops)
+            first_row = file.part.start if file.part else 0
+            batches = table_documents(tables, file.path, file.name, first_row, shard.options, drops)
             # The documents in a folder of a stage were checked when they came in.
             yield from batches if file.stage is not None else _unified(batches, shard, drops, file.path)
 
@@ -426,23 +443,28 @@ def _describe(options: DocumentConfig, path: str) -> _Description:
         return _Description(size, schema, [group.num_rows for group in groups])
 
 
-def _group_files(files: Iterable[tuple[str, str, _Description]]) -> Iterator[list[InputFile]]:
-    """Group files (path, name, description) into tasks, small ones together, each Parquet file alone or in parts."""
+def _group_files(files: Sequence[tuple[str, str, _Description]], options: DocumentConfig) -> Iterator[list[InputFile]]:
+    """Group files (path, name, description) into tasks: small ones together, large ones and Parquet by themselves."""
     group: list[InputFile] = []
     size_bytes = 0
+    total = estimate_text_bytes([InputFile(path, description.size_bytes) for path, _, description in files])
     for path, name, description in files:
-        size = description.size_bytes
-        if (rows := description.group_rows) is not None:
-            parts = max(1, min(len(rows), -(-size // _PARQUET_PART_BYTES)))
-            bounds = [len(rows) * part // parts for part in range(parts + 1)]
-            for first, last in itertools.pairwise(bounds):
-                row_groups = tuple(range(first, last)) if parts > 1 else None
-                yield [InputFile(path, size, None, None, row_groups, sum(rows[:first]), name)]
-            continue
-        if group and size_bytes + size > _GROUP_BYTES:
+        file = InputFile(path, description.size_bytes, relative_path=name)
+        text_bytes = estimate_text_bytes([file])
+        parts: Sequence[FilePart] = ()
+        if description.group_rows is not None:
+            parts = split_rows(description.group_rows, text_bytes, total)
+        elif group and size_bytes + file.size_bytes > _GROUP_BYTES:
             yield group
             group, size_bytes = [], 0
-        group.append(InputFile(path, size, relative_path=name))
-        size_bytes += size
+        if has_document_lines(path, options):
+            parts = split_lines(path, file.size_bytes, text_bytes, total)
+        if parts:
+            yield from ([dataclasses.replace(file, part=part)] for part in parts)
+        elif description.group_rows is not None:
+            yield [file]
+        else:
+            group.append(file)
+            size_bytes += file.size_bytes
     if group:
         yield group

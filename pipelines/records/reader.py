@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ from pipelines.algorithms.web.text_repair import replace_surrogates
 from pipelines.errors import InputError
 from pipelines.format import plural
 from pipelines.records import shards
+from pipelines.records.file_parts import FilePart
 from pipelines.storage import bounded
 from pipelines.storage.bounded import BYTE_ORDER_MARK, line_blocks, stream_lines
 from pipelines.storage.compression import open_decompressed, strip_compression
@@ -85,13 +87,15 @@ def read_records(
     max_bytes: int | None = None,
     keep_blank: bool = False,
     report_bytes: bool = False,
+    part: FilePart | None = None,
 ) -> Iterator[Record]:
     """Yield the records of a file: JSON values, rows as dictionaries, those of CSV with texts, or lines of a text.
 
     `form` is that of `file_format` by default. A table must have `columns`; of Parquet, only these are read. The names
     of `default_header` are recognized in upper case, too; a CSV file with as many columns may have no header. A record
     of `max_bytes` or more (None: see `bounded`) is a BadRecord. A line of a text includes its end; blank lines are
-    skipped unless `keep_blank`. `report_bytes` reports progress in bytes of the file.
+    skipped unless `keep_blank`. `report_bytes` reports progress in bytes of the file. Of JSONL and texts, only
+    the lines of a `part` are read if there is one.
 
     Raises InputError if a table cannot be read or lacks a column, or if an array or a row of CSV does not end.
     """
@@ -110,8 +114,13 @@ def read_records(
         # Many files that are named .json are JSONL.
         is_array = start.lstrip().startswith(b"[")
         lines = _split_array(path, stream, max_bytes) if is_array else stream_lines(stream, max_bytes)
+        if part:
+            if part.offset:
+                stream.seek(part.offset)
+            skipped = 1 if part.offset else part.start
+            lines = itertools.islice(lines, skipped, skipped + part.stop - part.start)
         parse = parse_line if form == "text" else parse_json
-        for number, content in enumerate(lines, 1):
+        for number, content in enumerate(lines, part.start + 1 if part else 1):
             if keep_blank or (content and not content.isspace()):
                 yield number, parse(content) if len(content) < max_bytes else _too_large(max_bytes), content
 
@@ -311,13 +320,13 @@ def table_batches(
     path: str,
     columns: Sequence[str] | None = None,
     *,
-    row_groups: Sequence[int] | None = None,
+    part: FilePart | None = None,
     batch_bytes: int | None = None,
     is_verified: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet or Arrow file in batches of about 16 MiB, or `batch_bytes`; a row is never split.
 
-    Of Parquet, only `columns` and `row_groups` are read; `is_verified` if webtext wrote it.
+    Of Parquet, only `columns` and the rows of `part` are read; `is_verified` if webtext wrote it.
     """
     batch_bytes = batch_bytes or _BATCH_BYTES
     # Single large rows, and texts that repeat, make a batch larger than the footer lets expect.
@@ -327,9 +336,21 @@ def table_batches(
                 yield from shards.split_by_bytes(batch, 4 * batch_bytes)
         return
     with shards.open_stream(path) as stream:
+        row_groups, first = shards.row_groups_with(stream, path, part.start, part.stop) if part else (None, 0)
         rows = shards.rows_per_batch(stream, path, row_groups, batch_bytes, columns=columns, is_verified=is_verified)
-        for batch in shards.stream_batches(stream, path, columns, row_groups, rows):
+        batches = shards.stream_batches(stream, path, columns, row_groups, rows)
+        for batch in _slice_rows(batches, part, first) if part else batches:
             yield from shards.split_by_bytes(batch, 4 * batch_bytes)
+
+
+def _slice_rows(batches: Iterable[pa.RecordBatch], part: FilePart, row: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a part of a table from batches, the first of which begins at `row`."""
+    for batch in batches:
+        if rows := batch[max(0, part.start - row) : part.stop - row]:
+            yield rows
+        row += batch.num_rows
+        if row >= part.stop:
+            return
 
 
 def table_records(batches: Iterable[pa.RecordBatch], first: int = 1) -> Iterator[Record]:

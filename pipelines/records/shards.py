@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
@@ -189,6 +191,15 @@ def _decoded_bytes(column: pa.Array) -> int:
             lengths = pc.binary_length(column.dictionary.cast(pa.large_binary()))
             return pc.sum(lengths.take(column.indices)).as_py() or 0
     return int(column.nbytes)
+
+
+def row_groups_with(stream: BinaryIO, path: str, start: int, stop: int) -> tuple[range, int]:
+    """Return the row groups that have rows `start` to `stop` of a Parquet file, and how many rows are before them."""
+    metadata = open_parquet(stream, path).metadata
+    rows = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+    starts = list(itertools.accumulate(rows, initial=0))
+    first = bisect.bisect_right(starts, start) - 1
+    return range(first, bisect.bisect_left(starts, stop)), starts[first]
 
 
 def rows_per_batch(

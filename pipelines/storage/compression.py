@@ -36,6 +36,7 @@ _CHECKSUM_BYTES = 4
 
 _CHUNK_BYTES = 1 << 18
 _READ_BYTES = 1 << 20
+_SAMPLE_READS = 128
 # For reading lines; larger reads are decoded into the caller's buffer without a copy.
 _BUFFER_BYTES = 1 << 17
 
@@ -77,6 +78,23 @@ def open_decompressed(path: str, *, report_bytes: bool = False) -> Iterator[Bina
         _check_format(path, raw)
         decode = _decoder(path, source)
         yield io.BufferedReader(_Reader(decode, DataLimit(path)) if decode else cast(Any, source), _BUFFER_BYTES)
+
+
+def count_line_ends(path: str, part: range) -> int:
+    """Return how many lines end in a part of the bytes of a file."""
+    count = 0
+    with storage.open_read(path, start=part.start, size=len(part)) as stream:
+        for position in range(part.start, part.stop, _READ_BYTES):
+            count += stream.read(min(_READ_BYTES, part.stop - position)).count(b"\n")
+    return count
+
+
+def estimate_lines(path: str) -> int:
+    """Estimate the number of lines of a compressed file from its first megabytes."""
+    with storage.open_read(path) as raw, _translate_damage(path, raw):
+        decode = _decoder(path, raw) or raw.read
+        lines = sum(bytes(decode(_CHUNK_BYTES)).count(b"\n") for _ in range(_SAMPLE_READS))
+        return lines * storage.size_bytes(path) // max(1, raw.tell())
 
 
 def _read_reported(raw: BinaryIO, size: int) -> bytes:

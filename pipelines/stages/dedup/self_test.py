@@ -81,7 +81,7 @@ def _choose_documents(
     source = inputs.open_configured(documents, config, options)
     lowest, known = LowestHashes(sample), set[int]()
     with show_progress(options.progress, "dedup: sample", source.records, "records"):
-        for shard in source.shards:
+        for shard in source.undivided:
             for batch in inputs.read_documents(shard, Drops()):
                 for row, hash in enumerate(text_hashes(batch.column("text"))[:, 0].tolist()):
                     if lowest.accepts(hash) and hash not in known:

@@ -193,7 +193,7 @@ def _sample(
     A document is the hash of its id, and the bucket of each of its words.
     """
     sample, total = LowestHashes(documents), 0
-    for shard in source.shards:
+    for shard in source.undivided:
         for batch in inputs.read_documents(shard, Drops()):
             hashes = iter(hash_keys(document_keys(batch, shard), f"quality sample {seed}").tolist())
             for buckets, bounds in _hash_words(batch.column("text")):

@@ -167,7 +167,7 @@ def explain(document_filter: DocumentFilter, source: inputs.DocumentInput, query
     `values` has for each rule the value of the document and whether the rule drops it, `measured` further measurements
     of the text, `reason` and `detail` why the document is dropped, None if it is kept.
     """
-    for shard in source.shards:
+    for shard in source.undivided:
         for batch in inputs.read_documents(shard, Drops()):
             is_url = pa.array([url == query for url in urls_of(batch)], pa.bool_())
             matches = pc.or_(pc.equal(batch.column("id"), query), is_url)

@@ -85,7 +85,7 @@ class MergeSource:
 class FilterSource:
     """What the parts of a filter are built from."""
 
-    documents: tuple[inputs.DocumentShard, ...]
+    documents: list[inputs.DocumentShard]
     size: FilterSize
     config: OverlapIndexConfig
     output: str

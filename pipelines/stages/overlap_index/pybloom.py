@@ -36,7 +36,7 @@ class _Source:
     """What the parts are built from: their number, the documents, and the number of n-grams the filter is sized for."""
 
     parts: int
-    documents: tuple[inputs.DocumentShard, ...]
+    documents: list[inputs.DocumentShard]
     capacity: int
     config: OverlapIndexConfig
     output: str
@@ -60,7 +60,8 @@ def write_pybloom_filter(
             "fewer --workers, raise --error-rate, or omit --filter: a blocked filter is built in parts"
         )
     run.note(f"{needs}, and up to {_PARTS} times that on disk while it is built")
-    context = _Source(min(_PARTS, len(source.shards)), source.shards, capacity, config, run.output)
+    documents = source.undivided
+    context = _Source(min(_PARTS, len(documents)), documents, capacity, config, run.output)
     parts = range(context.parts)
     entries = run.map(
         _add_part, parts, context, name=lambda part: f"part-{part:05d}", phase="add", work=True, total=ngrams.documents

@@ -151,7 +151,7 @@ def _write_blocked_filter(
     parts = run.map(
         add_part,
         ranges,
-        FilterSource(source.shards, size, config, run.output),
+        FilterSource(source.undivided, size, config, run.output),
         name=part_name,
         phase="add",
         work=True,

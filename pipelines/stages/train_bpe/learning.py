@@ -116,7 +116,7 @@ def learn_with_library(config: TrainBpeConfig, texts: Iterator[str], words: Word
 
 def texts_to_train_on(config: TrainBpeConfig, source: inputs.DocumentInput, sampled_below: int) -> Iterator[str]:
     """Yield the texts that the trainer of `tokenizers` reads."""
-    for shard in source.shards:
+    for shard in source.undivided:
         for records in inputs.read_documents(shard, Drops()):
             batch = select_documents(records, shard, sampled_below, Drops())
             if config.train_on != "all":
