@@ -79,6 +79,7 @@ def _page(*blocks: str, head: str = "") -> str:
 @pytest.mark.parametrize(
     ("html", "why"),
     [
+        ("", "no block is kept: the page is empty"),
         (_page("<p><a href=/>Home</a></p>"), "no block is kept: its estimated F1, 0.09, is too low"),
         (_page("<p>The river rises in the hills.</p>"), "no block is kept: too little text (characters: 24)"),
         (

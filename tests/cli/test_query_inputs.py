@@ -310,6 +310,14 @@ def test_an_id_may_begin_like_a_host(files: Path, capsys: pytest.CaptureFixture[
     assert "does not have it" in _run(capsys, "explain", "x.[1", "-i", "dots.jsonl", code=1)
 
 
+def test_the_example_in_python_runs(files: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "corpus-commands.md"
+    _, _, example = page.read_text().partition("```python\n")
+    variables: dict[str, Any] = {}
+    exec(example.partition("```")[0], variables)
+    assert variables["rows"] == [{"id": row["id"], "words": len(row["text"].split())} for row in _ROWS]
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -326,6 +334,7 @@ def test_an_id_may_begin_like_a_host(files: Path, capsys: pytest.CaptureFixture[
         ("tokenize begun -o t", "begun: dedup has not finished; re-run the command that wrote begun to resume it"),
         ("stats begun", "begun: dedup has not finished; re-run the command that wrote begun to resume it"),
         ("extract texts -o t", "texts need no extraction: `webtext dedup texts` reads them"),
+        ("explain pages/a.html -i pages", "`webtext extract pages`; `webtext extract --explain` explains one of them"),
         ("dedup corpus -o t", "corpus/train-bpe: is the output of webtext train-bpe; name it or --corpus corpus"),
         ("overlap-report docs.jsonl -o t --benchmark /x/w.txt", "(write NAME=/x/w.txt for a file)"),
         ("dedup docs.jsonl -o t --id-field nam", "(of 3 records; the first has the fields 'id', 'url', 'text')"),
@@ -339,6 +348,8 @@ def test_messages_name_a_way_that_works(
     OutputFolder("begun").write_header(Identity("dedup", 1, {}, {}))
     (files / "texts").mkdir()
     (files / "texts" / "a.txt").write_text("a text")
+    (files / "pages").mkdir()
+    (files / "pages" / "a.html").write_text("<p>a text</p>")
     assert main(shlex.split(command)) in (1, 2)
     assert message in capsys.readouterr().err
     assert (files / "docs.csv").read_text().startswith("id,url,text")

@@ -188,7 +188,7 @@ class Choice(NamedTuple):
     """Per block the probability that it is main content, and whether it is kept; the expected F1; the page's type.
 
     `are_repeated` says which blocks are dropped because their text is kept elsewhere. `why_nothing` says why a page
-    that has blocks keeps none.
+    keeps none.
     """
 
     shares: Floats
@@ -222,7 +222,7 @@ def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content:
     """
     segments = page.segments
     if not len(segments.blocks):
-        return Choice(np.zeros(0, np.float32), np.zeros(0, np.bool_), 0.0, None, np.zeros(0, np.bool_))
+        return Choice(np.zeros(0, np.float32), none := np.zeros(0, np.bool_), 0.0, None, none, "the page is empty")
     words = segments.blocks[:, seg.WORDS].astype(np.float32)
     features, groups = block_features(page, url, model.tokens, model.words)
     tags = segments.tags[segments.blocks[:, seg.ELEMENT]]

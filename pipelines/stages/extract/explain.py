@@ -49,10 +49,10 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> dict
     """Explain an HTML file, or the page with a URL or id in `pages`, without writing anything.
 
     `reason` and its `detail` say why the page is dropped; None if it is kept, then `text` is what is written.
-    `why_nothing` says why none of the `blocks` is kept, None if some are or if there are none. A block has its `text`,
-    `tag`, `words`, the `probability` that it is main content, and whether it `is_kept` or dropped as an `is_repetition`
-    of a text that is kept. `moved_by` are the groups of features with the most effect: the change of the block's log
-    odds by their values on this page, instead of the middle of their range.
+    `why_nothing` says why none of the `blocks` is kept, None if some are. A block has its `text`, `tag`, `words`,
+    the `probability` that it is main content, and whether it `is_kept` or dropped as an `is_repetition` of a text that
+    is kept. `moved_by` are the groups of features with the most effect: the change of the block's log odds by their
+    values on this page, instead of the middle of their range.
 
     Raises UsageError for another extractor than `fast`, InputError if there is no such page.
     """
@@ -77,7 +77,7 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> dict
         model, parsed = load_model(data_path(MODEL)), parse_page(decoded[0])
         choice = choose_blocks(model, parsed, raw.url, config.content)
         why_nothing = choice.why_nothing
-        blocks = list(_explain_blocks(model, parsed, choice, raw.url, config.content))
+        blocks = list(_explain_blocks(model, parsed, choice, raw.url, config.content)) if len(choice.keep) else []
     return {
         "id": page.id,
         "url": page.with_declared_url(text).url,

@@ -117,7 +117,7 @@ def make_report(
         "corpus": corpus,
         "tokenizer": figures | {"merges": len(merges.left)},
         "reference": _figures(reference, corpus) if reference else None,
-        "held_out_was_trained_on": held_out_was_trained_on,
+        "held_out_was_trained_on": held_out_was_trained_on and figures["held_out"]["tokens"] > 0,
         "rare": vocabulary.rare(rare_below),
         "unused": vocabulary.unused() if figures["held_out"]["tokens"] else [],
         "suspicious": vocabulary.suspicious(),

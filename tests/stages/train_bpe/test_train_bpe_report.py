@@ -170,4 +170,5 @@ def test_tiny_corpora(texts: list[str], sample: list[tuple[str, bool]]) -> None:
     report = make_report(**_trained(texts, [], 258), sample=_sample(sample))
     assert report["tokenizer"]["entries"] == 258 - (1 if texts != ["ab ab"] else 0)
     assert (report["tokenizer"]["bytes_per_token"] is None) == (not texts)
+    assert report["held_out_was_trained_on"] == (texts == ["ab ab"])  # nothing is held out of the others
     json.dumps(report, allow_nan=False)
