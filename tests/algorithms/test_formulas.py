@@ -169,6 +169,7 @@ PARAGRAPHS: dict[str, tuple[str, str]] = {
     "Sphinx MathJax": ('<div class="math notranslate nohighlight">\\[a^2 = 1\\]</div>', "$$a^2 = 1$$"),
     "pandoc": ('<p><span class="math display">\\[a^2 = 1\\]</span></p>', "$$a^2 = 1$$"),
     "Discourse": ('<div class="math">a^2 = 1</div>', "$$a^2 = 1$$"),
+    "docutils": ('<pre class="math">a^2 = 1</pre>', "$$a^2 = 1$$"),
     "GitLab": ('<pre class="code math js-render-math" data-math-style="display">a^2 = 1</pre>', "$$a^2 = 1$$"),
     "WordPress": (
         '<p align="center"><img src="https://s0.wp.com/latex.php?latex=%5Cdisplaystyle+x" alt="\\displaystyle x^2=1" '
@@ -309,7 +310,13 @@ def test_titles_have_the_source_of_formulas() -> None:
         ("<mover><mi>x</mi><mo>^</mo></mover><mover><mrow><mi>a</mi><mi>b</mi></mrow><mo>¯</mo></mover>",
          r"\hat{x}\overline{ab}"),
         ("<mrow><mo>(</mo><mtable><mtr><mtd><mn>1</mn></mtd><mtd><mn>0</mn></mtd></mtr><mtr><mtd><mn>0</mn></mtd><mtd>"
-         "<mn>1</mn></mtd></mtr></mtable><mo>)</mo></mrow>", r"\left(\begin{matrix}1 & 0 \\ 0 & 1\end{matrix}\right)"),
+         "<mn>1</mn></mtd></mtr></mtable><mo>)</mo></mrow>", r"\begin{pmatrix}1 & 0 \\ 0 & 1\end{pmatrix}"),
+        ("<mtable columnalign='right left'><mtr><mtd><mi>y</mi></mtd><mtd><mo>=</mo><mn>1</mn></mtd></mtr></mtable>",
+         r"\begin{aligned}y & =1\end{aligned}"),
+        ("<mrow><mo>(</mo><mfrac linethickness='0'><mi>n</mi><mi>k</mi></mfrac><mo>)</mo></mrow>", r"\binom{n}{k}"),
+        ("<msup><mrow><mo>(</mo><mfrac><mi>a</mi><mi>b</mi></mfrac><mo>)</mo></mrow><mn>2</mn></msup>",
+         r"\left(\frac{a}{b}\right)^2"),
+        ("<mo>‖</mo><mi>u</mi><msub><mo>‖</mo><mn>2</mn></msub><mi>A</mi><mo>∣</mo><mi>B</mi>", r"\|u\|_2A\mid B"),
         ("<mfenced open='[' close=')'><mi>a</mi><mi>b</mi></mfenced>", "[a, b)"),
         ("<mstyle><mpadded><mi mathvariant='double-struck'>R</mi><mi>ℝ</mi><mi>𝐱</mi></mpadded></mstyle>",
          r"\mathbb{R}\mathbb{R}\mathbf{x}"),

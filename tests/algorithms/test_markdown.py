@@ -68,6 +68,9 @@ _CASES = {
         "```go\nx := 1\n```",
     ),
     "code of MediaWiki": ('<div class="mw-highlight mw-highlight-lang-lua"><pre>x()</pre></div>', "```lua\nx()\n```"),
+    "code of docutils": ('<pre class="code python literal-block">x = 1</pre>', "```python\nx = 1\n```"),
+    "code of Jupyter": ('<div class="highlight hl-ipython3"><pre>x = 1</pre></div>', "```python3\nx = 1\n```"),
+    "code shown by SyntaxHighlighter": ('<pre class="syntaxhighlighter nogutter  php">x</pre>', "```php\nx\n```"),
     "code without a language": (
         '<body class="lang-en"><div class="highlight-default"><pre>x</pre></div>',
         "```\nx\n```",

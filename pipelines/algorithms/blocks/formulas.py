@@ -23,7 +23,7 @@ _SCRIPT, _MATH = 'script[type^="math/" i]', r"math, mml\:math, m\:math"
 _COPIES = "[class^=MathJax]:not(mjx-container), .mjx-chtml"
 _FORMULAS = (
     f"{_SCRIPT}, {_MATH}, img, {_COPIES}, mjx-container, [class*=katex], .mwe-math-element, [data-eeimg], d-math, "
-    f"[{'], ['.join(SOURCE_ATTRIBUTES.split())}], .js-render-math, :is(span, div, code)[class*=math], span.tex"
+    f"[{'], ['.join(SOURCE_ATTRIBUTES.split())}], .js-render-math, :is(span, div, code, pre, tt)[class*=math], span.tex"
 )
 _ANNOTATION = 'annotation[encoding*="x-tex" i], annotation[encoding*="latex" i], annotation[encoding="tex" i]'
 # An element that contains one of these is more than a formula.
@@ -78,7 +78,7 @@ def replace_elements(tree: LexborHTMLParser) -> None:
             html, parent = node.html or "", node.parent or node
             borders = ("dd", "p", "div", "center") if node.tag == "img" and "inline" not in html else ("dd",)
             is_alone_there = parent.tag in borders and is_alone(node)
-            text = _write(source, bool(is_alone_there or node.tag == "div" or _DISPLAYED.search(html)))
+            text = _write(source, bool(is_alone_there or node.tag in ("div", "pre") or _DISPLAYED.search(html)))
             if parent.tag == "noscript":  # a copy of an image that is loaded later
                 node, text = parent, "" if parent.prev and parent.prev.text()[-1:] in (_DISPLAY, _INLINE) else text
             node.replace_with(text)

@@ -29,8 +29,9 @@ _MAX_ATTRIBUTES = 2000
 _TAG_END = re.compile(rb'(?:[^>"]|"[^"]*")*')
 _START_NUMBER = re.compile(r'\sstart="(\d{1,8})"')
 _LANGUAGE = re.compile(
-    r'\s(?:data-lang(?:uage)?="|class="(?:[^"]*?[\s-])??(?:lang(?:uage)?[-:]|highlight-(?:source-|text-)?|brush: ?|'
-    r"hljs |sourceCode ))(?!(?:default|none|wrapper|lines?|code|block|container|te?xt|plain\w*)[\"\s]|lang)"
+    r'\s(?:data-lang(?:uage)?="|class="(?:[^"]*?[\s-])??(?:lang(?:uage)?[-:]|(?:highlight|hl)-(?:source-|text-|i(?=py))?|'
+    r"brush: ?|syntaxhighlighter +(?:nogutter +)?|code (?=[\w+#.-]+ literal-block)|hljs |sourceCode ))"
+    r"(?!(?:default|none|wrapper|lines?|code|block|container|te?xt|plain\w*)[\"\s]|lang)"
     r"([a-zA-Z][\w+#.-]*)"
 )
 # The elements around a `<pre>` whose class can name its language.

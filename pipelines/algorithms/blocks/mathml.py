@@ -19,10 +19,10 @@ _COMMANDS = (
     "⌉rceil …ldots ⋯cdots ⋮vdots ⋱ddots ∖setminus △triangle □square ⋄diamond †dagger ‡ddagger ∴therefore ⩽leqslant "
     "⩾geqslant ‖| {{ }} %% ## && __ $$ ΓGamma ΔDelta ΘTheta ΛLambda ΞXi ΠPi ΣSigma ΥUpsilon ΦPhi ΨPsi ΩOmega αalpha "
     "βbeta γgamma δdelta εvarepsilon ζzeta ηeta θtheta ιiota κkappa λlambda μmu νnu ξxi πpi ρrho ςvarsigma σsigma τtau "
-    "υupsilon φvarphi χchi ψpsi ωomega ϕphi ϵepsilon ϑvartheta ϱvarrho ϖvarpi"
+    "υupsilon φvarphi χchi ψpsi ωomega ϕphi ϵepsilon ϑvartheta ϱvarrho ϖvarpi ∣mid"
 )
 _LATEX = {pair[0]: "\\" + pair[1:] for pair in _COMMANDS.split()}
-_LATEX |= {"−": "-", "∣": "|", "′": "'", "″": "''", "\xa0": " "} | dict.fromkeys("\u200b\u2061\u2062\u2063\u2064", "")
+_LATEX |= {"−": "-", "′": "'", "″": "''", "\xa0": " "} | dict.fromkeys("\u200b\u2061\u2062\u2063\u2064", "")
 _FUNCTIONS = "arccos arcsin arctan arg cos cosh det exp gcd inf ker lim ln log max min sin sinh sup tan tanh".split()
 _FONTS = dict(pair.split("=") for pair in (
     "double-struck=mathbb bold-italic=boldsymbol bold=mathbf script=mathcal fraktur=mathfrak black-letter=mathfrak "
@@ -41,8 +41,14 @@ _TEMPLATES = {
 _LIMITS = re.compile(r"\\(sum|prod|coprod|i*int|oint|big\w+|lim\w*|max|min|sup|inf|det|gcd|Pr|operatorname|\w+brace)\b")
 _TALL = re.compile(r"\\(frac|begin|sqrt|sum|int|prod)\b")
 _OPENING, _CLOSING = re.compile(r"[(\[|]|\\[{|]|\\l\w+"), re.compile(r"[)\]|]|\\[}|]|\\r\w+")
-_SINGLE = re.compile(r"\w|\\[a-zA-Z]+|\\math\w+\{\w\}|[\])|]|")
+_SINGLE = re.compile(r"\w|\\[a-zA-Z]+|\\math\w+\{\w\}|[\])|]|\\\||\\left(?:(?!\\left|\\right).)+\\right\\?.|")
 _INDEX, _PRIMES = re.compile(r"([_^])\{(\w)\}"), re.compile(r"\^\{('+)\}")
+# Binomials and matrices are built with their parentheses.
+_BINOMIAL = re.compile(r"(?:\\left)?\(\{([^{}]*) \\atop ([^{}]*)\}(?:\\right)?\)")
+_MATRIX = re.compile(
+    r"\\left(\(|\[|\||\\\|)(\\begin\{)(matrix\}(?:(?!\\begin).)+\\end\{)(matrix\})\\right(?:[)\]|]|\\\|)"
+)
+_MATRICES = {"(": "p", "[": "b", "|": "v", r"\|": "V"}
 _BORDER = re.compile(r"(\\[a-zA-Z]+)\0(?=[^\W_])")
 
 
@@ -60,13 +66,18 @@ def latex_of(node: LexborNode, depth: int = 0) -> str:
     if template := _TEMPLATES.get("atop" if (attributes.get("linethickness") or "")[:1] == "0" else tag):
         base = first if _SINGLE.fullmatch(first) or _LIMITS.match(first) else f"{{{first}}}"
         rows = r" \\ ".join(parts)
+        if tag == "mtable" and (attributes.get("columnalign") or "").startswith("right left"):
+            template = template.replace("matrix", "aligned")
         return template.format(first, second, third, base=base, row=row, rows=rows, cells=" & ".join(parts))
     if len(parts) > 1 and _OPENING.fullmatch(parts[0]) and any(map(_TALL.search, parts)):
         if parts[0] == r"\{" and parts[-1].endswith(r"\end{matrix}"):
             return _join(parts[1:]).replace("{matrix}", "{cases}")
         if _CLOSING.fullmatch(parts[-1]):
             return _join([r"\left", *parts[:-1], r"\right", parts[-1]])
-    return _INDEX.sub(r"\1\2", _PRIMES.sub(r"\1", row)) if tag == "math" else row
+    if tag != "math":
+        return row
+    row = _BINOMIAL.sub(r"\\binom{\1}{\2}", _INDEX.sub(r"\1\2", _PRIMES.sub(r"\1", row)))
+    return _MATRIX.sub(lambda matrix: "{1}{0}{2}{0}{3}".format(_MATRICES[matrix[1]], *matrix.groups()[1:]), row)
 
 
 def _token(tag: str, text: str, variant: str) -> str:

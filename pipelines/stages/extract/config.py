@@ -29,6 +29,7 @@ class ExtractConfig:
         "Scope of the fast extractor: main content or article body; auto uses article for article pages and main "
         "otherwise.",
         choices=CONTENTS,
+        only_with="extractor=fast",
     )
     format: str = option(
         "text",

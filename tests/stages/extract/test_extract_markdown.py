@@ -66,6 +66,8 @@ def test_another_format_is_another_result(extracted, pages, capsys) -> None:
 def test_newspaper_has_no_markdown(pages, tmp_path, capsys) -> None:
     assert _extract(pages, tmp_path / "out", "--format", "markdown", "--extractor", "newspaper") == 2
     assert "--format has no effect without --extractor fast or trafilatura" in capsys.readouterr().err
+    assert _extract(pages, tmp_path / "out", "--content", "article", "--extractor", "trafilatura") == 2
+    assert "--content has no effect without --extractor fast" in capsys.readouterr().err
 
 
 def test_markdown_of_trafilatura(pages, tmp_path) -> None:
