@@ -12,6 +12,8 @@ from pipelines.storage.compression import SUFFIXES, count_line_ends, estimate_li
 
 # Bytes of text in a part: a 64th of a large input.
 _MIN_PART_BYTES, _MAX_PART_BYTES, _PARTS = 64 << 20, 896 << 20, 64
+# A file with less text is read whole: other workers would take longer to start than they save.
+_MIN_DIVIDED_BYTES = 256 << 20
 # The task of a part of a row group or of a compressed file also decodes what precedes it: an input is decoded half as
 # often as it has such parts. xz and bzip2 are decompressed hardly faster than text is processed.
 _MAX_PREFIX_PARTS = 4
@@ -61,7 +63,8 @@ def split_lines(path: str, size_bytes: int, text_bytes: int, input_bytes: int) -
 def _count_parts(text_bytes: int, input_bytes: int) -> tuple[int, int]:
     """Return the number of parts of a file, and the largest number of those that decode what precedes them."""
     part_bytes = min(max(_MIN_PART_BYTES, input_bytes // _PARTS), _MAX_PART_BYTES)
-    return -(-text_bytes // part_bytes), -(-_MAX_PREFIX_PARTS * text_bytes // max(1, input_bytes))
+    count = -(-text_bytes // part_bytes) if text_bytes >= _MIN_DIVIDED_BYTES else 1
+    return count, -(-_MAX_PREFIX_PARTS * text_bytes // max(1, input_bytes))
 
 
 def _parts_between(bounds: Iterable[int]) -> list[FilePart]:

@@ -36,6 +36,7 @@ _COMPRESS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".zst": zstandard.c
 
 
 def _split(monkeypatch: pytest.MonkeyPatch, part_bytes: int, prefix_parts: int = 9) -> None:
+    monkeypatch.setattr(file_parts, "_MIN_DIVIDED_BYTES", 0)
     monkeypatch.setattr(file_parts, "_MIN_PART_BYTES", part_bytes)
     monkeypatch.setattr(file_parts, "_PARTS", 1 << 30)
     monkeypatch.setattr(file_parts, "_MAX_PREFIX_PARTS", prefix_parts)

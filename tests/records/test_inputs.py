@@ -204,6 +204,7 @@ def test_text_of_a_parquet_file_that_is_not_utf8_is_dropped(tmp_path: Path) -> N
 
 
 def test_a_large_parquet_file_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_parts, "_MIN_DIVIDED_BYTES", 500)
     monkeypatch.setattr(file_parts, "_MIN_PART_BYTES", 500)
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": [f"document {n}" for n in range(100)]}), path, row_group_size=10)
