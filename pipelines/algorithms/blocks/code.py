@@ -135,8 +135,9 @@ def _code_of(node: LexborNode) -> str:
     # An editor writes them in any order.
     shown = sorted(node.css(".view-line"), key=lambda line: int(*_TOP.findall(f"{line.attributes}")[:1] or [0]))
     marked = _TAG.sub(lambda tag: _MARKS.get(tag[1], tag[0]), "".join(line.html or "" for line in shown or [node]))
-    code, without = _lines_of(marked), _lines_of(_NUMBER.sub(r"\1", marked))
-    if _is_gutter([number.lstrip("0") for _, number in _NUMBER.findall(marked)], without.strip("\n") + "\n"):
+    code, numbers = _lines_of(marked), [number.lstrip("0") for _, number in _NUMBER.findall(marked)]
+    without = _lines_of(_NUMBER.sub(r"\1", marked)) if len(numbers) > 1 else code
+    if _is_gutter(numbers, without.strip("\n") + "\n"):
         # There can be a space after each number.
         code = without if re.search(r"(?m)^\S", without) else re.sub("(?m)^ ", "", without)
     if not node.css_first("pre"):  # else all spaces are those of the code, and not of the HTML before `&nbsp;`
