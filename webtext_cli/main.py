@@ -222,9 +222,7 @@ def _explain_failure(error: BaseException, argv: Sequence[str]) -> int:
     if isinstance(error, WebtextError):
         # Messages of stages name the option for the output; build and demo only have --corpus.
         option = {"build": "--corpus", "demo": "--corpus", "stats": "--html"}.get(argv[0], "--output")
-        message = _name_corpus(str(error), argv).replace("another --output", f"another {option}")
-        is_of_page = argv[0] == "explain" and "contains web pages" in message
-        complain(f"error: {message}{'; `webtext extract --explain` explains one of them' * is_of_page}")
+        complain(f"error: {_name_corpus(str(error), argv).replace('another --output', f'another {option}')}")
         return error.exit_code
     if isinstance(error, MemoryError):
         complain("error: out of memory; try fewer --workers")

@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,17 +41,23 @@ _ID_COLUMNS_TO_KEEP = {*DOCUMENT_SCHEMA.names} - {"id"}
 Row = dict[str, Any]
 
 
-def record_batches(
-    files: Iterable[tuple[str, str, FilePart | None]], drops: Drops, options: DocumentConfig
-) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of files other than tables, as path, name and part, in batches of JSONL_SCHEMA.
+class SourceFile(NamedTuple):
+    """A file of documents, its name in their ids, and the part to read if it is not read whole."""
+
+    path: str
+    name: str
+    part: FilePart | None = None
+
+
+def record_batches(files: Iterable[SourceFile], drops: Drops, options: DocumentConfig) -> Iterator[pa.RecordBatch]:
+    """Yield the documents of files other than tables, in batches of JSONL_SCHEMA.
 
     A batch can be of several files: one per file costs ~2 ms in every stage.
     """
     rows: list[Row] = []
     pending_bytes = 0
-    for path, name, part in files:
-        for row, size_bytes in _rows(path, name, part, drops, options):
+    for file in files:
+        for row, size_bytes in _rows(file, drops, options):
             if rows and (len(rows) == _BATCH_ROWS or pending_bytes + size_bytes > _BATCH_BYTES):
                 yield pa.RecordBatch.from_pylist(rows, schema=JSONL_SCHEMA)
                 rows, pending_bytes = [], 0
@@ -67,13 +73,12 @@ def has_document_lines(path: str, options: DocumentConfig) -> bool:
     return file_format(path) == "jsonl" or is_text
 
 
-def _rows(
-    path: str, name: str, part: FilePart | None, drops: Drops, options: DocumentConfig
-) -> Iterator[tuple[Row, int]]:
+def _rows(file: SourceFile, drops: Drops, options: DocumentConfig) -> Iterator[tuple[Row, int]]:
     """Yield the documents of a file, or of a part, with the bytes that each was read from.
 
     Raises InputError if the file has records in JSON, and none has the text field, or the requested id field.
     """
+    path, name, part = file
     form = file_format(path)
     if strip_compression(path).endswith(".wet"):
         yield from _wet_rows(path, name, drops, options)
@@ -112,7 +117,7 @@ def _rows(
     if part and (not kept or (options.id_field and not ids)):
         # Only a problem of all parts is one of the file; the task of the first reads it whole to find out.
         if not part.start:
-            for _ in _rows(path, name, None, Drops(), options):
+            for _ in _rows(file._replace(part=None), Drops(), options):
                 pass
         return
     read = plural(count, "record")

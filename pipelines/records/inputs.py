@@ -39,6 +39,7 @@ from pipelines.records.data_card import DATA_CARD
 from pipelines.records.document_options import DocumentConfig
 from pipelines.records.documents import (
     JSONL_SCHEMA,
+    SourceFile,
     conform,
     has_document_lines,
     record_batches,
@@ -244,6 +245,7 @@ def _unsupported(path: str, problem: str, files: Iterable[str], suffixes: Sequen
     """Return the error for an input without files of the right types, which may be pages."""
     if not {*PAGE_SUFFIXES} & {*suffixes} and any(strip_compression(file).endswith(PAGE_SUFFIXES) for file in files):
         problem = f"contains web pages; extract their text first: `webtext extract {shlex.quote(path)}`"
+        problem += "; `webtext extract --explain` explains one of them"
     elif ".html" in suffixes and any(strip_compression(file).endswith(TEXT_SUFFIXES) for file in files):
         problem += f"; texts need no extraction: `webtext dedup {shlex.quote(path)}` reads them"
     return InputError(f"{path}: {problem}")
@@ -388,7 +390,8 @@ def read_documents(shard: DocumentShard, drops: Drops, *, batch_bytes: int | Non
     """
     for is_table, files in itertools.groupby(shard.files, lambda file: file_format(file.path) in TABLES):
         if not is_table:
-            batches = record_batches(((file.path, file.name, file.part) for file in files), drops, shard.options)
+            sources = (SourceFile(file.path, file.name, file.part) for file in files)
+            batches = record_batches(sources, drops, shard.options)
             yield from _unified(batches, shard, drops)
             continue
         for file in files:
