@@ -222,7 +222,8 @@ def choose_blocks(model: BlockModel, page: ParsedPage, url: str | None, content:
     """
     segments = page.segments
     if not len(segments.blocks):
-        return Choice(np.zeros(0, np.float32), none := np.zeros(0, np.bool_), 0.0, None, none, "the page is empty")
+        none = np.zeros(0, np.bool_)
+        return Choice(np.zeros(0, np.float32), none, 0.0, None, none, "the page is empty")
     words = segments.blocks[:, seg.WORDS].astype(np.float32)
     features, groups = block_features(page, url, model.tokens, model.words)
     tags = segments.tags[segments.blocks[:, seg.ELEMENT]]
