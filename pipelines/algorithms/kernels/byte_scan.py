@@ -32,46 +32,29 @@ def _pointer(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -
     return builder.bitcast(builder.gep(array.data, [args[1]]), kind.as_pointer())
 
 
-@_intrinsic
-def byte_at(typing_context, buffer, at):  # type: ignore[no-untyped-def]
-    """Return the byte at a position."""
+def _accessors(kind: Any, number: Any) -> tuple[Any, Any]:
+    """Return the intrinsics (buffer, position) that loads a number and (buffer, position, number) that stores one."""
 
     def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_pointer(context, builder, signature, args, _BYTE))
-
-    return types.uint8(buffer, types.int64), load
-
-
-@_intrinsic
-def word_at(typing_context, buffer, at):  # type: ignore[no-untyped-def]
-    """Return the 8 bytes from a position on, the first one lowest."""
-
-    def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_pointer(context, builder, signature, args, _WORD), align=1)
-
-    return types.uint64(buffer, types.int64), load
-
-
-@_intrinsic
-def put_byte(typing_context, buffer, at, byte):  # type: ignore[no-untyped-def]
-    """Store the byte at a position."""
+        return builder.load(_pointer(context, builder, signature, args, kind), align=1)
 
     def store(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], _pointer(context, builder, signature, args, _BYTE))
+        builder.store(args[2], _pointer(context, builder, signature, args, kind), align=1)
         return context.get_dummy_value()
 
-    return types.void(buffer, types.int64, types.uint8), store
+    @_intrinsic
+    def number_at(typing_context, buffer, at):  # type: ignore[no-untyped-def]
+        return number(buffer, types.int64), load
+
+    @_intrinsic
+    def put_number(typing_context, buffer, at, value):  # type: ignore[no-untyped-def]
+        return types.void(buffer, types.int64, number), store
+
+    return number_at, put_number
 
 
-@_intrinsic
-def put_word(typing_context, buffer, at, word):  # type: ignore[no-untyped-def]
-    """Store 8 bytes from a position on, the lowest first."""
-
-    def store(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], _pointer(context, builder, signature, args, _WORD), align=1)
-        return context.get_dummy_value()
-
-    return types.void(buffer, types.int64, types.uint64), store
+byte_at, put_byte = _accessors(_BYTE, types.uint8)
+word_at, put_word = _accessors(_WORD, types.uint64)  # 8 bytes, the first one lowest
 
 
 @_intrinsic
@@ -89,24 +72,19 @@ def prefetch(typing_context, array, at):  # type: ignore[no-untyped-def]
     return types.void(array, types.int64), ask
 
 
-@_intrinsic
-def lowest_bit(typing_context, mask):  # type: ignore[no-untyped-def]
-    """Return the number of the lowest bit that is set; 64 if none is."""
+def _bit_counter(count: Callable[[Any, Any], Any]) -> Any:
+    """Return the intrinsic (mask) of an instruction that counts bits."""
 
-    def count(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+    @_intrinsic
+    def counted(typing_context, mask):  # type: ignore[no-untyped-def]
+        return types.int64(types.uint64), lambda _context, builder, _signature, args: count(builder, args[0])
 
-    return types.int64(types.uint64), count
+    return counted
 
 
-@_intrinsic
-def bit_count(typing_context, mask):  # type: ignore[no-untyped-def]
-    """Return how many bits are set."""
-
-    def count(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.ctpop(args[0])
-
-    return types.int64(types.uint64), count
+# The number of the lowest bit that is set, 64 if none is; and how many bits are set.
+lowest_bit = _bit_counter(lambda builder, mask: builder.cttz(mask, ir.Constant(ir.IntType(1), 0)))
+bit_count = _bit_counter(lambda builder, mask: builder.ctpop(mask))
 
 
 def _block_bits(size: int, test: _Test) -> Any:
