@@ -7,6 +7,7 @@ blocks takes 41.4 bits per hash; the usual formula (for one large block) gives 3
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import math
@@ -87,13 +88,8 @@ def _fewest_blocks(items: int, error_rate: float, k: int) -> int:
         low, high = high, 2 * high
         if low > MOST_BLOCKS:
             raise ValueError(f"a filter has at most {MOST_BLOCKS:,} blocks, too few for {items:,} n-grams")
-    while high - low > 1:
-        middle = (low + high) // 2
-        if expected_error(items, middle, k) > error_rate:
-            low = middle
-        else:
-            high = middle
-    return high
+    between = range(low + 1, high)  # the error falls from one to the next
+    return low + 1 + bisect.bisect_left(between, -error_rate, key=lambda blocks: -expected_error(items, blocks, k))
 
 
 @functools.cache
