@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import importlib
 import io
@@ -114,42 +113,12 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
-    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with `webtext demo` or `webtext init my-corpus`. `webtext COMMAND --help` shows an example.",
 )
-@click.option("--version", is_flag=True, help="Show the version and exit; with --json, also that of the libraries.")
-@click.option("--json", "as_json", is_flag=True, hidden=True)
-@click.pass_context
-def webtext(context: click.Context, version: bool, as_json: bool) -> None:
+@click.version_option(package_name="webtext-kit")
+def webtext() -> None:
     """Rebuild WebText, the corpus behind GPT-2: links, pages, text, tokenizer, model, overlap audit."""
-    if version:
-        click.echo(_describe_versions(as_json))
-    elif context.invoked_subcommand is None:
-        raise click.exceptions.NoArgsIsHelpError(context)
-
-
-def _describe_versions(as_json: bool) -> str:
-    """Return the version as one line, or as JSON with the versions of Python, the system and all libraries.
-
-    A library that is not installed is null.
-    """
-    import importlib.metadata
-    import json
-    import platform
-    import re
-
-    version = importlib.metadata.version("webtext-kit")
-    if not as_json:
-        return f"webtext, version {version}"
-    requirements = importlib.metadata.requires("webtext-kit") or []
-    names = {match[0] for requirement in requirements if (match := re.match(r"[A-Za-z0-9_.-]+", requirement))}
-    libraries: dict[str, str | None] = dict.fromkeys(sorted(names, key=str.lower))
-    for name in names:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            libraries[name] = importlib.metadata.version(name)
-    system = {"python": platform.python_version(), "system": platform.platform()}
-    return json.dumps({"webtext": version, **system, "libraries": libraries}, indent=1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
