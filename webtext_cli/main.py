@@ -54,7 +54,6 @@ _GROUPS = {
     "Other": {
         "demo": "Run the whole pipeline on a small local web, offline.",
         "completion": "Print the completion script of a shell.",
-        "help": "Show the help of a command.",
     },
 }
 COMMANDS = {name: text for commands in _GROUPS.values() for name, text in commands.items()}
@@ -62,7 +61,6 @@ COMMANDS = {name: text for commands in _GROUPS.values() for name, text in comman
 _MODULES = {
     **dict.fromkeys(("init", "status", "clean"), "folder"),
     **dict.fromkeys(("explain", "show", "stats", "sql", "export-text"), "queries"),
-    **dict.fromkeys(("completion", "help"), "shell"),
 }
 _COMMAND_WIDTH = max(map(len, COMMANDS))
 # An option of all commands, handled by `main`.
@@ -212,7 +210,7 @@ def _name_corpus(message: str, argv: Sequence[str]) -> str:
 
     if not (named := re.search("(?:^|\0)--corpus[=\0]([^\0]+)", "\0".join(argv))):
         return message
-    commands = "|".join(COMMANDS.keys() - {"init", "help", "completion", "demo"})
+    commands = "|".join(COMMANDS.keys() - {"init", "completion", "demo"})
     corpus = shlex.quote(named[1]).replace("\\", r"\\")
     return re.sub(rf"`(webtext (?:{commands})\b(?![^`]* (?:--corpus|-i) )[^`]*)`", rf"`\1 --corpus {corpus}`", message)
 

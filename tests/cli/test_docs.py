@@ -46,7 +46,7 @@ def test_commands_and_options_in_examples_exist(page: Path) -> None:
     blocks = re.findall(r"```(?:console|bash|sh)\n(.*?)```", page.read_text(), flags=re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     for line in lines:
-        command = re.match(r"\s*(?:\$ )?webtext ([a-z-]+)(.*)", line.split("  #")[0])
+        command = re.match(r"\s*(?:\$ )?webtext ([a-z][a-z-]*)(.*)", line.split("  #")[0])
         if command is None:
             continue
         assert command[1] in COMMANDS, line

@@ -1,4 +1,4 @@
-"""`webtext status` of a run in progress, the log of runs, `clean`, `completion`, `help` and `--version`."""
+"""`webtext status` of a run in progress, the log of runs, `clean`, `completion` and `--version`."""
 
 from __future__ import annotations
 
@@ -328,15 +328,6 @@ def test_completion_scripts_complete_commands(shell: str, capsys: pytest.Capture
     command = [sys.executable, "-m", "webtext_cli"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert "dedup" in result.stdout
-
-
-def test_help_shows_the_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["help", "dedup"]) == 0
-    assert "Remove duplicate and near-duplicate documents." in capsys.readouterr().out
-    assert main(["help"]) == 0
-    assert "Build a corpus:" in capsys.readouterr().out
-    assert main(["help", "dedupe"]) == 2
-    assert "no command 'dedupe'; did you mean dedup?" in capsys.readouterr().err
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
