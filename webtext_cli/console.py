@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import logging
 import os
 import re
-import shlex
 import shutil
 import sys
 import textwrap
@@ -19,7 +17,7 @@ from typing import Any, Literal, cast
 import click
 
 from pipelines.engine.run import Summary
-from pipelines.errors import UsageError, format_message
+from pipelines.errors import format_message
 from pipelines.format import escape_output, format_bytes, format_duration, format_number, format_quantity, to_json
 from pipelines.progress import Progress, Silent, set_terminal
 
@@ -33,12 +31,6 @@ _TERMS = {"url": "URL", "utc": "UTC", "ngrams": "n-grams", "held out": "held-out
 _MIN_FIRST_COLUMN = 8
 
 
-# Written by `--log-file`.
-_log = logging.getLogger("webtext")
-_log.propagate = False
-_log.addHandler(logging.NullHandler())
-
-
 class _LogFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return format_message(super().format(record), one_line=False)
@@ -50,26 +42,20 @@ warnings.formatwarning = lambda *values, **options: format_message(_format_warni
 cast(logging.Handler, logging.lastResort).setFormatter(_LogFormatter())
 
 
-def complain(line: str, error: BaseException | None = None) -> None:
-    """Write a line to standard error, and to the log file, which also gets the traceback of an error."""
-    line = format_message(line)
-    click.echo(line, err=True)
-    _log.info(line, exc_info=error)
-
-
-_echo = functools.partial(click.echo, err=True)
+def complain(line: str) -> None:
+    """Write a line to standard error."""
+    click.echo(format_message(line), err=True)
 
 
 class QuietProgress(Silent):
     """Shows notes but no progress; `brief` wraps them."""
 
-    def __init__(self, brief: bool = False, write: Callable[[str], None] = _echo) -> None:
+    def __init__(self, brief: bool = False) -> None:
         self._brief = brief
-        self._write = write
 
     def note(self, message: str) -> None:
         """See `Progress.note`."""
-        self._write(self._note_line(message))
+        click.echo(self._note_line(message), err=True)
 
     def _note_line(self, message: str) -> str:
         line = f"note: {format_message(message)}"
@@ -90,7 +76,7 @@ class PlainProgress(QuietProgress):
         self._label, self._total, self._unit, self._done, self._printed_done = format_message(label), total, unit, 0, 0
         self._started_at = self._printed_at = time.monotonic()
         if not self._brief and total is not None:
-            self._write(f"{self._label} ...")
+            click.echo(f"{self._label} ...", err=True)
 
     def advance(self, units: int) -> None:
         """See `Progress.advance`."""
@@ -108,7 +94,7 @@ class PlainProgress(QuietProgress):
         seconds = time.monotonic() - self._started_at
         if not complete:
             so_far = f", {format_done(self._done, self._total, self._unit)} done" if self._done else ""
-            self._write(f"{self._label}: stopped after {format_duration(seconds)}{so_far}")
+            click.echo(f"{self._label}: stopped after {format_duration(seconds)}{so_far}", err=True)
         elif self._brief:
             pass
         elif self._done:
@@ -116,7 +102,7 @@ class PlainProgress(QuietProgress):
             self._total = self._total and self._done
             self._print(self._done / seconds if seconds > 0 else 0.0)
         elif seconds >= _SHORT_S:
-            self._write(f"{self._label}: done in {format_duration(seconds)}")
+            click.echo(f"{self._label}: done in {format_duration(seconds)}", err=True)
 
     def _print(self, rate: float) -> None:
         seconds = time.monotonic() - self._started_at
@@ -124,7 +110,7 @@ class PlainProgress(QuietProgress):
         done = format_done(self._done, self._total, self._unit) + (f" ({share:.0%})" if self._total else "")
         line = f"{self._label}: {done} in {format_duration(seconds)}"
         left = (self._total - self._done) / rate if self._total and rate > 0 and share >= 0.01 else None
-        self._write(line + format_rate(rate, left, self._unit))
+        click.echo(line + format_rate(rate, left, self._unit), err=True)
 
 
 class BarProgress(QuietProgress):
@@ -183,41 +169,11 @@ class BarProgress(QuietProgress):
         self._bar = None
 
 
-class _LoggedProgress:
-    """Shows progress, and writes it in plain lines to the log file: every method of `Progress` is called for both."""
-
-    def __init__(self, shown: Progress) -> None:
-        self._displays = (shown, PlainProgress(write=_log.info))
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        def call(*arguments: Any) -> None:
-            for display in self._displays:
-                getattr(display, name)(*arguments)
-
-        return call
-
-
 def make_progress(quiet: bool = False, brief: bool = False) -> Progress:
     """Return a bar if standard error is a terminal, else plain lines; `brief` shows only work in progress."""
     if quiet:
-        shown: Progress = QuietProgress()
-    else:
-        shown = BarProgress(brief) if sys.stderr.isatty() else PlainProgress(brief)
-    return cast(Progress, _LoggedProgress(shown)) if _log.isEnabledFor(logging.INFO) else shown
-
-
-def open_log(path: str | None) -> None:
-    """Append what this process shows to a file, with the time of every line; raise UsageError if it cannot be."""
-    if path is None:
-        return
-    try:
-        handler = logging.FileHandler(path, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--log-file {path}: {error.strerror}") from None
-    handler.setFormatter(_LogFormatter("%(asctime)s %(message)s"))
-    _log.addHandler(handler)
-    _log.setLevel(logging.INFO)
-    _log.info(f"$ {shlex.join(sys.argv)}")
+        return QuietProgress()
+    return BarProgress(brief) if sys.stderr.isatty() else PlainProgress(brief)
 
 
 def format_done(done: float, total: float | None, unit: str) -> str:
@@ -235,7 +191,6 @@ def format_rate(rate: float | None, seconds_left: float | None, unit: str) -> st
 
 def say(text: str) -> None:
     """Write a line to standard output; a closed pipe (`webtext build | head`) does not stop the command."""
-    _log.info(text)
     try:
         click.echo(escape_output(text), color=True)  # without color, click would remove ANSI sequences in a pipe
         sys.stdout.flush()

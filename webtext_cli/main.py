@@ -199,7 +199,7 @@ def _explain_failure(error: BaseException, argv: Sequence[str]) -> int:
         complain(f"error: cannot write the output: {error.strerror}")
         return 1
     message = shorten_message(f"error: {type(error).__name__}: {error}")
-    complain(f"{message}; re-run with --debug for a traceback, and report it", error)
+    complain(f"{message}; re-run with --debug for a traceback, and report it")
     return 1
 
 

@@ -24,7 +24,7 @@ from pipelines.pipeline import BY_NAME
 from pipelines.records.standard_input import STANDARD_INPUT, spool_standard_input
 from pipelines.storage import basename, join, local_cache, local_path, size_bytes, temporary_folder
 from pipelines.storage.bounded import MAX_RATIO, RATIO_VARIABLE
-from webtext_cli.console import make_progress, open_log, print_summary
+from webtext_cli.console import make_progress, print_summary
 from webtext_cli.parameters import Choice, Command, Number, Option
 
 # What the value of an option is, if neither its type nor the last word of its name says so.
@@ -239,20 +239,9 @@ overwrite_option = click.option(
 def output_options(
     json: str = "Print the result as one JSON object.", has_progress: bool = True
 ) -> Callable[[Any], Any]:
-    """Add `--json`, `--log-file` and, for a command with progress, `--quiet` and `--max-compression-ratio`."""
-    return _add_options(
-        [
-            click.option("--json", "as_json", is_flag=True, help=json),
-            *([_quiet_option, _ratio_option] if has_progress else []),
-            click.option(
-                "--log-file",
-                metavar="FILE",
-                expose_value=False,
-                callback=lambda _context, _option, path: open_log(path),
-                help="Append all output to a file with timestamps, including progress hidden by --quiet.",
-            ),
-        ]
-    )
+    """Add `--json` and, for a command with progress, `--quiet` and `--max-compression-ratio`."""
+    json_option = click.option("--json", "as_json", is_flag=True, help=json)
+    return _add_options([json_option, *([_quiet_option, _ratio_option] if has_progress else [])])
 
 
 _RUN_OPTIONS: list[Callable[[Any], Any]] = [

@@ -14,7 +14,7 @@ from pipelines.engine.config import INPUT_OUTPUT, describe_choices, describe_ran
 _FIRST = ("--corpus", "--input", "--output")
 _EXECUTION = (
     "--workers", "--executor", "--ray-address", "--scratch", "--max-compression-ratio", "--overwrite", "--json",
-    "--quiet", "--log-file", "--debug", "--help",
+    "--quiet", "--debug", "--help",
 )  # fmt: skip
 _PATH = re.compile(r"\b(PATH|DIR|FILE)\b")
 

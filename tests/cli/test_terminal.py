@@ -78,15 +78,14 @@ def both_terminals(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
 def test_no_command_shows_a_control_character(corpus: Path, both_terminals: Callable[..., str]) -> None:
     run, own = both_terminals, ["--corpus", str(corpus), "--workers", "1"]
     dump, documents = (str(next(corpus.glob(pattern))) for pattern in ("RS*", "documents*"))
-    log = corpus / "log"
-    run("scrape", dump, *own, "--shards", "2", "--log-file", str(log))
+    run("scrape", dump, *own, "--shards", "2")
     run("scrape", "--lint", dump, "-o", str(corpus / "lint"), "--workers", "1")
     run("scrape", "--explain", "http://a.com/4", dump, *own, "--shards", "2")
     run("extract", "--explain", str(corpus / "page.html"))
-    run("filter", documents, *own, "--profile", "gopher-quality", "--log-file", str(log))
+    run("filter", documents, *own, "--profile", "gopher-quality")
     run("filter", documents, "--profile", "gopher-quality", "--dry-run")
     run("filter", documents, "--profile", "gopher-quality", "--explain", f"short{_FORGED}")
-    run("dedup", *own, "--log-file", str(log))
+    run("dedup", *own)
     run("remove-wikipedia", *own)
     run("train-bpe", *own, "--vocab-size", "300")
     run("tokenize", *own)
@@ -115,7 +114,6 @@ def test_no_command_shows_a_control_character(corpus: Path, both_terminals: Call
     run("dedup", f"missing{_FORGED}\n", code=1)
     run("dedup", f"--{_FORGED}\n", code=2)
     run(f"{_FORGED}\n", code=2)
-    assert _FORBIDDEN.findall(log.read_text().replace("\r", "")) == []
 
 
 def test_a_pipe_gets_the_text_as_it_is(corpus: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

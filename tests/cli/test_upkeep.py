@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import logging
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -29,7 +27,6 @@ from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
 from pipelines.stages.scrape.sources import find_files
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.stage import train_bpe
-from webtext_cli import console
 from webtext_cli.main import main
 
 _IDENTITY = Identity("dedup", 1, {"threshold": 0.8}, {})
@@ -145,41 +142,6 @@ def test_the_next_run_records_one_that_was_killed(tmp_path: Path) -> None:
     assert (killed["config"], killed["command"]) == ({"threshold": 0.8}, sys.argv)
     assert killed["started"] <= done["started"]
     assert done["outcome"] == "done"
-
-
-def test_the_log_file_has_all_that_is_shown_and_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = tmp_path / "webtext.log"
-    texts = tmp_path / "texts.jsonl"
-    texts.write_text('{"text": "one text"}\n{"text": "one text"}\n')
-    arguments = ["dedup", "--input", str(texts), "--output", str(tmp_path / "dedup"), "-q", "--log-file", str(log)]
-    try:
-        assert main(arguments) == 0
-        assert main([*arguments, "--threshold", "0.7"]) != 0
-        assert main([*arguments[:-1], str(tmp_path / "missing" / "webtext.log")]) == 2
-    finally:
-        for handler in logging.getLogger("webtext").handlers[1:]:
-            logging.getLogger("webtext").removeHandler(handler)
-            handler.close()
-        logging.getLogger("webtext").setLevel(logging.NOTSET)
-    shown = capsys.readouterr()
-    assert "missing" in shown.err
-    lines = log.read_text().splitlines()
-    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", line) for line in lines)
-    for text in ("dedup: signatures", "exact_duplicate", "threshold"):
-        assert any(text in line for line in lines)
-    assert "dedup: signatures" not in shown.err  # it is quiet
-
-
-def test_the_log_file_has_rows_of_csv_and_damaged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[str] = []
-    monkeypatch.setattr(console._log, "info", lambda line, **_: lines.append(line))
-    _dedup(tmp_path)
-    folder = str(tmp_path / "dedup")
-    assert main(["sql", "SELECT id FROM documents", "-i", folder, "--format", "csv"]) == 0
-    next((tmp_path / "dedup").glob("documents-*")).write_bytes(b"")
-    assert main(["status", "--verify", "-i", folder]) == 1
-    assert "\n".join(lines).startswith("id\n0\n1")
-    assert any(line.startswith("error: ") for line in lines)
 
 
 def test_the_log_of_runs_is_no_input(tmp_path: Path) -> None:
