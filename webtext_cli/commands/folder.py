@@ -91,23 +91,18 @@ def _print_stages(result: Mapping[str, Any]) -> None:
 
 
 def _describe_runs(stages: Sequence[StageStatus]) -> None:
-    for stage in stages:
-        if stage.writer:
-            say(_describe_run(stage))
-        if stage.writer and stage.stage == "fetch":
+    for stage in filter(lambda stage: stage.writer, stages):
+        if progress := stage.progress:
+            done = format_done(progress.done, progress.total, progress.unit)
+            rate = format_rate(progress.rate or None, progress.seconds_left, progress.unit)
+            say(f"{progress.label}: {done}{rate} ({stage.writer})")
+        else:
+            say(f"{stage.stage} ({stage.writer})")
+        if stage.stage == "fetch":
             from pipelines.stages.fetch.report import describe_activity
 
             if activity := describe_activity(stage.folder):
                 say(f"  {activity}")
-
-
-def _describe_run(stage: StageStatus) -> str:
-    """Describe a running stage: `dedup: signatures: 250 of 1,000 records, 17 records/s, 44 s left (process 12 ...)`."""
-    if (progress := stage.progress) is None:
-        return f"{stage.stage} ({stage.writer})"
-    done = format_done(progress.done, progress.total, progress.unit)
-    rate = format_rate(progress.rate or None, progress.seconds_left, progress.unit)
-    return f"{progress.label}: {done}{rate} ({stage.writer})"
 
 
 def _row(stage: StageStatus) -> list[str]:
