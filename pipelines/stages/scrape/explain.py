@@ -152,6 +152,7 @@ def explain(
     if canonical is None or domain is None:
         raise UsageError(f"--explain {url}: not an http(s) URL; give a complete one, such as http://example.com/page")
     filter = make_filter(config)
+    url_filter = SubmissionFilter(filter.profile, filter.karma, min_score=None, min_link_score=None, needs_score=False)
     surveys = _survey_files("explain", config, canonical, dumps, output, options)
     fresh = unusable_months(_month_reports(surveys, config), filter)
     matches = [(survey.file.label, *match) for survey in surveys for match in survey.matches]
@@ -182,7 +183,7 @@ def explain(
         "canonical_url": canonical,
         "domain": domain,
         "shard": None if is_kept is False else shards.shard_name("links", bucket_of_domain(domain, config.shards)),
-        "rule": filter.apply_to_url(Submission(id="", created_utc=0, url=url)).reason,
+        "rule": url_filter.apply(Submission(id="", created_utc=0, url=url)).reason,
         "source": config.source,
         "files": len(surveys),
         "lines": lines,
