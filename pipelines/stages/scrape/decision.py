@@ -81,7 +81,7 @@ class SubmissionFilter:
 
     def _conditions(self, posts: Sequence[Submission]) -> Iterator[tuple[str, Sequence[Any]]]:
         """Yield each reason to drop a submission, with those that neither it nor one before it drops; finally links."""
-        # Lists instead of a call per submission, which takes 3 times as long. Nine in ten do not get to the URLs.
+        # Cheap conditions first: nine in ten are dropped by them. Lists, since a call per submission takes longer.
         if self.subreddits:
             yield "other_subreddit", (posts := [post for post in posts if post.subreddit.lower() in self.subreddits])
         if (after := self.after) is not None:
