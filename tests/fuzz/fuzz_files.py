@@ -152,13 +152,14 @@ def _filter(path: str) -> None:
 
 def _select(path: str) -> None:
     from pipelines.engine.config import read_toml
-    from pipelines.stages.scrape.decision import Profile
+    from pipelines.stages.scrape.decision import FilterResult, Profile
     from pipelines.stages.scrape.submission import Submission
 
     profile = read_toml(path, Profile)
     for url in ("http://a.example/1.PDF?x", "http://[::1]/", "x" * 2000):
         submission = Submission(id="a", created_utc=1500000000, url=url, score=9, subreddit="news")
-        profile.reason_to_drop(submission, url, "a.example")
+        for rule in profile.rule:
+            rule.select([(submission, FilterResult(None, url, "a.example"))])
 
 
 def _find_signs(path: str) -> None:

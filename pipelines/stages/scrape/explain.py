@@ -27,6 +27,7 @@ from pipelines.records import shards
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.decision import (
     FilterResult,
+    Link,
     SubmissionFilter,
     make_filter,
     reaches_minimum,
@@ -175,6 +176,7 @@ def explain(
     lines = sum(survey.stats.lines for survey in surveys)
     verdict = f"not found in {plural(lines, 'line')} of {plural(len(surveys), 'file')}"
     near = sum((survey.near for survey in surveys), Counter[str]())
+    url_filter = SubmissionFilter(filter.profile, filter.karma, min_score=None, min_link_score=None, needs_score=False)
     rules, files = run_inputs(config, filter, [survey.file for survey in surveys])
     identity = Identity(STAGE.name, STAGE.version, identity_of(resolve_config(config)), rules | files)
     return {
@@ -182,7 +184,7 @@ def explain(
         "canonical_url": canonical,
         "domain": domain,
         "shard": None if is_kept is False else shards.shard_name("links", bucket_of_domain(domain, config.shards)),
-        "rule": filter.apply_to_url(Submission(id="", created_utc=0, url=url)).reason,
+        "rule": url_filter.apply(Submission(id="", created_utc=0, url=url)).reason,
         "source": config.source,
         "files": len(surveys),
         "lines": lines,
@@ -198,7 +200,7 @@ def explain(
 
 def _filter_submission(
     submission: Submission, filter: SubmissionFilter, scores: Mapping[str, int | None] | None
-) -> tuple[Submission, FilterResult]:
+) -> Link:
     """Filter a submission as the scrape does; return it with its score.
 
     For one of a month whose scores are re-fetched, `scores` are the known ones by id, None for those without one.
@@ -216,9 +218,7 @@ def _filter_submission(
     return submission, filter.apply(submission)
 
 
-def _merge(
-    filtered: Sequence[tuple[Submission, FilterResult]], filter: SubmissionFilter
-) -> tuple[list[str], list[int], int | None]:
+def _merge(filtered: Sequence[Link], filter: SubmissionFilter) -> tuple[list[str], list[int], int | None]:
     """Merge submissions that have the same canonical URL, as the scrape does.
 
     Returns the outcome of each, and if they make a link, the numbers of those that it is merged from, and its score.

@@ -27,8 +27,7 @@ from pipelines.engine.run import TaskResult
 from pipelines.records import shards
 from pipelines.records.buckets import BucketPart, bucket_part, write_buckets
 from pipelines.records.schemas import LINK_SCHEMA, make_schema
-from pipelines.stages.scrape.decision import FilterResult, reaches_minimum
-from pipelines.stages.scrape.submission import Submission
+from pipelines.stages.scrape.decision import Link, reaches_minimum
 
 # `original_url` is null if it equals the canonical one.
 SUBMISSION_SCHEMA = make_schema(
@@ -60,7 +59,7 @@ def batch_buckets(batch: pa.RecordBatch, buckets: int) -> npt.NDArray[np.int32]:
     return np.array([bucket_of_domain(domain, buckets) for domain in batch.column("domain").to_pylist()], np.int32)
 
 
-def submission_batch(rows: Sequence[tuple[Submission, FilterResult]]) -> pa.RecordBatch:
+def submission_batch(rows: Sequence[Link]) -> pa.RecordBatch:
     """Return submissions with their links as a batch of SUBMISSION_SCHEMA."""
     columns = {
         "url": [link.url for _, link in rows],

@@ -40,7 +40,7 @@ from pipelines.records.url_lists import (
     read_urls,
 )
 from pipelines.stages.scrape.config import ScrapeConfig
-from pipelines.stages.scrape.decision import FilterResult, SubmissionFilter
+from pipelines.stages.scrape.decision import Link, SubmissionFilter
 from pipelines.stages.scrape.merge import SUBMISSION_SCHEMA, batch_buckets, submission_batch
 from pipelines.stages.scrape.reports import FileStats, month_span
 from pipelines.stages.scrape.submission import REJECT_SCHEMA, Rejects, Submission, read_submissions, read_table
@@ -271,9 +271,9 @@ class _RowBuffer:
 
     def __init__(self, write: Callable[[pa.RecordBatch], None]) -> None:
         self._write = write
-        self._rows: list[tuple[Submission, FilterResult]] = []
+        self._rows: list[Link] = []
 
-    def add(self, rows: Sequence[tuple[Submission, FilterResult]]) -> int:
+    def add(self, rows: Sequence[Link]) -> int:
         """Add rows and return their number."""
         self._rows += rows
         if len(self._rows) >= _BATCH_ROWS:

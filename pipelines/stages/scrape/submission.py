@@ -8,6 +8,7 @@ URL is the one that counts; from 2020 on the URL of an edited post is in `url_ov
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -115,11 +116,9 @@ def decode_lines(lines: bytes) -> list[Submission] | None:
     try:
         if not lines.isascii():
             lines.decode()  # msgspec does not check the encoding of fields that it skips
-        submissions = _decoder.decode_lines(lines)
+        # `decode_lines` of msgspec accepts an object that extends over lines, and a line that contains several.
+        submissions = list(map(_decoder.decode, io.BytesIO(lines)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    # An object may extend over lines, and a line may contain several.
-    if len(submissions) != lines.count(b"\n"):
         return None
     for submission in submissions:
         if (

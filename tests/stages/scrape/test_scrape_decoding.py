@@ -181,7 +181,9 @@ def _line(draw: st.DrawFn) -> bytes:
 @example([b"\xef\xbb\xbf" + _object(_PLAIN, [""]).encode()], False)
 @example([_object(_PLAIN, [""]).encode("utf-16-le")], True)
 @example([_object(_PLAIN, [""]).encode() * 2], True)
+@example([_object(_PLAIN, [""]).encode() * 2, b""], True)
 @example([b'{"id": "abcd",', b'"created_utc": 1}{}'], True)
+@example([b'{"id": "abcd",', b'"created_utc": 1}' + _object(_PLAIN, [""]).encode()], True)
 def test_any_line_is_decoded_as_by_json(lines: list[bytes], ends: bool) -> None:
     _check(b"\n".join(lines) + b"\n" * ends)
 
