@@ -65,10 +65,11 @@ def scaling_page() -> str:
     for stage, rate in read_rates().items():
         unit = WEBTEXT.amounts()[stage][1]
         work_bytes = rate.work_bytes * (DOCUMENT_BYTES if unit == "bytes" else 1)
-        figures = (rate.driver_bytes, rate.worker_bytes / 1e6, rate.shard_bytes, work_bytes)
         memory = [rate.memory_bytes(n, WEBTEXT.shards, has_ids=unit in ("pages", "bytes")) for n in counts]
-        sizes = [f"{driver_bytes / 1e9:.1f}/{worker_bytes / 1e9:.1f}" for driver_bytes, worker_bytes in memory]
-        lines.append(f"| {' | '.join([f'`{stage}`', *(f'{figure:,.0f}' for figure in figures), *sizes])} |")
+        cells = [f"`{stage}`", f"{rate.driver_bytes:g}"]
+        cells += [f"{figure:,.0f}" for figure in (rate.worker_bytes / 1e6, rate.shard_bytes, work_bytes)]
+        cells += [f"{driver_bytes / 1e9:.1f}/{worker_bytes / 1e9:.1f}" for driver_bytes, worker_bytes in memory]
+        lines.append(f"| {' | '.join(cells)} |")
     return _with_table(DOCS / "scaling.md", "memory", lines)
 
 

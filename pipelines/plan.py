@@ -24,8 +24,7 @@ from pipelines.storage.resources import data_path
 
 # The driver, the process that distributes the tasks: Python with the libraries, time per document, and the hashes by
 # which repeated ids are counted, of at most 67 million at once (benchmarks/driver.md).
-_DRIVER_BYTES, _DRIVER_S_PER_DOCUMENT = 400_000_000, 0.7e-6
-_ID_BYTES, _MAX_ID_BYTES = 16, 1 << 30
+_DRIVER_BYTES, _DRIVER_S_PER_DOCUMENT, _ID_BYTES, _MAX_ID_BYTES = 400_000_000, 0.7e-6, 16, 1 << 30
 _LINK_BYTES = 300  # 41,842 links of 2013 took 12.9 MB, with their drops
 DOCUMENT_BYTES = 5000  # the average of WebText
 _STORED_SHARE = 0.4  # bytes of a shard per byte of its text: benchmarks/plan.md
@@ -41,8 +40,8 @@ class Rate:
     """What a stage takes: seconds at its start, and the rest per unit, a submission, link, page or byte of text.
 
     `core_s` is processor time; `output_bytes` and `work_bytes` are the sizes of its files, the latter removed at its
-    end; `worker_bytes` is the peak memory of a worker process. Per submission, link, page or document, it grows by
-    `shard_bytes` for each in the largest shard, and the driver's by `driver_bytes` for each of all shards.
+    end; `worker_bytes` is the peak memory of a worker, which grows by `shard_bytes` per record (submission, link, page,
+    document) of its shard, and that of the driver by `driver_bytes` per record of all.
     """
 
     fixed_s: float
@@ -57,7 +56,7 @@ class Rate:
     def memory_bytes(self, records: float, shards: int, *, has_ids: bool) -> tuple[float, float]:
         """Return the memory of the driver and of a worker for records in shards; the driver may count repeated ids."""
         id_bytes = min(_ID_BYTES * records, _MAX_ID_BYTES) if has_ids else 0
-        driver_bytes = _DRIVER_BYTES + self.driver_bytes * records + id_bytes
+        driver_bytes = _DRIVER_BYTES + id_bytes + self.driver_bytes * records
         return driver_bytes, self.worker_bytes + self.shard_bytes * records / shards
 
 
@@ -254,8 +253,7 @@ def _estimate_stage(stage: str, work: Workload, rate: Rate, available: Resources
     kept = amount * rate.output_bytes if kept is None else kept
     disk = kept + amount * rate.work_bytes
     documents = work.documents * (amount / work.text_bytes if unit == "bytes" else 0)
-    # The ids of a stage's output were counted by that stage.
-    has_ids = stage == "extract" or not work.links
+    has_ids = stage == "extract" or not work.links  # stages after it read ids that it has counted
     driver_bytes, worker_bytes = rate.memory_bytes(documents or amount, work.shards, has_ids=has_ids)
     fitting = int((available.memory_bytes - driver_bytes) // worker_bytes)
     workers = max(1, min(available.cores, fitting))

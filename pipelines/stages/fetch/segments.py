@@ -158,7 +158,7 @@ def _latest_outcomes(tables: Sequence[pa.Table]) -> pa.Table:
 def _last_by_link(links: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the last of some rows of each link, in order of the links."""
     order = rows[np.argsort(links[rows], kind="stable")]
-    return order[np.diff(links[order], append=-1) != 0]
+    return np.asarray(order[np.diff(links[order], append=-1) != 0])
 
 
 def open_segments(folder: str) -> list[Segment]:
