@@ -331,7 +331,7 @@ def write_shard_files(shard: LinkShard, context: FetchContext, warcinfo: Mapping
             f"{outcomes.num_rows} outcomes do not match {len(links)} links; this is a bug in webtext, please report it"
         )
     outcomes = outcomes.append_column("url", pa.array(links, pa.string()))
-    failed = outcomes.filter(pc.not_equal(outcomes["outcome"], OK))
+    failed = outcomes.select(["url", "outcome", "detail"]).filter(pc.not_equal(outcomes["outcome"], OK))
     reasons = pc.utf8_slice_codeunits(failed["outcome"], len("dropped."))
     pages = _write_table(output, shards.shard_name("pages", index), outcomes.select(PAGE_SCHEMA.names), PAGE_SCHEMA)
     dropped_columns = {"id": failed["url"], "url": failed["url"], "reason": reasons, "detail": failed["detail"]}
