@@ -1,5 +1,5 @@
 """Write the generated parts of the documentation: the command-line reference, the example of the Python API, the output
-of `webtext plan` on its page, and README's table of times, which has the same estimates.
+of `webtext plan` on its page, and the tables of times in README and of memory in docs/scaling.md, of the same figures.
 
 python docs/generate.py           write them
 python docs/generate.py --check   exit 1 if a page is not up to date
@@ -15,7 +15,7 @@ import click
 from click.testing import CliRunner
 
 from pipelines.format import format_bytes, format_duration, format_quantity
-from pipelines.plan import WEBTEXT, Resources, estimate_costs, read_rates
+from pipelines.plan import DOCUMENT_BYTES, WEBTEXT, Resources, estimate_costs, read_rates
 from webtext_cli.main import COMMANDS, webtext
 
 DOCS = Path(__file__).resolve().parent
@@ -54,8 +54,28 @@ def readme() -> str:
         core_time = format_duration(cost.amount * rates[cost.stage].core_s)
         cells = (f"`{cost.stage}`", size, core_time, format_duration(cost.seconds), format_bytes(cost.disk_bytes))
         lines.append(f"| {' | '.join(cells)} |")
-    text = README.read_text(encoding="utf-8")
-    return re.sub(r"(?<=<!-- plan -->\n).*?(?=<!-- /plan -->)", "\n".join(lines) + "\n", text, flags=re.DOTALL)
+    return _with_table(README, "plan", lines)
+
+
+def scaling_page() -> str:
+    """Return docs/scaling.md with the memory of each stage, as `webtext plan` estimates it."""
+    counts = (8_000_000, 100_000_000, 1_000_000_000)
+    columns = ["stage", "D", "W, MB", "S", "work", *(f"{n // 10**6:,}M" for n in counts)]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for stage, rate in read_rates().items():
+        unit = WEBTEXT.amounts()[stage][1]
+        work_bytes = rate.work_bytes * (DOCUMENT_BYTES if unit == "bytes" else 1)
+        memory = [rate.memory_bytes(n, WEBTEXT.shards, has_ids=unit in ("pages", "bytes")) for n in counts]
+        cells = [f"`{stage}`", f"{rate.driver_bytes:g}"]
+        cells += [f"{figure:,.0f}" for figure in (rate.worker_bytes / 1e6, rate.shard_bytes, work_bytes)]
+        cells += [f"{driver_bytes / 1e9:.1f}/{worker_bytes / 1e9:.1f}" for driver_bytes, worker_bytes in memory]
+        lines.append(f"| {' | '.join(cells)} |")
+    return _with_table(DOCS / "scaling.md", "memory", lines)
+
+
+def _with_table(page: Path, name: str, lines: list[str]) -> str:
+    text, marks = page.read_text(encoding="utf-8"), (f"<!-- {name} -->\n", f"<!-- /{name} -->")
+    return re.sub(f"(?<={marks[0]}).*?(?={marks[1]})", "\n".join(lines) + "\n", text, flags=re.DOTALL)
 
 
 def plan_page() -> str:
@@ -81,7 +101,8 @@ def _section(title: str, command: click.Command, context: click.Context) -> str:
 def main() -> int:
     """Write the pages, or compare them."""
     outdated = 0
-    parts = {"cli.md": reference, "python.md": python_page, "plan.md": plan_page, "../README.md": readme}
+    parts = {"cli.md": reference, "python.md": python_page, "plan.md": plan_page, "scaling.md": scaling_page}
+    parts["../README.md"] = readme
     for name, text in ((name, part()) for name, part in parts.items()):
         page = (DOCS / name).resolve()
         if page.exists() and page.read_text(encoding="utf-8") == text:

@@ -22,10 +22,11 @@ from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.storage.resources import data_path
 
-# Python with the libraries; and what the process that distributes the tasks needs per document: benchmarks/driver.md.
-_DRIVER_BYTES, _DRIVER_BYTES_PER_DOCUMENT, _DRIVER_S_PER_DOCUMENT = 400_000_000, 22, 0.7e-6
+# The driver, the process that distributes the tasks: Python with the libraries, time per document, and the hashes by
+# which repeated ids are counted, of at most 67 million at once (benchmarks/driver.md).
+_DRIVER_BYTES, _DRIVER_S_PER_DOCUMENT, _ID_BYTES, _MAX_ID_BYTES = 400_000_000, 0.7e-6, 16, 1 << 30
 _LINK_BYTES = 300  # 41,842 links of 2013 took 12.9 MB, with their drops
-_BYTES_PER_DOCUMENT = 5000  # the average of WebText
+DOCUMENT_BYTES = 5000  # the average of WebText
 _STORED_SHARE = 0.4  # bytes of a shard per byte of its text: benchmarks/plan.md
 # Requests of a task in an object store besides those for its data, and bytes per request for data.
 _TASK_REQUESTS, _REQUEST_BYTES = 100, 16 << 20
@@ -39,7 +40,8 @@ class Rate:
     """What a stage takes: seconds at its start, and the rest per unit, a submission, link, page or byte of text.
 
     `core_s` is processor time; `output_bytes` and `work_bytes` are the sizes of its files, the latter removed at its
-    end; `worker_bytes` is the peak memory of a worker process.
+    end; `worker_bytes` is the peak memory of a worker, which grows by `shard_bytes` per record (submission, link, page,
+    document) of its shard, and that of the driver by `driver_bytes` per record of all.
     """
 
     fixed_s: float
@@ -47,7 +49,15 @@ class Rate:
     output_bytes: float
     work_bytes: float
     worker_bytes: int
+    shard_bytes: float = 0.0
+    driver_bytes: float = 0.0
     is_recorded: bool = False
+
+    def memory_bytes(self, records: float, shards: int, *, has_ids: bool) -> tuple[float, float]:
+        """Return the memory of the driver and of a worker for records in shards; the driver may count repeated ids."""
+        id_bytes = min(_ID_BYTES * records, _MAX_ID_BYTES) if has_ids else 0
+        driver_bytes = _DRIVER_BYTES + id_bytes + self.driver_bytes * records
+        return driver_bytes, self.worker_bytes + self.shard_bytes * records / shards
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +151,7 @@ def read_documents_workload(paths: Sequence[str]) -> Workload:
     """Return the workload of documents that are there; all of them are assumed to be kept."""
     source = inputs.open_documents(list(paths))
     text_bytes = inputs.estimate_text_bytes(source.files)
-    documents = text_bytes / _BYTES_PER_DOCUMENT if source.records is None else source.records
+    documents = text_bytes / DOCUMENT_BYTES if source.records is None else source.records
     if not text_bytes:
         raise InputError(f"{', '.join(paths)}: no text to extrapolate from")
     return Workload("the documents of --input", len(source.shards), documents, text_bytes)
@@ -243,8 +253,9 @@ def _estimate_stage(stage: str, work: Workload, rate: Rate, available: Resources
     kept = amount * rate.output_bytes if kept is None else kept
     disk = kept + amount * rate.work_bytes
     documents = work.documents * (amount / work.text_bytes if unit == "bytes" else 0)
-    driver_bytes = _DRIVER_BYTES + _DRIVER_BYTES_PER_DOCUMENT * documents
-    fitting = int((available.memory_bytes - driver_bytes) // rate.worker_bytes)
+    has_ids = stage == "extract" or not work.links  # stages after it read ids that it has counted
+    driver_bytes, worker_bytes = rate.memory_bytes(documents or amount, work.shards, has_ids=has_ids)
+    fitting = int((available.memory_bytes - driver_bytes) // worker_bytes)
     workers = max(1, min(available.cores, fitting))
     busy = min(available.nodes * workers, work.shards)
     shared = "cores" if workers == available.cores else "memory"
@@ -262,7 +273,7 @@ def _estimate_stage(stage: str, work: Workload, rate: Rate, available: Resources
         seconds = max(seconds, *limits.values())
     return StageCost(
         stage, amount, unit, seconds, disk, kept,
-        memory_bytes=driver_bytes + workers * rate.worker_bytes,
+        memory_bytes=driver_bytes + workers * worker_bytes,
         workers=workers,
         core_hours=seconds / 3600 * available.nodes * available.cores,
         requests=work.shards * _TASK_REQUESTS + (amount * (unit == "bytes") + disk) / _REQUEST_BYTES,

@@ -38,7 +38,7 @@ def test_a_stage_takes_its_start_and_its_work_divided_by_the_cores() -> None:
 
 @pytest.mark.parametrize(
     ("nodes", "memory_gb", "workers", "busy", "bottleneck"),
-    [(4, 64, 8, 32, "cores"), (16, 64, 8, 64, "64 shards"), (2, 4, 5, 10, "memory")],
+    [(4, 64, 8, 32, "cores"), (16, 64, 8, 64, "64 shards"), (2, 4, 7, 14, "memory")],
 )
 def test_shards_and_memory_limit_the_cores(
     nodes: int, memory_gb: int, workers: int, busy: int, bottleneck: str
@@ -50,7 +50,7 @@ def test_shards_and_memory_limit_the_cores(
 
 
 def test_a_machine_without_memory_for_one_worker_is_named() -> None:
-    assert _estimate(WEBTEXT, memory=10**9)["dedup"].bottleneck == "lacks memory"
+    assert _estimate(WEBTEXT, memory=8 * 10**8)["dedup"].bottleneck == "lacks memory"
 
 
 def test_amounts_follow_the_number_of_links() -> None:
@@ -90,6 +90,26 @@ def test_the_table_has_a_rate_of_every_stage() -> None:
     rates = read_rates()
     assert tuple(rates) == _STAGES
     assert all(rate.core_s > 0 and rate.worker_bytes > 30_000_000 for rate in rates.values())
+
+
+def test_memory_grows_with_the_records_of_a_shard_and_of_all() -> None:
+    rate = dataclasses.replace(_RATE, shard_bytes=1000.0, driver_bytes=3.0)
+    (driver, worker), (larger, same) = (rate.memory_bytes(n, n // 10**6, has_ids=True) for n in (10**7, 10**8))
+    assert worker == same == 500_000_000 + 1000 * 10**6
+    assert larger - driver == 3 * 9e7 + 2**30 - 16 * 10**7  # the hashes of 67 million ids at once
+    assert rate.memory_bytes(10**8, 100, has_ids=False)[0] == larger - 2**30
+    stage = _estimate(WEBTEXT, memory=10**12)["extract"]
+    assert stage.memory_bytes == sum((4e8, 16 * 45e6, 8 * 5e8))
+
+
+def test_the_page_about_memory_has_the_figures_of_the_table() -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs" / "scaling.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    shown = {row[0].strip("`"): [float(cell.replace(",", "")) for cell in row[1:4]] for row in rows if len(row) > 5}
+    assert shown == {
+        stage: [rate.driver_bytes, round(rate.worker_bytes / 1e6), rate.shard_bytes]
+        for stage, rate in read_rates().items()
+    }
 
 
 def test_the_runs_of_a_corpus_replace_the_table(tmp_path: Path) -> None:

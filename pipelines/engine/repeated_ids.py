@@ -47,4 +47,5 @@ def count_repeated_ids(work: str) -> int:
         hashes = np.concatenate(storage.map_files(functools.partial(read, number), paths))
         hashes.sort()
         repeated += int(np.count_nonzero(hashes[1:] == hashes[:-1]))
+        del hashes  # otherwise in memory together with those of the next pass
     return repeated

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -145,17 +146,19 @@ def _latest_outcomes(tables: Sequence[pa.Table]) -> pa.Table:
     Later rows `NO_CAPTURE` add to it. They count for nothing if the segment with the outcome was damaged.
     """
     table = pa.concat_tables(tables, promote_options="default")
-    rows = _last_by_link(table.filter(pc.not_equal(table["outcome"], NO_CAPTURE)))
-    latest = _last_by_link(table.filter(pc.is_in(table["link"], value_set=rows["link"])))
+    links = table["link"].to_numpy()
+    with_outcome = _last_by_link(links, np.flatnonzero(pc.not_equal(table["outcome"], NO_CAPTURE)))
+    latest = _last_by_link(links, np.flatnonzero(np.isin(links, links[with_outcome])))
+    rows = table.take(pa.array(with_outcome))
     for name in ("archives", "detail"):
-        rows = rows.set_column(rows.column_names.index(name), name, latest[name])
+        rows = rows.set_column(rows.column_names.index(name), name, table[name].take(pa.array(latest)))
     return rows
 
 
-def _last_by_link(table: pa.Table) -> pa.Table:
-    links = table["link"].to_numpy()
-    order = np.argsort(links, kind="stable")
-    return table.take(pa.array(order[np.diff(links[order], append=-1) != 0]))
+def _last_by_link(links: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the last of some rows of each link, in order of the links."""
+    order = rows[np.argsort(links[rows], kind="stable")]
+    return np.asarray(order[np.diff(links[order], append=-1) != 0])
 
 
 def open_segments(folder: str) -> list[Segment]:
@@ -328,7 +331,7 @@ def write_shard_files(shard: LinkShard, context: FetchContext, warcinfo: Mapping
             f"{outcomes.num_rows} outcomes do not match {len(links)} links; this is a bug in webtext, please report it"
         )
     outcomes = outcomes.append_column("url", pa.array(links, pa.string()))
-    failed = outcomes.filter(pc.not_equal(outcomes["outcome"], OK))
+    failed = outcomes.select(["url", "outcome", "detail"]).filter(pc.not_equal(outcomes["outcome"], OK))
     reasons = pc.utf8_slice_codeunits(failed["outcome"], len("dropped."))
     pages = _write_table(output, shards.shard_name("pages", index), outcomes.select(PAGE_SCHEMA.names), PAGE_SCHEMA)
     dropped_columns = {"id": failed["url"], "url": failed["url"], "reason": reasons, "detail": failed["detail"]}

@@ -34,8 +34,8 @@ COUNTS_SCHEMA = make_schema(word="string", count="int64", held_out="int64")
 # How much is kept in memory or in a file at a time; the counts are the same for all values. Bytes of the words of an
 # Arrow array, and of those that Arrow groups at a time, at most 2 GiB.
 BATCH_BYTES, _GROUP_BYTES = 32 << 20, 1 << 30
-# A bucket has the words of this much input on disk, or this many words of counts, which take about 400 MB to add up.
-BUCKET_BYTES, _BUCKET_WORDS, MAX_BUCKETS = 256 << 20, 2_000_000, 256
+# A bucket has the words of this much input on disk, up to 1 TB, or this many of counts, which take 400 MB to add up.
+BUCKET_BYTES, _BUCKET_WORDS, MAX_BUCKETS = 256 << 20, 2_000_000, 1 << 12
 # Sampled texts of all shards together.
 SAMPLE_TEXTS = 1024
 _ROWS_WRITTEN = 8192

@@ -22,7 +22,7 @@ from pipelines.stages.train_bpe.sample import read_sample
 from pipelines.tokenizers.formats import FILES, TOKENIZER, load_document_tokenizer, token_bytes_of, tokenizer_files
 
 _REPORT, _PAGE, _TIMING = "report.json", "report.html", "timing.json"
-STAGE = Stage("train-bpe", 4, (*FILES, _REPORT, _PAGE, _TIMING))
+STAGE = Stage("train-bpe", 5, (*FILES, _REPORT, _PAGE, _TIMING))
 
 # The written tokenizer must decode the beginnings of some sampled texts.
 _CHECKED_TEXTS, _CHECKED_CHARACTERS = 64, 2048
