@@ -1,6 +1,6 @@
 """Compares `webtext train-bpe` with the BPE trainers of tokenizers, rustbpe and gigatoken.
 
-    python benchmarks/bench_bpe.py [DOCS.jsonl.zst] [--vocab-size 50257] [--rounds 3] [--peers webtext-2 tokenizers ...]
+    python benchmarks/bench_bpe.py [DOCS] [--vocab-size 50257] [--rounds 3] [--peers webtext-2 tokenizers ...]
 
 The default input is `text/docs.jsonl.zst` in the folder $WEBTEXT_TEST_DATA. Each run is a separate process, from the
 compressed file to the merges; the trainers alternate, so that other load on the machine affects all alike. Seconds are
@@ -41,6 +41,11 @@ import io, json, sys
 import zstandard
 docs, size, output = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 def texts():
+    if docs.endswith(".parquet"):
+        import pyarrow.parquet as pq
+        for batch in pq.ParquetFile(docs).iter_batches(64, columns=["text"]):
+            yield from batch.column("text").to_pylist()
+        return
     with open(docs, "rb") as raw:
         stream = zstandard.ZstdDecompressor().stream_reader(raw) if docs.endswith(".zst") else raw
         for line in io.TextIOWrapper(stream, "utf-8"):
@@ -115,7 +120,7 @@ def main() -> None:
         return
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     print(f"Python {platform.python_version()}, {cores} cores, load before {load:.1f}")
-    print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("tokenizers", "rustbpe", "gigatoken")))
+    print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in SCRIPTS if name in options.peers))
     runs: dict[str, list[Run]] = {peer: [] for peer in options.peers}
     merges: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory(prefix="bench-bpe-") as folder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import math
 import os
 import typing
@@ -105,7 +106,11 @@ class StageCall:
         if stage.main_input and stage.main_input not in inputs:
             inputs[stage.main_input] = self.input_files()
         output = self.output_folder(*(path for key in stage.path_keys for path in _as_list(inputs.get(key))))
-        summary = stage.load()(config, **inputs, output=output, options=self.run_options())
+        gc.disable()
+        run = stage.load()
+        gc.freeze()  # modules stay, so no collection needs to examine them
+        gc.enable()
+        summary = run(config, **inputs, output=output, options=self.run_options())
         print_summary(summary, self.as_json)
         if not self.output:
             write_index(self.corpus, make_progress(self.quiet).note)

@@ -7,6 +7,7 @@ outlive a parent that was killed, and Ctrl-C ends them at once (docs/decisions/0
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -210,6 +211,7 @@ def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Ca
 
     progress.set_sink(add)
     compile_events.set_listener(note_compilation)
+    gc.disable()  # until the modules of the tasks are imported
     failure: Exception | None = None
     try:
         if initializer is not None:
@@ -228,6 +230,8 @@ def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Ca
         while True:
             kind, *message = pickle.loads(connection.recv_bytes())
             if kind == "map":
+                gc.freeze()  # modules stay, so no collection needs to examine them
+                gc.enable()
                 *call, state = message
                 begin_map(state)
             else:

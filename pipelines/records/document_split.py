@@ -13,11 +13,11 @@ import pyarrow as pa
 from pipelines.records.document_filter import group_names
 from pipelines.records.inputs import DocumentShard
 
+Key = str | bytes
 _HASH_RANGE = 2**64
-_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-def split_keys(batch: pa.RecordBatch, keys: list[str]) -> list[str]:
+def split_keys(batch: pa.RecordBatch, keys: list[Key]) -> list[Key]:
     """Return the key by which each document of a batch is split, so that near-duplicates of a cluster stay together.
 
     That is its `cluster`, a column or a further field of JSONL; without one, its key of `document_keys`.
@@ -27,21 +27,20 @@ def split_keys(batch: pa.RecordBatch, keys: list[str]) -> list[str]:
     ]
 
 
-def document_keys(batch: pa.RecordBatch, shard: DocumentShard) -> list[str]:
+def document_keys(batch: pa.RecordBatch, shard: DocumentShard) -> list[Key]:
     """Return a key for each document of a batch that does not depend on its position.
 
-    That is its id, or its text where the id was generated from file and row. The batch is one that `read_documents`
-    yields for the shard.
+    That is its id, or its text, in UTF-8, where the id was generated from file and row. The batch is one that
+    `read_documents` yields for the shard.
     """
     names = shard.file_names
-    keys: list[str] = batch.column("id").to_pylist()
-    positional = [row for row, id in enumerate(keys) if id in names or (":" in id and _is_position(id, names))]
-    if not positional:
-        return keys
-    # Only these texts become strings: converting the whole column would cost more than everything else here.
-    texts = batch.column("text").take(pa.array(positional, pa.int64())).to_pylist()
-    for row, text in zip(positional, texts, strict=True):
-        keys[row] = text
+    ids: list[str] = batch.column("id").to_pylist()
+    positional = [row for row, id in enumerate(ids) if id in names or (":" in id and _is_position(id, names))]
+    keys: list[Key] = [*ids]
+    if positional:  # only these texts become objects: converting the whole column would cost more than the rest
+        texts = batch.column("text").take(pa.array(positional, pa.int64())).cast(pa.binary()).to_pylist()
+        for row, text in zip(positional, texts, strict=True):
+            keys[row] = text
     return keys
 
 
@@ -50,14 +49,14 @@ def hash_key(key: str, purpose: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{purpose}:{key}".encode()).digest()[:8], "big")
 
 
-def hash_keys(keys: Sequence[str], purpose: str) -> npt.NDArray[np.uint64]:
+def hash_keys(keys: Sequence[Key], purpose: str) -> npt.NDArray[np.uint64]:
     """Return `hash_key` of each key, shape (keys,)."""
     prefix, sha256 = f"{purpose}:".encode(), hashlib.sha256
-    digests = b"".join([sha256(prefix + key.encode()).digest() for key in keys])
-    return np.frombuffer(digests, ">u8")[:: _DIGEST_BYTES // 8].astype(np.uint64)
+    digests = b"".join([sha256(prefix + (key if isinstance(key, bytes) else key.encode())).digest() for key in keys])
+    return np.frombuffer(digests, ">u8")[::4].astype(np.uint64)  # of each, 8 of 32 bytes
 
 
-def held_out_mask(keys: Sequence[str], share: float) -> npt.NDArray[np.bool_]:
+def held_out_mask(keys: Sequence[Key], share: float) -> npt.NDArray[np.bool_]:
     """Return whether each document is held out, shape (keys,); `share` is below 1.
 
     This depends only on its key, so it is the same on every machine. A larger share holds out everything that a smaller

@@ -337,8 +337,9 @@ def table_batches(
         return
     with shards.open_stream(path) as stream:
         row_groups, first = shards.row_groups_with(stream, path, part.start, part.stop) if part else (None, 0)
-        rows = shards.rows_per_batch(stream, path, row_groups, batch_bytes, columns=columns, is_verified=is_verified)
-        batches = shards.stream_batches(stream, path, columns, row_groups, rows)
+        rows, step = shards.rows_per_batch(stream, path, row_groups, batch_bytes, columns, is_verified=is_verified)
+        batches = shards.stream_batches(stream, path, columns, row_groups, step)
+        batches = shards.join_batches(batches, rows, 4 * batch_bytes) if step < rows else batches
         for batch in _slice_rows(batches, part, first) if part else batches:
             yield from shards.split_by_bytes(batch, 4 * batch_bytes)
 

@@ -26,6 +26,7 @@ _READ_ROWS = 1024
 # Texts are written in 0.6 times the time of level 3, for an eighth more space (benchmarks/dedup.md).
 _ZSTD_LEVEL = 1
 _MAX_REPEATED_BYTES = 256 << 20
+_LARGE_ROW_BYTES = 32 << 10  # decoding a row alone costs 10 us
 # A row takes at least the time of this much text, even without any.
 _ROW_BYTES = 256
 # Reads the first rows of a row group without the rest of their columns, which `pre_buffer` would read.
@@ -207,24 +208,42 @@ def rows_per_batch(
     path: str,
     row_groups: Sequence[int] | None,
     max_bytes: int,
-    *,
     columns: Sequence[str] | None = None,
+    *,
     is_verified: bool = False,
-) -> int:
-    """Return how many rows, 1 to 1,024, fit into `max_bytes` even in the row group with the largest rows.
+) -> tuple[int, int]:
+    """Return how many rows, 1 to 1,024, fit into `max_bytes`, and how many of them to decode at a time.
 
     The footer has only the mean size, and a dictionary stores a value once that may be in every row. Unless webtext
-    wrote the file (`is_verified`), the rows have at most 256 MiB even then, or there is one.
+    wrote the file (`is_verified`), the rows decoded at a time have at most 256 MiB even then, or there is one.
     """
     file = open_parquet(stream, path)
     groups = {number: file.metadata.row_group(number) for number in row_groups or range(file.metadata.num_row_groups)}
-    largest = max((group.total_byte_size / max(1, group.num_rows) for group in groups.values()), default=0.0)
-    rows = min(_READ_ROWS, max_bytes / max(1.0, largest))
-    if not is_verified:
-        # A value is not larger than its row group.
-        examined = [number for number, group in groups.items() if group.total_byte_size > _MAX_REPEATED_BYTES // rows]
-        rows = min(rows, _MAX_REPEATED_BYTES / _longest_row(stream, path, file, examined, columns))
-    return int(max(1, rows))
+    means = [group.total_byte_size / max(1, group.num_rows) for group in groups.values()]
+    rows = int(max(1, min(_READ_ROWS, max_bytes / max([1.0, *means]))))
+    # A value is not larger than its row group.
+    examined = [number for number, group in groups.items() if group.total_byte_size > _MAX_REPEATED_BYTES // rows]
+    if is_verified or not examined:
+        return rows, rows
+    # To examine large rows would be to decode them twice. A column of a dictionary has all of it in every batch.
+    if min(means) >= _LARGE_ROW_BYTES and "dictionary" not in str(file.schema_arrow.types):
+        return rows, 1
+    rows = max(1, min(rows, _MAX_REPEATED_BYTES // _longest_row(stream, path, file, examined, columns)))
+    return rows, rows
+
+
+def join_batches(batches: Iterable[pa.RecordBatch], count: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches joined, `count` at a time, or fewer that have `max_bytes`."""
+    parts: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        if parts and (len(parts) == count or size_bytes + batch.nbytes > max_bytes):
+            yield pa.concat_batches(parts)
+            parts, size_bytes = [], 0
+        parts.append(batch)
+        size_bytes += batch.nbytes
+    if parts:
+        yield pa.concat_batches(parts)
 
 
 def _longest_row(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -134,8 +134,7 @@ def import_engine() -> Callable[[str], Any] | None:
         from gigatoken.gigatoken_rs import load_hf_json
     except ImportError:
         return None
-    load: Callable[[str], Any] = load_hf_json
-    return load
+    return cast(Callable[[str], Any], load_hf_json)
 
 
 def quickest_encoder(tokenizer_json: bytes, source: str, *, max_texts: int | None = None) -> Encoder:

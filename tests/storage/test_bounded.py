@@ -122,6 +122,22 @@ def test_a_value_that_a_dictionary_stores_once_for_many_rows_is_not_read_at_once
     assert [next(batches).num_rows for _ in range(3)] == [4, 4, 4]
 
 
+@pytest.mark.parametrize("is_dictionary", [False, True])  # which is in every batch as a whole
+def test_large_rows_are_decoded_one_by_one_and_joined_within_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_dictionary: bool
+) -> None:
+    monkeypatch.setattr(shards, "_MAX_REPEATED_BYTES", 8 * _MIB)
+    values = pa.DictionaryArray.from_arrays(pa.array([0] * 30 + [1] * 10), pa.array(["x" * (2 * _MIB - 9), "y"]))
+    path = str(tmp_path / "x.parquet")
+    pq.write_table(pa.table({"text": values}), path, store_schema=is_dictionary)
+    with open(path, "rb") as stream:
+        assert shards.rows_per_batch(stream, path, None, _MIB) == ((4, 4) if is_dictionary else (19, 1))
+    batches = list(table_batches(path, batch_bytes=_MIB))
+    assert [text for batch in batches for text in batch.column("text").to_pylist()] == values.to_pylist()
+    if not is_dictionary:
+        assert [batch.num_rows for batch in batches] == [2] * 14 + [4, 8]
+
+
 def test_many_row_groups_are_examined_with_few_reads_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "_MAX_REPEATED_BYTES", 1024)
     reads_per_group = []
@@ -129,7 +145,7 @@ def test_many_row_groups_are_examined_with_few_reads_each(tmp_path: Path, monkey
         table = pa.table({f"column {number}": ["some text"] * groups for number in range(8)} | {"text": ["x"] * groups})
         pq.write_table(table, tmp_path / f"{groups}.parquet", row_group_size=1)
         with _CountedReads((tmp_path / f"{groups}.parquet").read_bytes()) as stream:
-            assert shards.rows_per_batch(stream, "x.parquet", None, 1 << 20) < 64
+            assert shards.rows_per_batch(stream, "x.parquet", None, 1 << 20)[0] < 64
             reads_per_group.append(stream.read_bytes / groups)
     # Were the footer parsed for every group, its reads would grow with the number of groups.
     assert reads_per_group[1] < 1.2 * reads_per_group[0]

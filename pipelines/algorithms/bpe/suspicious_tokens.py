@@ -63,7 +63,7 @@ def kind_of(token: bytes) -> str | None:
 
 
 def _has_controls(text: str) -> bool:
-    return any(
+    return not (text.isprintable() and "�" not in text) and any(
         unicodedata.category(character) in _OFTEN_WITHOUT_MEANING or character == "�"
         for character in text
         if character not in _MARKS

@@ -39,7 +39,7 @@ from pipelines.engine.stage import RunOptions
 from pipelines.errors import InputError, UsageError
 from pipelines.progress import Progress, show_progress
 from pipelines.records import inputs
-from pipelines.records.document_split import document_keys, hash_keys
+from pipelines.records.document_split import Key, document_keys, hash_keys
 from pipelines.records.drops import Drops
 from pipelines.records.tally import LowestHashes
 from pipelines.records.text_columns import slices_within
@@ -97,7 +97,7 @@ class QualityModel:
         return np.concatenate(scores).astype(np.float32)
 
 
-def draw_thresholds(ids: Sequence[str], seed: int, alpha: float = ALPHA) -> _Floats:
+def draw_thresholds(ids: Sequence[Key], seed: int, alpha: float = ALPHA) -> _Floats:
     """Return for each document the score that it must exceed: 1 minus a Pareto variate, which depends on seed and id.
 
     GPT-3's rule keeps a document if `np.random.pareto(alpha) > 1 - score`.

@@ -40,11 +40,11 @@ class TokenizerUse:
     Otherwise only the sample is encoded. Raises InputError, naming `source`, if the tokenizer cannot be loaded.
     """
 
-    def __init__(self, tokenizer_json: bytes, source: str, name: str) -> None:
+    def __init__(self, tokenizer_json: bytes, source: str, name: str, entries: int | None = None) -> None:
         self.name = name
         self.fingerprint = hashlib.sha256(tokenizer_json).hexdigest()
         self._encoder = quickest_encoder(tokenizer_json, source, max_texts=_MAX_CACHED_WORDS)
-        self.entries = vocabulary_size(load_tokenizer(tokenizer_json, source))
+        self.entries = entries or vocabulary_size(load_tokenizer(tokenizer_json, source))
         self.splits_as_gpt2 = splits_as_gpt2(json.loads(tokenizer_json))
         self.corpus, self.held_out, self.held_out_sample = (np.zeros(self.entries, np.int64) for _ in range(3))
         self.alphabetic_words = self.alphabetic_tokens = self.sample_tokens = 0
@@ -91,7 +91,7 @@ def make_report(
     words with their `count` in the training text, and in the held-out documents. `sample` has `text` and `held_out`.
     With `held_out_was_trained_on`, the held-out documents are those that `tokenize` would hold out.
     """
-    own = TokenizerUse(tokenizer_json, "the new tokenizer", "this tokenizer")
+    own = TokenizerUse(tokenizer_json, "the new tokenizer", "this tokenizer", len(tokens) + 1)
     uses = [own, *([reference] if reference else [])]
     corpus = dict.fromkeys(("bytes", "words", "distinct_words", "held_out_bytes"), 0)
     for batch in words:
