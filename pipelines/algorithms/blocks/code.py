@@ -12,10 +12,7 @@ from textwrap import dedent
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 # Elements with code, those that only pages with certain class names or fonts have, and the lines of an editor.
-_BOXES = (
-    "pre, listing, xmp, plaintext, code:not(pre *), tt:not(pre *), samp:not(pre *), p:has(> code + br + code), "
-    "[class*=rompt]"
-)
+_BOXES = "[lines]:not(pre *), pre, plaintext, p:has(> code + br + code), [class*=rompt]"
 _EDITORS = (
     ".CodeMirror, .cm-editor, .monaco-editor, .ace_editor, .ace_static_highlight, .syntaxhighlighter, .crayon-syntax, "
     ".dp-highlighter, .enlighter-default, .EnlighterJS, .csharpcode, .fragment, .react-code-lines, ol:has(> * > .de1), "
@@ -33,13 +30,13 @@ _INNER = (
     "button, [class*=lin], [class*=ln], [class*=gutter], td[class*=num], [class*=copy], [style*=user-select], "
     ".conum, .conum + b"
 )
-_NOT_CODE = re.compile(
-    r"^(button |clipboard-copy|b \{\})|^td.*'number'|^span.*user-select: ?none|'([^']* )?(linenos?|gutter|lnt?|conum|"
-    r"line-?number|hljs-ln-numbers|blob-num|copy-?btn|CodeMirror-gutter-wrapper|(in|out)put_prompt|jp-\w+-prompt)[ ']"
+_MARGIN = frozenset(
+    "linenos lineno gutter ln lnt conum line-number linenumber hljs-ln-numbers blob-num copybtn copy-btn input_prompt "
+    "output_prompt CodeMirror-gutter-wrapper jp-InputArea-prompt jp-OutputArea-prompt".split()
 )
-_IS_LINE = re.compile(r"^span.*(display: ?block|'([^']* )?([\w-]+-)?line[ '])")
+_LINE = re.compile(r"(?:^|[\s-])line(?:\s|$)")
 _ENDED = re.compile(r"(\n|<br>)(</span>)+$")
-_BOX = re.compile("div|pre|table|ol|td|listing|xmp|plaintext|textarea")
+_BOX = frozenset("div pre table ol td listing xmp plaintext textarea".split())
 _INLINE = frozenset(("br", "code", "samp", "tt"))
 # What is more than code, and the signs of code.
 _PROSE, _SIGN = "h1, h2, h3, h4, h5, h6, img, form, article, section", re.compile(r"[;{}()=<>$#/\\]")
@@ -70,23 +67,22 @@ _TOP = re.compile(r"top: ?(-?\d+)")
 def restore_code(tree: LexborHTMLParser, has_editors: bool) -> None:
     """Replace the code of a page that is not plain text in a `<pre>` by one that is."""
     boxes = f"{_BOXES}, {_EDITORS}" if has_editors else _BOXES
-    inner, left = set[int](), _MAX_CHARACTERS
-    for node in tree.css(f"{boxes}, pre :is({_INNER}, [style*=display])"):
-        names = f"{node.tag} {node.attributes}"
-        if node.mem_id in inner or left < 0:
+    done, left = set[int](), _MAX_CHARACTERS
+    for node in tree.css(f"{boxes}, pre [lines]:is({_INNER}, [style*=display])"):
+        if node.mem_id in done or left < 0:
             continue
-        if _NOT_CODE.search(names):
+        if _is_margin(node):
             node.replace_with("")
-        elif _IS_LINE.search(names):
+        elif _is_line(node):
             if node.next and not re.match(r"\n|<br", node.next.html or "") and not _ENDED.search(node.html or ""):
                 node.insert_after("\n")
-        elif _may_be_code(node, names):
-            part = node.css_first(_PART) if _EDITOR.search(names) else None
+        elif _may_be_code(node):
+            part = node.css_first(_PART) if _is_editor(node) else None
             code = node.text() if node.tag in ("plaintext", "xmp") else _code_of(part or node)
             lines, left = code.strip("\n").split("\n"), left - len(code)
             is_prose = node.tag in ("div", "span", "td") and 3 * sum(map(bool, map(_SIGN.search, lines))) < len(lines)
             if part or node.tag == "pre" or (len(lines) > 1 and not is_prose):
-                inner.update(other.mem_id for other in node.css(boxes))
+                done.update(other.mem_id for other in node.css("*"))
                 # Its class names and those of its `<code>` name the language.
                 parts, pre = (node, node.css_first("code")), tree.create_node("pre")
                 pre.attrs["class"] = " ".join(part.attributes.get("class") or "" for part in parts if part)
@@ -96,16 +92,38 @@ def restore_code(tree: LexborHTMLParser, has_editors: bool) -> None:
         _remove_labels(node, (node.html or "").replace("<br>", "\n"))
 
 
-def _may_be_code(node: LexborNode, names: str) -> bool:
+def _is_margin(node: LexborNode) -> bool:
+    """Return whether an element next to code or in it is none: a number, a prompt or a button."""
+    tag, attributes = node.tag, node.attributes
+    if tag in ("button", "clipboard-copy") or (tag == "b" and {*attributes} <= {"lines"}):
+        return True
+    classes = (attributes.get("class") or "").split()
+    if tag == "span" and re.search("user-select: ?none", attributes.get("style") or ""):
+        return True
+    return not _MARGIN.isdisjoint(classes) or (tag == "td" and classes == ["number"])
+
+
+def _is_line(node: LexborNode) -> bool:
+    if node.tag != "span":
+        return False
+    attributes = node.attributes
+    return bool(_LINE.search(attributes.get("class") or "") or re.search("display: ?block", attributes.get("style") or ""))
+
+
+def _is_editor(node: LexborNode) -> bool:
+    return bool(_EDITOR.search(f"{node.tag} {node.attributes}"))
+
+
+def _may_be_code(node: LexborNode) -> bool:
     """Return whether an element can be code on lines of its own."""
     if node.tag == "p":
         return all(child.tag in _INLINE or _is_blank(child) for child in node.iter(include_text=True))
     if node.tag == "pre" and not node.css_first("div, li, p, tr"):
         return bool(_NUMBER.match(node.html or ""))
     if node.tag not in (*_INLINE, "span") or not node.parent:
-        is_plain = names[:3] in ("div", "td ") and not _EDITOR.search(names)
+        is_plain = node.tag in ("div", "td") and not _is_editor(node)
         outside = f"{_PROSE}, pre, table, a, code > br" if is_plain else _PROSE
-        return bool(_BOX.match(names)) and not node.css_first(outside)
+        return node.tag in _BOX and not node.css_first(outside)
     has_lines = node.parent.tag not in ("td", "th", "li", "a", "span") and _SEVERAL.search(node.text().strip())
     return bool(has_lines or _BREAK.search(node.html or "")) and is_alone(node)
 
@@ -130,7 +148,7 @@ def _neighbor(node: LexborNode, side: str) -> LexborNode | None:
 def _code_of(node: LexborNode) -> str:
     """Return the code in an element: lines of its text, and a line per element that is one."""
     for other in node.css(_INNER):
-        if _NOT_CODE.search(f"{other.tag} {other.attributes}"):
+        if _is_margin(other):
             other.replace_with("")
     # An editor writes them in any order.
     shown = sorted(node.css(".view-line"), key=lambda line: int(*_TOP.findall(f"{line.attributes}")[:1] or [0]))
