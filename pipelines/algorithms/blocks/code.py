@@ -12,7 +12,7 @@ from textwrap import dedent
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 # Elements with code, those that only pages with certain class names or fonts have, and the lines of an editor.
-_BOXES = "[lines]:not(pre *), pre, plaintext, p:has(> code + br + code), [class*=rompt]"
+_BOXES = "[lines]:is(pre, listing, xmp, :not(pre *)), plaintext, p:has(> code + br + code), [class*=rompt]"
 _EDITORS = (
     ".CodeMirror, .cm-editor, .monaco-editor, .ace_editor, .ace_static_highlight, .syntaxhighlighter, .crayon-syntax, "
     ".dp-highlighter, .enlighter-default, .EnlighterJS, .csharpcode, .fragment, .react-code-lines, ol:has(> * > .de1), "
@@ -30,11 +30,12 @@ _INNER = (
     "button, [class*=lin], [class*=ln], [class*=gutter], td[class*=num], [class*=copy], [style*=user-select], "
     ".conum, .conum + b"
 )
-_MARGIN = frozenset(
-    "linenos lineno gutter ln lnt conum line-number linenumber hljs-ln-numbers blob-num copybtn copy-btn input_prompt "
-    "output_prompt CodeMirror-gutter-wrapper jp-InputArea-prompt jp-OutputArea-prompt".split()
+_NOT_CODE = re.compile(
+    r"^(button |clipboard-copy|b \{('lines': None)?\})|^td.*'number'|^span.*user-select: ?none|'([^']* )?(linenos?|gutter|"
+    r"lnt?|conum|line-?number|hljs-ln-numbers|blob-num|copy-?btn|CodeMirror-gutter-wrapper|(in|out)put_prompt|"
+    r"jp-\w+-prompt)[ ']"
 )
-_LINE = re.compile(r"(?:^|[\s-])line(?:\s|$)")
+_IS_LINE = re.compile(r"^span.*(display: ?block|'([^']* )?([\w-]+-)?line[ '])")
 _ENDED = re.compile(r"(\n|<br>)(</span>)+$")
 _BOX = frozenset("div pre table ol td listing xmp plaintext textarea".split())
 _INLINE = frozenset(("br", "code", "samp", "tt"))
@@ -46,9 +47,9 @@ _LABEL_CLASS = re.compile(r"copy|clipboard|toolbar|lang(?:uage)?(?![a-z])|(?:cod
 _BREAK = re.compile(r"<(?:br|div|p|li)[ >]")
 _SEVERAL = re.compile(r"\n.*\n|\n[ \t]")  # else it can be a line end of the HTML
 _START, _END, _LINE_BREAK = "\ufdd2\ufdd3\ufdd4"
-_TAG = re.compile(r'<(/?[a-z][\w-]*)(?:[^<>"]|"[^"]*")*>')
-_LINES = "blockquote dd div figure h1 h2 h3 h4 h5 h6 hr li ol p pre table tbody tr ul".split()
-_MARKS = dict.fromkeys(_LINES, _START) | {f"/{name}": _END for name in _LINES} | {"br": _LINE_BREAK}
+_TAG = re.compile(r'<[a-z/][^<>"]*(?:"[^"]*"[^<>"]*)*>')
+_LINES = frozenset("blockquote br dd div figure h1 h2 h3 h4 h5 h6 hr li ol p pre table tbody tr ul".split())
+_LINE_TAG = re.compile(rf'<(/?)({"|".join(_LINES)})(?:[ "][^<>"]*(?:"[^"]*"[^<>"]*)*)?>')
 # A line end of the HTML, an element without text, which is an empty line, and a border of one at which no line ends.
 _HTML_LINE_END = re.compile(rf"([{_START}{_END}])\s*\n|(?:\n[^\S\n]*)?({_LINE_BREAK})(?:[^\S\n]*\n)?")
 # An element at the beginning of a line with nothing but its number, which no highlighter marks as a number of the code.
@@ -71,13 +72,14 @@ def restore_code(tree: LexborHTMLParser, has_editors: bool) -> None:
     for node in tree.css(f"{boxes}, pre [lines]:is({_INNER}, [style*=display])"):
         if node.mem_id in done or left < 0:
             continue
-        if _is_margin(node):
+        names = f"{node.tag} {node.attributes}"
+        if _NOT_CODE.search(names):
             node.replace_with("")
-        elif _is_line(node):
+        elif _IS_LINE.match(names):
             if node.next and not re.match(r"\n|<br", node.next.html or "") and not _ENDED.search(node.html or ""):
                 node.insert_after("\n")
-        elif _may_be_code(node):
-            part = node.css_first(_PART) if _is_editor(node) else None
+        elif _may_be_code(node, names):
+            part = node.css_first(_PART) if _EDITOR.search(names) else None
             code = node.text() if node.tag in ("plaintext", "xmp") else _code_of(part or node)
             lines, left = code.strip("\n").split("\n"), left - len(code)
             is_prose = node.tag in ("div", "span", "td") and 3 * sum(map(bool, map(_SIGN.search, lines))) < len(lines)
@@ -88,40 +90,18 @@ def restore_code(tree: LexborHTMLParser, has_editors: bool) -> None:
                 pre.attrs["class"] = " ".join(part.attributes.get("class") or "" for part in parts if part)
                 pre.insert_child("\n".join(map(str.rstrip, lines)))
                 node.replace_with(pre)
-    for node in tree.css("pre"):
-        _remove_labels(node, (node.html or "").replace("<br>", "\n"))
+    for pre in tree.css("pre"):
+        _remove_labels(pre)
 
 
-def _is_margin(node: LexborNode) -> bool:
-    """Return whether an element next to code or in it is none: a number, a prompt or a button."""
-    tag, attributes = node.tag, node.attributes
-    if tag in ("button", "clipboard-copy") or (tag == "b" and {*attributes} <= {"lines"}):
-        return True
-    classes = (attributes.get("class") or "").split()
-    if tag == "span" and re.search("user-select: ?none", attributes.get("style") or ""):
-        return True
-    return not _MARGIN.isdisjoint(classes) or (tag == "td" and classes == ["number"])
-
-
-def _is_line(node: LexborNode) -> bool:
-    if node.tag != "span":
-        return False
-    attributes = node.attributes
-    return bool(_LINE.search(attributes.get("class") or "") or re.search("display: ?block", attributes.get("style") or ""))
-
-
-def _is_editor(node: LexborNode) -> bool:
-    return bool(_EDITOR.search(f"{node.tag} {node.attributes}"))
-
-
-def _may_be_code(node: LexborNode) -> bool:
+def _may_be_code(node: LexborNode, names: str) -> bool:
     """Return whether an element can be code on lines of its own."""
     if node.tag == "p":
         return all(child.tag in _INLINE or _is_blank(child) for child in node.iter(include_text=True))
     if node.tag == "pre" and not node.css_first("div, li, p, tr"):
         return bool(_NUMBER.match(node.html or ""))
     if node.tag not in (*_INLINE, "span") or not node.parent:
-        is_plain = node.tag in ("div", "td") and not _is_editor(node)
+        is_plain = node.tag in ("div", "td") and not _EDITOR.search(names)
         outside = f"{_PROSE}, pre, table, a, code > br" if is_plain else _PROSE
         return node.tag in _BOX and not node.css_first(outside)
     has_lines = node.parent.tag not in ("td", "th", "li", "a", "span") and _SEVERAL.search(node.text().strip())
@@ -130,7 +110,7 @@ def _may_be_code(node: LexborNode) -> bool:
 
 def is_alone(node: LexborNode) -> bool:
     """Return whether nothing else is on the line of an element."""
-    return all(not other or other.tag in _MARKS for other in map(_neighbor, [node] * 2, _SIDES))
+    return all(not other or other.tag in _LINES for other in map(_neighbor, [node] * 2, _SIDES))
 
 
 def _is_blank(node: LexborNode) -> bool:
@@ -148,11 +128,14 @@ def _neighbor(node: LexborNode, side: str) -> LexborNode | None:
 def _code_of(node: LexborNode) -> str:
     """Return the code in an element: lines of its text, and a line per element that is one."""
     for other in node.css(_INNER):
-        if _is_margin(other):
+        if _NOT_CODE.search(f"{other.tag} {other.attributes}"):
             other.replace_with("")
     # An editor writes them in any order.
     shown = sorted(node.css(".view-line"), key=lambda line: int(*_TOP.findall(f"{line.attributes}")[:1] or [0]))
-    marked = _TAG.sub(lambda tag: _MARKS.get(tag[1], tag[0]), "".join(line.html or "" for line in shown or [node]))
+    marked = _LINE_TAG.sub(
+        lambda tag: _LINE_BREAK if tag[2] == "br" else _END if tag[1] else _START,
+        "".join(line.html or "" for line in shown or [node]),
+    )
     code, numbers = _lines_of(marked), [number.lstrip("0") for _, number in _NUMBER.findall(marked)]
     without = _lines_of(_NUMBER.sub(r"\1", marked)) if len(numbers) > 1 else code
     if _is_gutter(numbers, without.strip("\n") + "\n"):
@@ -170,15 +153,16 @@ def _lines_of(marked: str) -> str:
     return _BORDER.sub("", marked).replace(_START, "\n").replace(_END, "\n")
 
 
-def _remove_labels(node: LexborNode, code: str) -> None:
+def _remove_labels(pre: LexborNode) -> None:
     """Remove buttons, line numbers, and labels such as the language, next to code in the elements around it."""
+    node: LexborNode | None = pre
     for _ in range(9):
+        others = []
         for side in _SIDES:
-            while (other := _neighbor(node, side)) and _is_label(other, code):
+            while (other := node and _neighbor(node, side)) and _is_label(other, pre):
                 other.replace_with("")
-        if _neighbor(node, "prev") or _neighbor(node, "next") or not node.parent:
-            return
-        node = node.parent
+            others.append(other)
+        node = None if any(others) else node and node.parent
 
 
 def _is_gutter(words: list[str], code: str) -> bool:
@@ -188,9 +172,9 @@ def _is_gutter(words: list[str], code: str) -> bool:
     return words == [*map(str, range(int(words[0][:8]), int(words[0][:8]) + len(words)))]
 
 
-def _is_label(node: LexborNode, code: str) -> bool:
+def _is_label(node: LexborNode, pre: LexborNode) -> bool:
     text = (node.text() or "").strip()
-    if text[:1].isdecimal() and _is_gutter(node.text(separator="\n").split(), code):
+    if text[:1].isdecimal() and _is_gutter(node.text(separator="\n").split(), (pre.html or "").replace("<br>", "\n")):
         return True
     if not text:
         return not node.css_first(":not(div, span, td, hr, pre)")
