@@ -11,7 +11,9 @@ from textwrap import dedent
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-# Elements with code, those that only pages with certain class names or fonts have, and the lines of an editor.
+# Elements with code, those that only pages with certain class names or fonts have, and the lines of an editor. `lines`
+# marks what `page` reads as code, unless it is on one line, and what is in a `<pre>`: a search for it takes 30 ns per
+# element, one for all names 1 us.
 _BOXES = "[lines]:is(pre, listing, xmp, :not(pre *)), plaintext, p:has(> code + br + code), [class*=rompt]"
 _EDITORS = (
     ".CodeMirror, .cm-editor, .monaco-editor, .ace_editor, .ace_static_highlight, .syntaxhighlighter, .crayon-syntax, "
@@ -31,8 +33,8 @@ _INNER = (
     ".conum, .conum + b"
 )
 _NOT_CODE = re.compile(
-    r"^(button |clipboard-copy|b \{('lines': None)?\})|^td.*'number'|^span.*user-select: ?none|'([^']* )?(linenos?|gutter|"
-    r"lnt?|conum|line-?number|hljs-ln-numbers|blob-num|copy-?btn|CodeMirror-gutter-wrapper|(in|out)put_prompt|"
+    r"^(button |clipboard-copy|b \{('lines': None)?\})|^td.*'number'|^span.*user-select: ?none|'([^']* )?(linenos?|"
+    r"gutter|lnt?|conum|line-?number|hljs-ln-numbers|blob-num|copy-?btn|CodeMirror-gutter-wrapper|(in|out)put_prompt|"
     r"jp-\w+-prompt)[ ']"
 )
 _IS_LINE = re.compile(r"^span.*(display: ?block|'([^']* )?([\w-]+-)?line[ '])")

@@ -40,8 +40,9 @@ _BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _PRE, _SCRIPT, _SVG, _TEXTAREA, _
 )
 # What a page may have: elements or delimiters of formulas, code by its tags, code by class names or fonts.
 _FORMULAS, _DELIMITERS, _CODE, _EDITORS = 1, 2, 4, 8
-# Which of them a tag shows, and which four bytes at the beginning of a class or type, in a style, in the attributes of
-# an image (`latex`, `mimetex`, `equation`, `alt="$x$"`), and after `[`, each with a digit for what it shows.
+# Which of them a tag shows, and which four bytes at the beginning of a class or type (of an editor, with more of its
+# name after them; a NUL stands for a space), in a style, in the attributes of an image
+# (`latex`, `mimetex`, `equation`, `alt="$x$"`), and after `[`, each with a digit for what it shows.
 _BY_TAG = np.maximum(0, markup.tag_groups(["", "math d-math", "", "", "pre code xmp listing tt samp"]))
 _LOWER = np.uint32(0x20202020)
 _BEGINNINGS, _EDITOR_WORDS, _FONTS, _IMAGES, _FORUM_TAGS = (
@@ -51,8 +52,9 @@ _BEGINNINGS, _EDITOR_WORDS, _FONTS, _IMAGES, _FORUM_TAGS = (
     )
     for words in (
         b"math1 wp-k1 tex\"1 kate1 code8 cm-e8 mona8 ace_8 blob8 dp-h8 cray8 synt8 enli8 csha8 frag8 li1\"8 w3-c8",
-        b"""ode"8 ode'8 ode\08 ode>8 odeb8 -blo8 -nav8 -vie8 odem8 -edi8 aco-8 _edi8 _sta8 b-co8 -hig8 yon-8 taxh8 ligh8 arpc8 gmen8
-        li1"8""", b"nosp8 olas8 urie8", b"""math1 atex1 imet1 "tex1 rmul1 quat1 t="$1 t="\\1 cht=1 t='$1 t='\\1""",
+        b"""ode"8 ode'8 ode\08 ode>8 odeb8 -blo8 -nav8 -vie8 odem8 -edi8 aco-8 _edi8 _sta8 b-co8 -hig8 yon-8 taxh8
+        ligh8 arpc8 gmen8 li1"8""", b"nosp8 olas8 urie8",
+        b"""math1 atex1 imet1 "tex1 rmul1 quat1 t="$1 t="\\1 cht=1 t='$1 t='\\1""",
         b"math2 late2 tex]2 itex2",
     )
 )  # fmt: skip
@@ -210,7 +212,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                 shown = _find(html, first, min(first + (6 if number == _ALT else 80), position), _IMAGES)
             elif number == _STYLE:
                 shown = _find(html, first, position, _FONTS)
-            elif number == _CLASS or number == _TYPE or (number == _NAME and tag == _TEXTAREA):
+            elif number == _CLASS or number == _TYPE or (number == _NAME and tag == _TEXTAREA):  # noqa: SIM109
                 shown = _find(html, first + 5, min(first + 11, position), _BEGINNINGS)
                 if shown & _EDITORS:
                     shown = _find(html, first + 5, min(first + 18, position), _EDITOR_WORDS)
