@@ -239,11 +239,11 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                 filled += 1
             reduced[filled] = 47
             filled += 1
-        shown = np.int64(0 if is_end else _BY_TAG[tag])
+        shown = 0 if is_end else int(_BY_TAG[tag])
         in_pre = max(0, in_pre + (-1 if is_end else 1)) if tag == _PRE else in_pre
         is_inline = shown == _CODE and (letter == 99 or letter == 115 or letter == 116)  # code, samp, tt
         if is_inline and _is_one_line(html, position, end, letter):
-            shown = np.int64(0)
+            shown = 0
         if shown == _CODE or (in_pre and not is_end and not markup.NOT_NESTED[tag]):
             filled = _copy(_MARK, 0, 6, reduced, filled)
         found |= shown
