@@ -53,18 +53,6 @@ def fnv_hash(name: bytes) -> int:
     return value
 
 
-def _kinds() -> npt.NDArray[np.uint8]:
-    kinds = np.zeros(256, np.uint8)
-    sets = {
-        SKIPPED: _SKIPPED, BLOCK_LEVEL: _BLOCK_LEVEL, WITHOUT_END: _WITHOUT_END, RAW: _RAW, STRONG: _STRONG,
-        REPLACED: _REPLACED, CODE: _CODE,
-    }  # fmt: skip
-    for kind, names in sets.items():
-        for name in names.split():
-            kinds[TAGS[name]] |= kind
-    return kinds
-
-
 def tag_groups(groups: Sequence[str]) -> npt.NDArray[np.int8]:
     """Return for each tag the number of the group that has its name, or -1."""
     numbers = np.full(256, -1, np.int8)
@@ -73,7 +61,13 @@ def tag_groups(groups: Sequence[str]) -> npt.NDArray[np.int8]:
     return numbers
 
 
-KINDS = _kinds()
+KINDS = np.zeros(256, np.uint8)
+for _kind, _names in zip(
+    (SKIPPED, BLOCK_LEVEL, WITHOUT_END, RAW, STRONG, REPLACED, CODE),
+    (_SKIPPED, _BLOCK_LEVEL, _WITHOUT_END, _RAW, _STRONG, _REPLACED, _CODE),
+    strict=True,
+):
+    KINDS[[TAGS[name] for name in _names.split()]] |= _kind
 NOT_NESTED = (KINDS & WITHOUT_END) != 0
 NOT_NESTED[[TAGS[name] for name in _ENDED_BY_NEXT.split()]] = True
 # Positions in NAMES by the hash of the name; no name has the hash of the first, the unknown tag.

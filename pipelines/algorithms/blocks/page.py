@@ -35,30 +35,35 @@ _KEYS, _NUMBERS = table_of(np.array([markup.fnv_hash(name.encode()) for name in 
 _CLASS, _STYLE, _NAME, _TYPE, _HREF, _ALT, _SRC, _ALTTEXT = map(
     _READ.index, "class style name type href alt src alttext".split()
 )
-_BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _SCRIPT, _SVG, _TEXTAREA, _TITLE, _XMP = (
-    markup.TAGS[name] for name in "base iframe img link math noscript script svg textarea title xmp".split()
+_BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _PRE, _SCRIPT, _SVG, _TEXTAREA, _TITLE, _XMP = (
+    markup.TAGS[name] for name in "base iframe img link math noscript pre script svg textarea title xmp".split()
 )
 # What a page may have: elements or delimiters of formulas, code by its tags, code by class names or fonts.
 _FORMULAS, _DELIMITERS, _CODE, _EDITORS = 1, 2, 4, 8
-# Which of them a tag shows, and which four bytes at the beginning of a class or type, in a style, in the attributes of
-# an image (`latex`, `mimetex`, `equation`, `alt="$x$"`), and after `[`, each with a digit for what it shows.
+# Which of them a tag shows, and which four bytes at the beginning of a class or type (of an editor, with more of its
+# name after them; a NUL stands for a space), in a style, in the attributes of an image
+# (`latex`, `mimetex`, `equation`, `alt="$x$"`), and after `[`, each with a digit for what it shows.
 _BY_TAG = np.maximum(0, markup.tag_groups(["", "math d-math", "", "", "pre code xmp listing tt samp"]))
 _LOWER = np.uint32(0x20202020)
-_BEGINNINGS, _FONTS, _IMAGES, _FORUM_TAGS = (
+_BEGINNINGS, _EDITOR_WORDS, _FONTS, _IMAGES, _FORUM_TAGS = (
     values_table(
         np.array([int.from_bytes(word[:4], "little") for word in words.split()], np.uint32) | _LOWER,
         np.array([float(word[4:]) for word in words.split()], np.float32),
     )
     for words in (
         b"math1 wp-k1 tex\"1 kate1 code8 cm-e8 mona8 ace_8 blob8 dp-h8 cray8 synt8 enli8 csha8 frag8 li1\"8 w3-c8",
-        b"mono8 cons8 cour8", b"""math1 atex1 imet1 "tex1 rmul1 quat1 t="$1 t="\\1 cht=1 t='$1 t='\\1""",
+        b"""ode"8 ode'8 ode\08 ode>8 odeb8 -blo8 -nav8 -vie8 odem8 -edi8 aco-8 _edi8 _sta8 b-co8 -hig8 yon-8 taxh8
+        ligh8 arpc8 gmen8 li1"8""", b"nosp8 olas8 urie8",
+        b"""math1 atex1 imet1 "tex1 rmul1 quat1 t="$1 t="\\1 cht=1 t='$1 t='\\1""",
         b"math2 late2 tex]2 itex2",
     )
 )  # fmt: skip
 # What the text of a page ends with, and delimiters of formulas begin with: `<`, `$`, `[` and `\`.
 _IS_SIGN = np.isin(np.arange(256), [*b"<$[\\"])
 # Padded to words, by which they are copied.
-_END_OF_FRAME, _LESS = (as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>       ", b"&lt;    "))
+_END_OF_FRAME, _LESS, _MARK = (
+    as_read_only(np.frombuffer(text, np.uint8)) for text in (b"</iframe>       ", b"&lt;    ", b" lines  ")
+)
 
 
 class Tree(NamedTuple):
@@ -131,11 +136,21 @@ def _find(html: Any, start: Any, end: Any, markers: Any) -> Any:
     return found
 
 
+@helper
+def _is_one_line(html: Any, position: Any, end: Any, letter: Any) -> Any:
+    """Return whether an element is text on one line, given the first letter of its tag, and `<br>` does not follow."""
+    stop = markup.find_byte(html, position, end, 60)
+    following = markup.find_byte(html, stop + 1, end, 60)
+    is_end = byte_at(html, stop + 1) == 47 and byte_at(html, stop + 2) | 32 == letter
+    is_break = byte_at(html, following + 1) | 32 == 98 and byte_at(html, following + 2) | 32 == 114
+    return is_end and not is_break and markup.find_byte(html, position, stop, 10) == stop
+
+
 @kernel
 def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> None:
     """Copy what is read of a page; attributes of formulas if there are some according to `sizes`, which then is set."""
     has_formulas = sizes[2] & _FORMULAS
-    position = filled = depth = tags = found = 0
+    position = filled = depth = tags = found = in_pre = 0
     foreign = 0
     while position < end:
         while position < end and not _IS_SIGN[byte_at(html, position)]:
@@ -197,8 +212,10 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                 shown = _find(html, first, min(first + (6 if number == _ALT else 80), position), _IMAGES)
             elif number == _STYLE:
                 shown = _find(html, first, position, _FONTS)
-            elif number == _CLASS or number == _TYPE or number == _NAME:  # noqa: SIM109 - for numba
+            elif number == _CLASS or number == _TYPE or (number == _NAME and tag == _TEXTAREA):  # noqa: SIM109
                 shown = _find(html, first + 5, min(first + 11, position), _BEGINNINGS)
+                if shown & _EDITORS:
+                    shown = _find(html, first + 5, min(first + 18, position), _EDITOR_WORDS)
                 is_copied |= tag == _SCRIPT and shown & _FORMULAS != 0
             found |= shown
             if not has_formulas and (number == 0 or number > _HREF):
@@ -222,9 +239,16 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
                 filled += 1
             reduced[filled] = 47
             filled += 1
+        shown = 0 if is_end else int(_BY_TAG[tag])
+        in_pre = max(0, in_pre + (-1 if is_end else 1)) if tag == _PRE else in_pre
+        is_inline = shown == _CODE and (letter == 99 or letter == 115 or letter == 116)  # code, samp, tt
+        if is_inline and _is_one_line(html, position, end, letter):
+            shown = 0
+        if shown == _CODE or (in_pre and not is_end and not markup.NOT_NESTED[tag]):
+            filled = _copy(_MARK, 0, 6, reduced, filled)
+        found |= shown
         reduced[filled] = 62
         filled += 1
-        found |= _BY_TAG[tag]
         if (tag == _SVG or tag == _MATH) and not is_closed:  # noqa: SIM109 - for numba
             foreign = max(0, foreign + (-1 if is_end else 1))
         if is_end or (foreign and is_closed):  # HTML ignores the slash

@@ -10,6 +10,8 @@ import contextlib
 import dataclasses
 import re
 
+import numpy as np
+
 _BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 # The labels of the WHATWG Encoding Standard, by the Python codec that decodes them. Many labels mean a larger
@@ -72,8 +74,7 @@ _META_CHARSET = re.compile(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([^\s\"'/>
 _XML_ENCODING = re.compile(rb"^\s*<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([^\"']+)", re.IGNORECASE)
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 # Controls, which in UTF-8 are bytes that nothing else contains, and noncharacters: XML forbids them.
-_CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\r"))
-_CONTROLS_TO_SPACES = bytes(ord(" ") if byte in _CONTROL_BYTES else byte for byte in range(256))
+_CONTROLS_TO_SPACES = bytes(ord(" ") if byte < 32 and byte not in b"\t\n\r" else byte for byte in range(256))
 _NONCHARACTER = re.compile("\ufffe".encode() + b"|" + "\uffff".encode())
 _NONCHARACTER_START = "\ufffe".encode()[0]  # few pages have this byte
 
@@ -150,7 +151,8 @@ def decode_page(data: bytes, content_type: str | None = None) -> Decoded | None:
     if decoded is None:
         return None
     utf8 = decoded.utf8
-    if controls := len(utf8) - len(utf8.translate(None, _CONTROL_BYTES)):
+    values = np.frombuffer(utf8, np.uint8)  # bytes.translate takes twice as long
+    if controls := np.count_nonzero(values < 32) - sum(np.count_nonzero(values == sign) for sign in b"\t\n\r"):
         if controls - utf8.count(b"\f") > _MAX_CONTROLS * len(decoded.text):
             return None
         utf8 = utf8.translate(_CONTROLS_TO_SPACES)

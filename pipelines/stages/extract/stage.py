@@ -42,7 +42,7 @@ from pipelines.stages.extract.pages import (
 from pipelines.stages.extract.report import PAGE, PageTally, write_report
 from pipelines.storage.compression import strip_compression
 
-STAGE = Stage("extract", 9, (PAGE, DATA_CARD), grows=("pages", "links"))
+STAGE = Stage("extract", 10, (PAGE, DATA_CARD), grows=("pages", "links"))
 
 # HTML files become 64 tasks, enough for the workers of most machines, if the tasks are neither tiny nor large. The
 # number of workers must not matter: the shards are part of the result. An empty file costs some time, too.
