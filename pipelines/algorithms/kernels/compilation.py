@@ -54,7 +54,11 @@ def kernel(function: Callable[..., Any], **options: Any) -> Any:
     """
     before, _config.CACHE_LOCATOR_CLASSES = _config.CACHE_LOCATOR_CLASSES, f"{__name__}.{SourceLocator.__name__}"
     try:
-        return _Kernel(function, _njit(cache=True, **_OPTIONS, **options)(function))
+        dispatcher = _njit(cache=True, **_OPTIONS, **options)(function)
+        with contextlib.suppress(AttributeError):
+            # Otherwise numba first loads what only compilation needs, in 0.2 s.
+            dispatcher._cache.load_overload = dispatcher._cache._load_overload
+        return _Kernel(function, dispatcher)
     except (OSError, RuntimeError):  # nowhere to cache: compiled by each process
         return _njit(**_OPTIONS, **options)(function)
     finally:
