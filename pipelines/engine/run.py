@@ -227,10 +227,7 @@ class StageRun:
         total: int | None = None,
         unit: str = "records",
     ) -> ShardEntry:
-        """Run one piece of work that cannot be split, with an entry like any task.
-
-        `function()` is called in this process; or, with an item, as by `map`, in a worker, which has loaded libraries.
-        """
+        """Run work that cannot be split, as one task: `function()` in this process, or `function(item)` in a worker."""
         call, is_here = (lambda _: function(), True) if item is None else (function, False)
         [entry] = self.map(
             call, [item], context, name=lambda _: name, phase=name, work=work, total=total, unit=unit, serial=is_here

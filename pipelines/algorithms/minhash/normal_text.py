@@ -37,9 +37,8 @@ _COMBINING_LEAD = 0xCC  # the first byte of U+0300
 _STARTER = re.compile(rb"[\x00-\x7f\xe4-\xe9]|\xe3[\x81\x83]|\xe0[\xb8\xba][\x81-\xb0]")
 # A chunk of a long text ends after a character of ASCII, Han, Thai and the like that is not white space.
 _AFTER_CHARACTER = re.compile(rb"(?<=[!-~])|(?<=[\xe0\xe4-\xec][\x80-\xbf][\x80-\xbf])")
-# Of each character that was seen: looked up one by one, those of Chinese took most of the time of signatures.
-_STABLE, _UNSTABLE = 1, 2
-_STABILITY = np.zeros(0x110000, np.uint8)
+# Of each character: whether it is stable, 1 or -1; 0 until a text has it.
+_STABILITY = np.zeros(0x110000, np.int8)
 _HASH_BYTES = 16
 _SPACE = ord(" ")
 _ONE, _BLOCK_END = np.uint64(1), np.uint64(1 << BLOCK)
@@ -84,8 +83,8 @@ def _is_normalized(piece: npt.NDArray[np.uint8]) -> bool:
         return True
     codes = np.frombuffer(piece[piece >= 0x80].tobytes().decode().encode("utf-32-le"), np.uint32)
     for code in np.unique(codes[_STABILITY[codes] == 0]).tolist():
-        _STABILITY[code] = _STABLE if _is_stable(chr(code)) else _UNSTABLE
-    return bool((_STABILITY[codes] == _STABLE).all()) or unicodedata.is_normalized("NFC", piece.tobytes().decode())
+        _STABILITY[code] = 1 if _is_stable(chr(code)) else -1
+    return bool((_STABILITY[codes] > 0).all()) or unicodedata.is_normalized("NFC", piece.tobytes().decode())
 
 
 def _is_stable(character: str) -> bool:
