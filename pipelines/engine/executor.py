@@ -38,7 +38,7 @@ class LocalExecutor(Executor):
         self._persistent: list[_Worker] | None = None
 
     @contextlib.contextmanager
-    def persistent_workers(self, initializer: Callable[[], object] | None = None) -> Iterator[None]:
+    def persistent_workers(self, initializer: Callable[[], None] | None = None) -> Iterator[None]:
         """See `Executor.persistent_workers`."""
         self._persistent = []
         try:
@@ -111,7 +111,7 @@ def default_workers() -> int:
 class _Worker:
     """The parent's side of one worker process."""
 
-    def __init__(self, initializer: Callable[[], object] | None = None) -> None:
+    def __init__(self, initializer: Callable[[], None] | None = None) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, child_end = context.Pipe()
         # RawValue has no lock: that would be a named semaphore, which leaks if the parent is killed.
@@ -195,7 +195,7 @@ def _report(workers: list[_Worker], on_progress: Callable[[int], None]) -> None:
         on_progress(units)
 
 
-def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Callable[[], object] | None) -> None:
+def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Callable[[], None] | None) -> None:
     """Run tasks in a worker process until the parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its workers
     exit_with_parent()

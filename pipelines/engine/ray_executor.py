@@ -53,7 +53,7 @@ class RayExecutor(Executor):
         require_extra("ray", "--executor ray", "ray")
         self._limit = workers
         self._address = address
-        self._initializer: Callable[[], object] | None = None
+        self._initializer: Callable[[], None] | None = None
 
     @property
     def workers(self) -> int:
@@ -75,7 +75,7 @@ class RayExecutor(Executor):
         return int(self._ray.cluster_resources().get("memory", 0)) or None
 
     @contextlib.contextmanager
-    def persistent_workers(self, initializer: Callable[[], object] | None = None) -> Iterator[None]:
+    def persistent_workers(self, initializer: Callable[[], None] | None = None) -> Iterator[None]:
         """See `Executor.persistent_workers`: Ray keeps its processes anyway."""
         self._initializer, previous = initializer, self._initializer
         try:

@@ -76,7 +76,7 @@ class Executor(abc.ABC):
         """Implement `map`."""
 
     def persistent_workers(
-        self, initializer: Callable[[], object] | None = None
+        self, initializer: Callable[[], None] | None = None
     ) -> contextlib.AbstractContextManager[None]:
         """Start worker processes and keep them from one map to the next inside a block.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from pipelines.engine.machine import retain_freed_memory
 from pipelines.engine.manifest import ShardEntry
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
 from pipelines.records import inputs
@@ -18,8 +18,6 @@ from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.documents import TABLES, Corpus, SourceShard, count_documents, open_earlier
 
 STAGE = Stage("dedup", 4, (*TABLES, report.PAGE, DATA_CARD))
-# Loads numba, which takes as long as all else in the start of a process: workers and this process do so at one time.
-_import_phases = functools.partial(importlib.import_module, "pipelines.stages.dedup.clusters")
 
 # Compressed input per bucket: at 200 bytes per document it has about two million keys, which take 100 MB to sort.
 _BUCKET_BYTES = 16 << 20
@@ -51,10 +49,16 @@ def dedup(config: DedupConfig, *, documents: str | Sequence[str], output: str, o
     prints = {"documents": source.fingerprint} | ({"against": " ".join(fingerprints)} if earlier else {})
     with stage_run(STAGE, config, inputs=prints, output=output, options=options, texts=files) as run:
         if not run.finished:
-            with options.executor.persistent_workers(_import_phases):
+            with options.executor.persistent_workers(_prepare_worker):
                 corpus = Corpus(config, run.output, len(own), buckets)
                 _run_phases(corpus, own, earlier, None if earlier else source.records, run)
         return run.finish()
+
+
+def _prepare_worker() -> None:
+    """Import what tasks need in a worker, while the main process does the same."""
+    retain_freed_memory()
+    importlib.import_module("pipelines.stages.dedup.clusters")
 
 
 def _run_phases(
