@@ -195,7 +195,7 @@ def _report(workers: list[_Worker], on_progress: Callable[[int], None]) -> None:
         on_progress(units)
 
 
-def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Callable[[], None] | None) -> None:
+def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Callable[[], None] | None = None) -> None:
     """Run tasks in a worker process until the parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends its workers
     exit_with_parent()
