@@ -4,10 +4,10 @@
     python benchmarks/bench_dedup_command.py --documents 100000 1000000
 
 FOLDER contains `text/docs.jsonl.zst` and `text/books.jsonl.zst` (default: $WEBTEXT_TEST_DATA). The first form writes
-their documents, and documents of sentences sampled from them until the size is reached, so that near-duplicates stay
-rare; to every 50th document an edited copy is added. Both tools read the same Parquet files, with two workers.
-PYTHON is an interpreter that has datatrove; without it, datatrove is left out. The second form measures how the time
-per document grows, with documents of 40 words, one in ten an edited copy.
+as many of their documents as the size allows, and documents of sentences sampled from them until it is reached, so
+that near-duplicates stay rare; to every 50th document an edited copy is added. Both tools read the same Parquet files,
+with two workers. PYTHON is an interpreter that has datatrove; without it, datatrove is left out. The second form
+measures how the time per document grows, with documents of 40 words, one in ten an edited copy.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ def write_corpus(data: Path, folder: Path, size_mb: int) -> dict[str, float]:
     sentences = sorted({f"{part}. " for part in parts if 5 <= len(part.split()) <= 60})
     words = [word for text in texts[:500] for word in text.split()]
     size = sum(len(text.encode()) for text in texts)
+    while size > size_mb * 1_000_000:
+        size -= len(texts.pop().encode())
     while size < size_mb * 1_000_000:
         texts.append("".join(chance.choices(sentences, k=max(3, int(chance.lognormvariate(3.2, 0.9))))))
         size += len(texts[-1].encode())

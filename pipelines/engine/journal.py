@@ -101,11 +101,14 @@ class OutputFolder:
     def entries(self) -> list[ShardEntry]:
         """Return the entries of the journal."""
         paths = [self._journal_path(name) for name in self._entry_names()]
-        return storage.map_files(read_entry, paths)
+        # A power loss may leave an entry of a work phase empty.
+        entries = storage.map_files(lambda path: read_entry(path) if storage.size_bytes(path) else None, paths)
+        return list(filter(None, entries))
 
     def write_entry(self, entry: ShardEntry) -> None:
-        """Record a finished task."""
-        storage.write_json(self._journal_path(_entry_name(entry)), entry.to_json())
+        """Record a finished task, durably if its files are."""
+        with storage.atomic_write(self._journal_path(_entry_name(entry)), durable=not entry.work) as stream:
+            stream.write(storage.json_bytes(entry.to_json()))
 
     def discard_entry(self, entry: ShardEntry) -> None:
         """Remove the entry of a task, so that it runs again."""

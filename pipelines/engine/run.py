@@ -219,16 +219,18 @@ class StageRun:
     def once(
         self,
         name: str,
-        function: Callable[[], TaskResult],
+        function: Callable[..., TaskResult],
+        item: Any = None,
+        context: Any = None,
         *,
         work: bool = False,
         total: int | None = None,
         unit: str = "records",
     ) -> ShardEntry:
-        """Run one piece of work that cannot be split, in this process, with an entry like any task."""
-
+        """Run work that cannot be split, as one task: `function()` in this process, or `function(item)` in a worker."""
+        call, is_here = (lambda _: function(), True) if item is None else (function, False)
         [entry] = self.map(
-            lambda _: function(), [name], name=str, phase=name, work=work, total=total, unit=unit, serial=True
+            call, [item], context, name=lambda _: name, phase=name, work=work, total=total, unit=unit, serial=is_here
         )
         return entry
 

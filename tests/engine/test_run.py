@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from numbers_run import (
     Notes,
     Task,
     files_below,
+    process_of,
     run_numbers,
     run_with_folder,
     top_files,
@@ -187,6 +189,21 @@ def test_files_of_an_earlier_input_are_removed_when_the_run_resumes_with_another
         run_with("a", kill=True)
     run_with("b")
     assert sorted(path.name for path in (tmp_path / "out" / "own").iterdir()) == ["all.txt", "b.txt"]
+
+
+def test_a_task_whose_entry_a_power_loss_left_empty_runs_again(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_numbers(tmp_path / "out", stop_after=3)
+    (tmp_path / "out" / "_journal" / "shards--numbers-00001.json").write_bytes(b"")
+    assert run_numbers(tmp_path / "out")[1] == [10, 30]
+
+
+def test_work_that_cannot_be_split_runs_in_a_worker_if_it_has_an_item(tmp_path: Path) -> None:
+    options = RunOptions(executor=LocalExecutor(2))
+    with stage_run(Stage("numbers", 1), Config(), inputs={}, output=str(tmp_path), options=options) as run:
+        processes = [run.once("here", lambda: process_of(None)), run.once("there", process_of, "item")]
+        assert [entry.name for entry in processes] == ["here", "there"]
+        assert [entry.counts["process"] == os.getpid() for entry in processes] == [True, False]
 
 
 def test_two_runs_of_one_folder_do_not_mix(tmp_path: Path) -> None:

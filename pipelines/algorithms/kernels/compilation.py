@@ -19,7 +19,6 @@ import contextlib
 import functools
 import gc
 import hashlib
-import importlib
 import os
 import re
 import sys
@@ -32,7 +31,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 from filelock import FileLock, Timeout
-from numba.core import entrypoints, event
+from numba.core import event
 
 from pipelines.algorithms.kernels import compile_events
 
@@ -54,7 +53,11 @@ def kernel(function: Callable[..., Any], **options: Any) -> Any:
     """
     before, _config.CACHE_LOCATOR_CLASSES = _config.CACHE_LOCATOR_CLASSES, f"{__name__}.{SourceLocator.__name__}"
     try:
-        return _Kernel(function, _njit(cache=True, **_OPTIONS, **options)(function))
+        dispatcher = _njit(cache=True, **_OPTIONS, **options)(function)
+        with contextlib.suppress(AttributeError):
+            # Without what only compilation needs: numba would first load that, in 0.2 s.
+            dispatcher._cache.load_overload = dispatcher._cache._load_overload
+        return _Kernel(function, dispatcher)
     except (OSError, RuntimeError):  # nowhere to cache: compiled by each process
         return _njit(**_OPTIONS, **options)(function)
     finally:
@@ -204,26 +207,3 @@ def source_hash(module: str) -> str:
                 # The names may be those of modules.
                 pending += [module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))]
     return hashlib.sha256(b"\0".join(sources[name] for name in sorted(sources))).hexdigest()
-
-
-def _skip_unused_imports() -> None:
-    """Keep numba from importing, before its first kernel, SciPy's linear algebra and extensions of other libraries.
-
-    gigatoken depends on awkward, which has such an extension. Together they take half a second and much memory in each
-    process. These are numba's internal names: a version with other names starts as usual.
-    """
-
-    def raise_missing() -> None:
-        raise ImportError("no kernel here multiplies matrices")
-
-    with contextlib.suppress(ImportError, AttributeError):
-        entrypoints._already_initialized = True
-        linear_algebra: Any = importlib.import_module("numba.np.linalg")
-        ensure_blas, linear_algebra.ensure_blas = linear_algebra.ensure_blas, raise_missing
-        try:
-            importlib.import_module("numba.np.arraymath")
-        finally:
-            linear_algebra.ensure_blas = ensure_blas
-
-
-_skip_unused_imports()

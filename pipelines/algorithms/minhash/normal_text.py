@@ -5,7 +5,6 @@ A column of texts is `data, starts`, as in `ngrams.hashing`, with int64 `starts`
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
 import unicodedata
@@ -38,6 +37,8 @@ _COMBINING_LEAD = 0xCC  # the first byte of U+0300
 _STARTER = re.compile(rb"[\x00-\x7f\xe4-\xe9]|\xe3[\x81\x83]|\xe0[\xb8\xba][\x81-\xb0]")
 # A chunk of a long text ends after a character of ASCII, Han, Thai and the like that is not white space.
 _AFTER_CHARACTER = re.compile(rb"(?<=[!-~])|(?<=[\xe0\xe4-\xec][\x80-\xbf][\x80-\xbf])")
+# Of each character: whether it is stable, 1 or -1; 0 until a text has it.
+_STABILITY = np.zeros(0x110000, np.int8)
 _HASH_BYTES = 16
 _SPACE = ord(" ")
 _ONE, _BLOCK_END = np.uint64(1), np.uint64(1 << BLOCK)
@@ -78,12 +79,14 @@ def nfc_column(texts: pa.Array) -> Column:
 
 def _is_normalized(piece: npt.NDArray[np.uint8]) -> bool:
     """Return whether a piece of text is in form NFC; it keeps all characters before U+0300."""
-    if piece.max() < _COMBINING_LEAD or all(map(_is_stable, {*piece[piece >= 0x80].tobytes().decode()})):
+    if piece.max() < _COMBINING_LEAD:
         return True
-    return unicodedata.is_normalized("NFC", piece.tobytes().decode())
+    codes = np.frombuffer(piece[piece >= 0x80].tobytes().decode().encode("utf-32-le"), np.uint32)
+    for code in np.unique(codes[_STABILITY[codes] == 0]).tolist():
+        _STABILITY[code] = 1 if _is_stable(chr(code)) else -1
+    return bool((_STABILITY[codes] > 0).all()) or unicodedata.is_normalized("NFC", piece.tobytes().decode())
 
 
-@functools.cache
 def _is_stable(character: str) -> bool:
     """Return whether form NFC keeps a character whatever is before it: not marks, letters of Korean syllables.
 

@@ -57,7 +57,11 @@ def _tables(letters: str, is_shingling: bool) -> CharacterTables:
     for codes in _steps(_LETTERS):
         entries = _letter_entries(codes, letters) | _case_entries(codes)
         if is_shingling and letters == "unicode":
-            entries[[is_unspaced(character) for character in _text(codes)]] |= UNSPACED
+            # The blocks of Han have no other letters: looking up their names would take 50 ms.
+            is_word, is_han = entries & WORD != 0, (codes >= 0x3400) & (codes < 0xA000) | (codes >= 0x20000)
+            rows = np.flatnonzero(is_word & ~is_han)
+            is_word[rows] = [is_unspaced(character) for character in _text(codes[rows])]
+            entries[is_word] |= UNSPACED
         for page, start in enumerate(range(0, len(codes), _PAGE), codes[0] // _PAGE):
             pages[page] = numbers.setdefault(entries[start : start + _PAGE].tobytes(), len(numbers))
     return CharacterTables(pages, np.frombuffer(b"".join(numbers), np.uint32).reshape(-1, _PAGE))

@@ -1,14 +1,16 @@
-"""Phases 6 to 8: which documents are kept, which kept document each dropped one duplicates, and the clusters.
+"""Phases 6 to 9: which documents are kept, which kept document each dropped one duplicates, clusters, the result.
 
 A document is dropped only if it is near a better document that is kept, so there are no chains.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines import progress
 from pipelines.algorithms.minhash.pairing import BLOCKED, KEPT, UNDECIDED, decide_in_order, decide_round
@@ -16,12 +18,14 @@ from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
 from pipelines.records import shards
 from pipelines.records.buckets import read_bucket
+from pipelines.records.document_filter import DropReason, filter_shard
 from pipelines.records.schemas import make_schema
-from pipelines.stages.dedup.documents import Corpus, Numbers, Records, part_of, read_columns
+from pipelines.stages.dedup.documents import CLUSTERS, Corpus, Numbers, Records, SourceShard, part_of, read_columns
 from pipelines.stages.dedup.pairs import COPY_SCHEMA, EDGE_SCHEMA
-from pipelines.stages.dedup.report import tally_clusters
+from pipelines.stages.dedup.paragraphs import ParagraphRemover
+from pipelines.stages.dedup.report import ShardReport, tally_clusters
+from pipelines.stages.dedup.signatures import write_signatures
 
-CLUSTERS = "clusters.parquet"
 CLUSTER_SCHEMA = make_schema(id="string", cluster="string", kind="string", jaccard="float64?", documents="int64")
 EXACT, NEAR, KEPT_KIND = range(3)
 KINDS = ("exact", "near", "kept")
@@ -145,3 +149,38 @@ def join_clusters(corpus: Corpus) -> TaskResult:
             for batch in read_bucket(paths[first : first + _FILES_READ], CLUSTER_SCHEMA, None):
                 written.write_batch(batch)
     return TaskResult(files=(written.entry,))
+
+
+def filter_documents(shard: SourceShard, corpus: Corpus) -> TaskResult:
+    """Write the documents of a shard that are kept, and the ids of the others, as a part of the result."""
+    index = shard.index
+    members = read_members(corpus, index)
+    dropped = members.filter(pc.not_equal(members["kind"], KEPT_KIND))
+    rows = (dropped["document"].to_numpy() - corpus.starts[index]).tolist()
+    kept_ids = Records(corpus).ids(dropped["kept"].to_numpy())
+    kinds = [KINDS[kind] for kind in dropped["kind"].to_pylist()]
+    reasons = {row: DropReason(f"{kind}_duplicate", id) for row, kind, id in zip(rows, kinds, kept_ids, strict=True)}
+    remover, shard_report = ParagraphRemover(shard, corpus), ShardReport(corpus, index)
+    rows_read = 0
+
+    def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
+        nonlocal rows_read
+        batch, is_emptied = remover(batch)
+        for row in np.flatnonzero(is_emptied).tolist():
+            reasons[rows_read + row] = DropReason("repeated_paragraphs")
+        start = rows_read
+        rows_read += batch.num_rows
+        outcomes = [reasons.get(row) for row in range(start, rows_read)]
+        shard_report.add(batch, [reason is not None for reason in outcomes])
+        return batch, outcomes
+
+    result = filter_shard(shard.require_documents(), corpus.output, decide)
+    files, counts = (*shard_report.write(), write_cluster_rows(corpus, index, members), *result.files), {}
+    if corpus.config.paragraphs is not None:
+        files += (remover.write_examples(),)
+        counts = {"paragraphs_removed": remover.removed, "documents_with_removed_paragraphs": remover.changed}
+    if corpus.config.write_signatures:
+        is_kept = np.ones(corpus.starts[index + 1] - corpus.starts[index], bool)
+        is_kept[list(reasons)] = False
+        files += (write_signatures(index, is_kept, corpus),)
+    return dataclasses.replace(result, counts=counts, files=files)

@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import storage
-from pipelines.algorithms.minhash.pairing import estimated_jaccard
 from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import FileEntry, has_manifest, read_manifest
 from pipelines.engine.stage import RunOptions
@@ -35,6 +34,7 @@ Numbers = npt.NDArray[np.int64]
 Column = npt.NDArray[Any]
 
 SIGNATURES = "signatures"
+TABLES = CLUSTERS, PARAGRAPHS = "clusters.parquet", "paragraphs.parquet"
 _SETTINGS = b"minhash"
 # Documents without a score or date rank last: no score is lower, and no date is later.
 NO_SCORE, NO_DATE = -math.inf, (1 << 63) - 1
@@ -278,6 +278,8 @@ class Records:
 
     def estimate(self, pairs: Numbers) -> npt.NDArray[np.float64]:
         """Return the estimated similarity of pairs, shape (2, pairs); the error is about 0.04 with 128 values."""
+        from pipelines.algorithms.minhash.pairing import estimated_jaccard  # deferred: numba
+
         left, right = (self.take(numbers, "sketch") for numbers in pairs)
         return estimated_jaccard(np.count_nonzero(left == right, axis=1), left.shape[1])
 

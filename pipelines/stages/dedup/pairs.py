@@ -272,7 +272,7 @@ class _Shingles:
         for shard, _, members in self._corpus.by_shard(documents, self._hashes):  # in order, as the documents
             path = storage.mapped_path(self._hashes[shard])
             if storage.size_bytes(path):  # an empty file cannot be mapped
-                hashes = np.memmap(path, np.uint64, "r")
+                hashes = np.asarray(np.memmap(path, np.uint64, "r"))
                 located = zip(starts[members].tolist(), sizes[members].tolist(), strict=True)
                 sets += [hashes[start : start + size] for start, size in located]
         bounds = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))

@@ -26,9 +26,8 @@ from pipelines.records import inputs, shards
 from pipelines.records.buckets import read_bucket
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import make_schema
-from pipelines.stages.dedup.documents import Corpus, SourceShard, buckets_of, part_of, work_name
+from pipelines.stages.dedup.documents import PARAGRAPHS, Corpus, SourceShard, buckets_of, part_of, work_name
 
-PARAGRAPHS = "paragraphs.parquet"
 PARAGRAPH_SCHEMA = make_schema(paragraph="string", documents="int64")
 _COUNT_SCHEMA = pa.schema([("hash", pa.uint64()), ("documents", pa.int64()), ("shard", pa.int64())])
 _FREQUENT = storage.join(WORK, "frequent-paragraphs.npy")

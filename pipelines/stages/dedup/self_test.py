@@ -26,8 +26,8 @@ from pipelines.progress import show_progress
 from pipelines.records import inputs, shards
 from pipelines.records.drops import Drops
 from pipelines.records.tally import LowestHashes
-from pipelines.stages.dedup.clusters import CLUSTERS
 from pipelines.stages.dedup.config import DedupConfig
+from pipelines.stages.dedup.documents import CLUSTERS
 from pipelines.stages.dedup.stage import dedup
 
 SAMPLE = 1000

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import importlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from pipelines.engine.machine import retain_freed_memory
 from pipelines.engine.manifest import ShardEntry
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, result_files, stage_run
 from pipelines.records import inputs
 from pipelines.records.data_card import DATA_CARD, write_data_card
-from pipelines.records.document_filter import DropReason, filter_shard
-from pipelines.stages.dedup import clusters, pairs, paragraphs, report
+from pipelines.stages.dedup import report
 from pipelines.stages.dedup.config import DedupConfig
-from pipelines.stages.dedup.documents import Corpus, Records, SourceShard, count_documents, open_earlier
-from pipelines.stages.dedup.signatures import check_datasketch, sign_shard, write_signatures
+from pipelines.stages.dedup.documents import TABLES, Corpus, SourceShard, count_documents, open_earlier
 
-STAGE = Stage("dedup", 4, (clusters.CLUSTERS, paragraphs.PARAGRAPHS, report.PAGE, DATA_CARD))
+STAGE = Stage("dedup", 4, (*TABLES, report.PAGE, DATA_CARD))
 
 # Compressed input per bucket: at 200 bytes per document it has about two million keys, which take 100 MB to sort.
 _BUCKET_BYTES = 16 << 20
@@ -38,6 +35,8 @@ def dedup(config: DedupConfig, *, documents: str | Sequence[str], output: str, o
     id. Raises InputError if there are no documents. Paper, section 2.1.
     """
     if config.write_signatures:
+        from pipelines.stages.dedup.signatures import check_datasketch
+
         check_datasketch(config.num_perm, config.minhash_seed)
     source = inputs.open_configured(documents, config, options)
     own = [SourceShard(shard.index, shard) for shard in source.shards]
@@ -50,15 +49,24 @@ def dedup(config: DedupConfig, *, documents: str | Sequence[str], output: str, o
     prints = {"documents": source.fingerprint} | ({"against": " ".join(fingerprints)} if earlier else {})
     with stage_run(STAGE, config, inputs=prints, output=output, options=options, texts=files) as run:
         if not run.finished:
-            with options.executor.persistent_workers():
+            with options.executor.persistent_workers(_prepare_worker):
                 corpus = Corpus(config, run.output, len(own), buckets)
                 _run_phases(corpus, own, earlier, None if earlier else source.records, run)
         return run.finish()
 
 
+def _prepare_worker() -> None:
+    """Import what tasks need in a worker, while the main process does the same."""
+    retain_freed_memory()
+    importlib.import_module("pipelines.stages.dedup.clusters")
+
+
 def _run_phases(
     corpus: Corpus, own: list[SourceShard], earlier: list[SourceShard], records: int | None, run: StageRun
 ) -> None:
+    from pipelines.stages.dedup import clusters, pairs, paragraphs
+    from pipelines.stages.dedup.signatures import sign_shard
+
     # A resumed run keeps the number of buckets of the tasks that are complete.
     run.once("plan", lambda: TaskResult(files=(corpus.write_array("plan", 0, np.array([corpus.buckets])),)), work=True)
     corpus = dataclasses.replace(corpus, buckets=int(corpus.read_array("plan", 0)[0]))
@@ -72,16 +80,16 @@ def _run_phases(
         counted = run.map(paragraphs.count_paragraphs, own, corpus, phase="paragraphs", work=True, total=records)
         corpus = dataclasses.replace(corpus, paragraph_parts=_parts(counted, buckets))
         map_parts("frequent-paragraphs", paragraphs.sum_paragraphs, corpus.paragraph_parts)
-        run.once("frequent", lambda: paragraphs.join_frequent(corpus), work=True)
+        run.once("frequent", paragraphs.join_frequent, corpus, work=True)
     run.map(sign_shard, sources, corpus, phase="signatures", work=True, total=records)
     starts = count_documents(len(sources), run.output)
     key_parts = max(1, min(buckets, -(-starts[-1] // _TASK_DOCUMENTS)))
     corpus = dataclasses.replace(corpus, starts=starts, key_parts=key_parts)
 
     copies = map_parts("copies", pairs.find_copies, key_parts)
-    run.once("copy-marks", lambda: pairs.mark_copies(corpus), work=True)
+    run.once("copy-marks", pairs.mark_copies, corpus, work=True)
     compared = map_parts("candidates", pairs.find_candidates, key_parts)
-    run.once("candidate-marks", lambda: pairs.mark_candidates(corpus), work=True)
+    run.once("candidate-marks", pairs.mark_candidates, corpus, work=True)
     run.map(pairs.write_shingles, sources, corpus, phase="shingles", work=True, total=corpus.documents)
 
     # In a large group of documents with a common key, followers of a leader, a better near document, are not compared
@@ -92,59 +100,25 @@ def _run_phases(
     while open_documents:
         corpus = dataclasses.replace(corpus, pair_parts=(*corpus.pair_parts, _parts(compared, buckets)))
         near += map_parts(f"verification-{corpus.round}", pairs.verify_pairs, corpus.pair_parts[-1])
-        run.once(f"decisions-{corpus.round}", functools.partial(clusters.decide, corpus), work=True)
+        run.once(f"decisions-{corpus.round}", clusters.decide, corpus, work=True)
         if open_documents := pairs.count_new(corpus):
             compared = map_parts(f"candidates-{corpus.round + 1}", pairs.find_more, key_parts)
     corpus = dataclasses.replace(corpus, groups=_parts([*near, *copies], len(sources)))
     map_parts("kept", clusters.choose_kept, corpus.groups)
     map_parts("clusters", clusters.gather_clusters, corpus.groups)
-    run.once("report-choice", lambda: report.choose_documents(corpus), work=True)
-    entries = run.map(_filter_shard, own, corpus, work=True, total=corpus.own_documents)
+    run.once("report-choice", report.choose_documents, corpus, work=True)
+    entries = run.map(clusters.filter_documents, own, corpus, work=True, total=corpus.own_documents)
     run.once("documents", lambda: result_files(entries))
     if earlier:
         run.map(report.read_earlier, earlier, corpus, phase="report-texts", work=True)
-    run.once("list", lambda: clusters.join_clusters(corpus))
+    run.once("list", clusters.join_clusters, corpus)
     run.once("card", lambda: write_data_card(run.output, STAGE.name))
-    run.once("report", lambda: report.write_report(corpus, entries))
+    run.once("report", report.write_report, corpus, entries)
     if config.paragraphs is not None:
-        run.once("paragraph-list", lambda: paragraphs.write_paragraphs(corpus))
+        run.once("paragraph-list", paragraphs.write_paragraphs, corpus)
 
 
 def _parts(entries: Sequence[ShardEntry], most: int) -> int:
     """Return the number of tasks that read the files of a phase, at most `most`."""
     size_bytes = sum(file.size_bytes for entry in entries for file in entry.files)
     return max(1, min(most, -(-size_bytes // _TASK_BYTES)))
-
-
-def _filter_shard(shard: SourceShard, corpus: Corpus) -> TaskResult:
-    index = shard.index
-    members = clusters.read_members(corpus, index)
-    dropped = members.filter(pc.not_equal(members["kind"], clusters.KEPT_KIND))
-    rows = (dropped["document"].to_numpy() - corpus.starts[index]).tolist()
-    kept_ids = Records(corpus).ids(dropped["kept"].to_numpy())
-    kinds = [clusters.KINDS[kind] for kind in dropped["kind"].to_pylist()]
-    reasons = {row: DropReason(f"{kind}_duplicate", id) for row, kind, id in zip(rows, kinds, kept_ids, strict=True)}
-    remover, shard_report = paragraphs.ParagraphRemover(shard, corpus), report.ShardReport(corpus, index)
-    rows_read = 0
-
-    def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
-        nonlocal rows_read
-        batch, is_emptied = remover(batch)
-        for row in np.flatnonzero(is_emptied).tolist():
-            reasons[rows_read + row] = DropReason("repeated_paragraphs")
-        start = rows_read
-        rows_read += batch.num_rows
-        outcomes = [reasons.get(row) for row in range(start, rows_read)]
-        shard_report.add(batch, [reason is not None for reason in outcomes])
-        return batch, outcomes
-
-    result = filter_shard(shard.require_documents(), corpus.output, decide)
-    files, counts = (*shard_report.write(), clusters.write_cluster_rows(corpus, index, members), *result.files), {}
-    if corpus.config.paragraphs is not None:
-        files += (remover.write_examples(),)
-        counts = {"paragraphs_removed": remover.removed, "documents_with_removed_paragraphs": remover.changed}
-    if corpus.config.write_signatures:
-        is_kept = np.ones(corpus.starts[index + 1] - corpus.starts[index], bool)
-        is_kept[list(reasons)] = False
-        files += (write_signatures(index, is_kept, corpus),)
-    return dataclasses.replace(result, counts=counts, files=files)

@@ -19,7 +19,7 @@ def finished(tmp_path_factory):
     return documents, result_files(folder / "whole")
 
 
-@pytest.mark.parametrize("tasks", range(1, 21, 2))
+@pytest.mark.parametrize("tasks", range(1, 26, 3))
 def test_a_stopped_run_resumes_to_the_same_bytes(finished, tmp_path, tasks):
     documents, whole = finished
     with pytest.raises(StoppedError):
