@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import regex
 
-from pipelines.algorithms.kernels.byte_scan import word_at
+from pipelines.algorithms.kernels.byte_scan import BLOCK, byte_at, letters, lowest_bit, not_ascii, word_at
 from pipelines.algorithms.kernels.compilation import helper
 
 SPACE, ALPHA, DIGIT, UPPER, LOWER = 1, 2, 4, 8, 16
@@ -92,6 +92,12 @@ def classify(data: Any, start: Any, stop: Any, table: Any, classes: Any) -> Any:
     """Fill in the class of the character that begins at each byte; return how many characters there are."""
     count, position = 0, start
     while position < stop:
+        if position + BLOCK <= stop and not not_ascii(data, position):
+            for offset in range(BLOCK):
+                classes[position - start + offset] = table[byte_at(data, position + offset)]
+            count += BLOCK
+            position += BLOCK
+            continue
         count += 1
         code, size = np.int64(data[position]), 1
         if code >= 0xC0:
@@ -119,12 +125,20 @@ def find_tokens(text: Any, classes: Any, begins: Any, ends: Any) -> Any:
             position += 1
             continue
         first = position
+        position += ascii_letters(text, position)
         while position < size and classes[position] & (ALPHA | CONTINUATION):
             position += 1
         if position == size or classes[position] & SPACE:  # letters only, as most are
             begins[count], ends[count] = first, position
             count += 1
             continue
+        if position > first and text[position] < 0x80 and classes[position] & EDGE:  # a mark after letters
+            if position + 1 == size or classes[position + 1] & SPACE:
+                begins[count], ends[count], begins[count + 1] = first, position, position
+                position += 1
+                ends[count + 1] = position
+                count += 2
+                continue
         while position < size and not classes[position] & SPACE:
             position += 1
         low, high = first, position
@@ -140,6 +154,12 @@ def find_tokens(text: Any, classes: Any, begins: Any, ends: Any) -> Any:
             count = _add_word(text, classes, low, high, begins, ends, count)
         count = _add_marks(text, classes, high, position, begins, ends, count)
     return count
+
+
+@helper
+def ascii_letters(text: Any, position: Any) -> Any:
+    """Return how many ASCII letters follow, at most a block; 0 near the end of the text."""
+    return lowest_bit(~letters(text, position)) if position + BLOCK <= len(text) else 0
 
 
 @helper
@@ -266,14 +286,18 @@ def hash_bytes(text: Any, start: Any, stop: Any) -> Any:
     """Return a hash of a range of bytes: FNV-1a of 8 bytes at a time."""
     value = np.uint64(_OFFSET) ^ np.uint64(stop - start)
     for position in range(start, stop, 8):
-        size = min(8, stop - position)
-        if position + 8 <= len(text):
-            word = word_at(text, position)
-            word &= np.uint64(_ALL) >> np.uint64(64 - 8 * size)
-        else:
-            word = np.uint64(0)
-            for offset in range(size):
-                word |= np.uint64(text[position + offset]) << np.uint64(8 * offset)
-        value = (value ^ word) * np.uint64(_PRIME)
+        value = (value ^ first_bytes(text, position, stop)) * np.uint64(_PRIME)
         value ^= value >> np.uint64(32)
     return value
+
+
+@helper
+def first_bytes(text: Any, start: Any, stop: Any) -> Any:
+    """Return the first 8 bytes of a range, or all of a shorter one, the first one lowest."""
+    size = min(8, stop - start)
+    if start + 8 <= len(text):
+        return word_at(text, start) & np.uint64(_ALL) >> np.uint64(64 - 8 * size)
+    word = np.uint64(0)
+    for offset in range(size):
+        word |= np.uint64(text[start + offset]) << np.uint64(8 * offset)
+    return word
