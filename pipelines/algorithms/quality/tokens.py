@@ -61,19 +61,20 @@ _WHOLE_HASHES, _ENDINGS = hashes_of(_WHOLE), hashes_of("s S ll re ve d m")
 
 @functools.cache
 def character_classes() -> npt.NDArray[np.uint16]:
-    """Return the classes of each character by its code; ~0.2 s."""
+    """Return the classes of each character by its code; ~0.1 s."""
     everything = "".join(map(chr, [*range(0xD800), *([0x20] * 0x800), *range(0xE000, _END)]))
     classes = np.zeros(_END, np.uint16)
 
     def add(flag: int, test: Any) -> None:
         classes[np.fromiter(map(test, everything), np.bool_, _END)] |= flag
 
-    categories = [unicodedata.category(character) for character in everything]
-    for flag, kinds in ((PUNCTUATION, "P"), (SYMBOL, "PSC"), (PICTURE | EDGE, ("So",)), (PREFIX, ("Sc",))):
-        classes[np.fromiter((category.startswith(tuple(kinds)) for category in categories), np.bool_, _END)] |= flag
+    categories = np.frombuffer("".join(map(unicodedata.category, everything)).encode(), "S2")
+    for kind, flag in (
+        (b"P", PUNCTUATION | SYMBOL), (b"S", SYMBOL), (b"C", SYMBOL), (b"So", PICTURE | EDGE), (b"Sc", PREFIX),
+        (b"L", ALPHA), (b"Nd", DIGIT),
+    ):  # fmt: skip
+        classes[np.char.startswith(categories, kind)] |= flag
     add(SPACE, str.isspace)
-    add(ALPHA, str.isalpha)
-    add(DIGIT, str.isdecimal)
     add(UPPER, str.isupper)
     add(LOWER, str.islower)
     for flag, characters in (
