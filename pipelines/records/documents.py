@@ -35,6 +35,10 @@ _TEXT_FIELD_ADVICE = " (--text-field chooses another column)"
 # JSONL may have fields that are not part of a document; they are kept, as JSON, in this column.
 JSONL_SCHEMA = DOCUMENT_SCHEMA.append(pa.field("metadata", pa.string()))
 
+# Of the other fields that become columns: pyarrow makes a list of all names whenever it is asked for them.
+_TYPES = {field.name: field.type for field in DOCUMENT_SCHEMA if field.name not in ("id", "text")}
+_dump_json = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
+
 # Of --id-field: later stages read these columns.
 _ID_COLUMNS_TO_KEEP = {*DOCUMENT_SCHEMA.names} - {"id"}
 
@@ -160,12 +164,12 @@ def document_row(value: Any, default_id: str, drops: Drops, options: DocumentCon
         return None
     rest = {}
     for key, item in value.items():
-        if key in DOCUMENT_SCHEMA.names and key not in row and _fits(item, DOCUMENT_SCHEMA.field(key).type):
+        if key in _TYPES and _fits(item, _TYPES[key]):
             row[key] = item
         else:
             rest[key] = item
     if rest:
-        row["metadata"] = json.dumps(rest, ensure_ascii=False, sort_keys=True)
+        row["metadata"] = _dump_json(rest)
     return row
 
 
@@ -220,7 +224,7 @@ def _typed_cells(record: Row, options: DocumentConfig) -> Row | BadRecord:
     if replace_surrogates(text) != text:
         return BadRecord("not_utf8", "")
     for key, cell in record.items():
-        if key in DOCUMENT_SCHEMA.names and pa.types.is_integer(DOCUMENT_SCHEMA.field(key).type):
+        if key in _TYPES and pa.types.is_integer(_TYPES[key]):
             record[key] = int(cell) if _INTEGER.fullmatch(cell) else cell or None
         else:
             record[key] = replace_surrogates(cell) or None
