@@ -35,7 +35,7 @@ _TEXT_FIELD_ADVICE = " (--text-field chooses another column)"
 # JSONL may have fields that are not part of a document; they are kept, as JSON, in this column.
 JSONL_SCHEMA = DOCUMENT_SCHEMA.append(pa.field("metadata", pa.string()))
 
-# Of the other fields that become columns: pyarrow makes a list of all names whenever it is asked for them.
+# Of the other fields; `Schema.names` would make a list of all at each access.
 _TYPES = {field.name: field.type for field in DOCUMENT_SCHEMA if field.name not in ("id", "text")}
 _dump_json = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.algorithms.columns import text_arrays
-from pipelines.algorithms.kernels.byte_scan import BLOCK, lowest_bit, other_space_leads
+from pipelines.algorithms.kernels.byte_scan import BLOCK, other_space_leads
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.kernels.hash_table import FREE, slot_of
 from pipelines.algorithms.quality import tokens

@@ -133,13 +133,12 @@ def find_tokens(text: Any, classes: Any, begins: Any, ends: Any) -> Any:
             begins[count], ends[count] = first, position
             count += 1
             continue
-        if position > first and text[position] < 0x80 and classes[position] & EDGE:  # a mark after letters
-            if position + 1 == size or classes[position + 1] & SPACE:
-                begins[count], ends[count], begins[count + 1] = first, position, position
-                position += 1
-                ends[count + 1] = position
-                count += 2
-                continue
+        is_edge = position > first and text[position] < 0x80 and classes[position] & EDGE
+        if is_edge and (position + 1 == size or classes[position + 1] & SPACE):  # a mark after letters
+            begins[count], ends[count] = first, position
+            begins[count + 1], ends[count + 1] = position, position + 1
+            count, position = count + 2, position + 1
+            continue
         while position < size and not classes[position] & SPACE:
             position += 1
         low, high = first, position

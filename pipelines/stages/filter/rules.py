@@ -66,10 +66,9 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return which documents are dropped."""
         return values > self.bound if self.min is None else values < self.bound
 
-    def drop_reason(self, value: float) -> DropReason:
-        """Return the reason to drop a document with a value: the value and the threshold, in words."""
-        side = "above" if self.min is None else "below"
-        return DropReason(self.name, f"{self.statistic} {value:g} is {side} {self.bound:g}")
+    def describe(self, value: float) -> str:
+        """Return a value with the threshold, in words."""
+        return f"{self.statistic} {value:g} is {'above' if self.min is None else 'below'} {self.bound:g}"
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,9 +113,9 @@ class RuleResults(NamedTuple):
         reasons: list[DropReason | None] = [None] * len(self.texts)
         for rule, values in self.values:
             rows = np.flatnonzero(rule.fails(values))
-            drop_reason = functools.cache(rule.drop_reason)  # many documents have the same number of words
+            describe = functools.cache(rule.describe)  # many documents have the same number of words
             for row, value in zip(rows.tolist(), values[rows].tolist(), strict=True):
-                reasons[row] = reasons[row] or drop_reason(value)
+                reasons[row] = reasons[row] or DropReason(rule.name, describe(value))
         return reasons
 
 
