@@ -56,9 +56,7 @@ _BASE = np.uint64(0x9E3779B97F4A7C15)
 # No key equals FREE, which has all bits.
 _KEY_BITS = ~np.uint64(1)
 
-_STOP_WORDS_OF_GOPHER = np.array(
-    [int.from_bytes(word.encode(), "little") for word in "the be to of and that have with".split()], np.uint64
-)
+_GOPHER_WORDS = np.array([int.from_bytes(word, "little") for word in b"the be to of and that have with".split()], "u8")
 
 
 def describe(texts: pa.Array, needed: Collection[str] = STATISTICS) -> npt.NDArray[np.float64]:
@@ -85,8 +83,7 @@ def describe(texts: pa.Array, needed: Collection[str] = STATISTICS) -> npt.NDArr
     )
     is_needed = np.array([name in needed for name in STATISTICS])
     repeats = is_needed[_PARAGRAPHS:_TOP].any() | is_needed[_TERMINAL:_NEWLINES].any()
-    ngrams, characters = is_needed[_TOP:_TERMINAL].any(), is_needed[_LETTERS:].any()
-    table, parts = tokens.character_classes(), (repeats, ngrams, characters)
+    table, parts = tokens.character_classes(), (repeats, is_needed[_TOP:_TERMINAL].any(), is_needed[_LETTERS:].any())
     _describe(as_read_only(data), as_read_only(starts), table, buffers, rows, parts)
     return rows
 
@@ -108,7 +105,7 @@ class Buffers(NamedTuple):
 
 @kernel
 def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any, parts: Any) -> None:
-    repeats, ngrams, characters_needed = parts
+    repeats, ngrams, letters = parts
     for number in range(len(rows)):
         start, stop = starts[number], starts[number + 1]
         if stop - start > DESCRIBED_BYTES:
@@ -122,9 +119,7 @@ def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any, parts
         if not characters:
             continue
         count = tokens.find_tokens(text, classes, buffers.begins, buffers.ends)
-        _count_marks(text, row)
-        if characters_needed:
-            _describe_characters(text, classes, row)
+        _describe_characters(text, classes, row, letters)
         _describe_lines(text, classes, row)
         if repeats:
             for breaks, column in ((1, _LINES), (2, _PARAGRAPHS)):
@@ -138,28 +133,15 @@ def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any, parts
 
 
 @helper
-def _count_marks(text: Any, row: Any) -> None:
-    breaks = hashes = ellipses = periods = 0
-    for position in range(len(text)):
-        byte = text[position]
-        breaks += byte == 10
-        hashes += byte == 35
-        if byte == 46:
-            periods = (periods + 1) % 3
-            ellipses += periods == 0
-        else:
-            periods = 0
-            if byte == 0xE2:
-                ellipses += tokens.is_mark(text, position, np.int64(0), tokens.ELLIPSIS)
-    row[_HASHES], row[_ELLIPSES], row[_NEWLINES] = hashes, ellipses, breaks
-
-
-@helper
-def _describe_characters(text: Any, classes: Any, row: Any) -> None:
-    letters = others = damaged = 0
+def _describe_characters(text: Any, classes: Any, row: Any, letters_needed: Any) -> None:
+    letters = others = damaged = breaks = hashes = ellipses = periods = 0
     for position in range(len(text)):
         kind, byte = classes[position], text[position]
-        if kind & tokens.CONTINUATION:
+        breaks += byte == 10
+        hashes += byte == 35
+        periods = (periods + 1) % 3 if byte == 46 else 0
+        ellipses += (byte == 46 and periods == 0) or tokens.is_mark(text, position, np.int64(0), tokens.ELLIPSIS)
+        if not letters_needed or kind & tokens.CONTINUATION:
             continue
         letters += kind & tokens.ALPHA != 0
         others += kind & (tokens.ALPHA | tokens.SPACE) == 0
@@ -172,6 +154,7 @@ def _describe_characters(text: Any, classes: Any, row: Any) -> None:
             # UTF-8 that was read as Latin-1 or Windows-1252: A or a with a mark before a non-letter.
             after = position + 2
             damaged += after < len(text) and text[after] >= 0xC2 and not classes[after] & tokens.ALPHA
+    row[_HASHES], row[_ELLIPSES], row[_NEWLINES] = hashes, ellipses, breaks
     row[_LETTERS] = letters / max(1, letters + others)
     row[_DAMAGED] = damaged / row[_CHARACTERS]
 
@@ -303,8 +286,8 @@ def _describe_words(text: Any, buffers: Any, count: Any, row: Any, ngrams: Any) 
         if not every:
             words += 1
             word_characters += length
-            for number in range(len(_STOP_WORDS_OF_GOPHER)):
-                stop_words |= (_STOP_WORDS_OF_GOPHER[number] == start) << number
+            for number in range(len(_GOPHER_WORDS)):
+                stop_words |= (_GOPHER_WORDS[number] == start) << number
     row[_WORDS], row[_WORD_LENGTH] = words, word_characters / max(1, words)
     row[_ALPHABETIC] = alphabetic / count
     while stop_words:
