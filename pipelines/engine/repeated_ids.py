@@ -20,7 +20,7 @@ _HASHES_IN_MEMORY = 1 << 26
 
 def hash_ids(ids: Iterable[str]) -> bytes:
     """Return 8 bytes per id."""
-    return b"".join(hashlib.blake2b(id.encode(), digest_size=8).digest() for id in ids)
+    return b"".join([hashlib.blake2b(id.encode(), digest_size=8).digest() for id in ids])
 
 
 def write_id_hashes(work: str, task: str, hashes: bytes) -> None:

@@ -51,11 +51,12 @@ def filter_shard(
             texts = batch.column("text")
             batch, reasons = decide(batch)
             batch = _with_words(batch, texts)
-            for id, url, reason in zip(batch.column("id").to_pylist(), urls_of(batch), reasons, strict=True):
-                if reason is not None:
-                    drops.add(reason.reason, id, url, reason.detail)
-            batch = batch.filter(pa.array([reason is None for reason in reasons], pa.bool_()))
-            kept.write_batch(_with_domains(batch))
+            is_kept = pa.array([reason is None for reason in reasons], pa.bool_())
+            others = batch.filter(pc.invert(is_kept))
+            rows = zip(others.column("id").to_pylist(), urls_of(others), filter(None, reasons), strict=True)
+            for id, url, (reason, detail) in rows:
+                drops.add(reason, id, url, detail)
+            kept.write_batch(_with_domains(batch.filter(is_kept)))
             progress.advance(len(reasons))
     return drops.task_result(kept.records, (kept.entry, dropped.entry))
 

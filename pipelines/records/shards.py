@@ -79,7 +79,7 @@ class ShardWriter:
     def write(self, row: Mapping[str, Any]) -> None:
         """Add one record by the names of its fields."""
         self._rows.append(row)
-        self._count_pending(1, sum(len(value) for value in row.values() if isinstance(value, str)))
+        self._count_pending(1, sum([len(value) for value in row.values() if isinstance(value, str)]))
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Add a batch whose schema is the writer's."""

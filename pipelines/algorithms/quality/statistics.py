@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.algorithms.columns import text_arrays
+from pipelines.algorithms.kernels.byte_scan import BLOCK, other_space_leads
 from pipelines.algorithms.kernels.compilation import as_read_only, helper, kernel
 from pipelines.algorithms.kernels.hash_table import FREE, slot_of
 from pipelines.algorithms.quality import tokens
@@ -55,7 +56,7 @@ _BASE = np.uint64(0x9E3779B97F4A7C15)
 # No key equals FREE, which has all bits.
 _KEY_BITS = ~np.uint64(1)
 
-_STOP_WORDS_OF_GOPHER = tokens.hashes_of("the be to of and that have with")
+_GOPHER_WORDS = np.array([int.from_bytes(word, "little") for word in b"the be to of and that have with".split()], "u8")
 
 
 def describe(texts: pa.Array, needed: Collection[str] = STATISTICS) -> npt.NDArray[np.float64]:
@@ -82,8 +83,8 @@ def describe(texts: pa.Array, needed: Collection[str] = STATISTICS) -> npt.NDArr
     )
     is_needed = np.array([name in needed for name in STATISTICS])
     repeats = is_needed[_PARAGRAPHS:_TOP].any() | is_needed[_TERMINAL:_NEWLINES].any()
-    table, ngrams = tokens.character_classes(), is_needed[_TOP:_TERMINAL].any()
-    _describe(as_read_only(data), as_read_only(starts), table, buffers, rows, repeats, ngrams)
+    table, parts = tokens.character_classes(), (repeats, is_needed[_TOP:_TERMINAL].any(), is_needed[_LETTERS:].any())
+    _describe(as_read_only(data), as_read_only(starts), table, buffers, rows, parts)
     return rows
 
 
@@ -103,7 +104,8 @@ class Buffers(NamedTuple):
 
 
 @kernel
-def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any, repeats: Any, ngrams: Any) -> None:
+def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any, parts: Any) -> None:
+    repeats, ngrams, letters = parts
     for number in range(len(rows)):
         start, stop = starts[number], starts[number + 1]
         if stop - start > DESCRIBED_BYTES:
@@ -117,13 +119,13 @@ def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any, repea
         if not characters:
             continue
         count = tokens.find_tokens(text, classes, buffers.begins, buffers.ends)
-        _describe_characters(text, classes, row)
+        _describe_characters(text, classes, row, letters)
         _describe_lines(text, classes, row)
         if repeats:
             for breaks, column in ((1, _LINES), (2, _PARAGRAPHS)):
                 _describe_repeats(text, classes, buffers.keys, breaks, column, row)
         if count:
-            _describe_words(text, buffers, count, row)
+            _describe_words(text, buffers, count, row, ngrams)
             if ngrams:
                 _describe_ngrams(buffers, count, row)
         for column in (_HASHES, _ELLIPSES, _NEWLINES):
@@ -131,16 +133,16 @@ def _describe(data: Any, starts: Any, table: Any, buffers: Any, rows: Any, repea
 
 
 @helper
-def _describe_characters(text: Any, classes: Any, row: Any) -> None:
+def _describe_characters(text: Any, classes: Any, row: Any, letters_needed: Any) -> None:
     letters = others = damaged = breaks = hashes = ellipses = periods = 0
     for position in range(len(text)):
         kind, byte = classes[position], text[position]
-        if kind & tokens.CONTINUATION:
-            continue
         breaks += byte == 10
         hashes += byte == 35
         periods = (periods + 1) % 3 if byte == 46 else 0
         ellipses += (byte == 46 and periods == 0) or tokens.is_mark(text, position, np.int64(0), tokens.ELLIPSIS)
+        if not letters_needed or kind & tokens.CONTINUATION:
+            continue
         letters += kind & tokens.ALPHA != 0
         others += kind & (tokens.ALPHA | tokens.SPACE) == 0
         following = text[position + 1] if position + 1 < len(text) else 0
@@ -178,6 +180,8 @@ def end_of_line(text: Any, classes: Any, first: Any) -> Any:
     end = first
     while end < len(text) and not classes[end] & tokens.LINE_END:
         end += 1
+        while end + BLOCK <= len(text) and not other_space_leads(text, end):
+            end += BLOCK
     return end
 
 
@@ -259,28 +263,31 @@ def count_characters(classes: Any, first: Any, end: Any) -> Any:
 
 
 @helper
-def _describe_words(text: Any, buffers: Any, count: Any, row: Any) -> None:
+def _describe_words(text: Any, buffers: Any, count: Any, row: Any, ngrams: Any) -> None:
     """Describe the words; fill in the rolling hash and the number of characters before every word."""
     classes, begins, ends, sums, sizes = buffers.classes, buffers.begins, buffers.ends, buffers.sums, buffers.sizes
     words = word_characters = alphabetic = 0
     stop_words = 0
     for token in range(count):
         begin, end = begins[token], ends[token]
-        value, length, kinds, every = tokens.hash_bytes(text, begin, end), 0, 0, tokens.SYMBOL
+        length, kinds, every = 0, 0, tokens.SYMBOL
+        start = tokens.first_bytes(text, begin, end)
+        if tokens.ascii_letters(text, np.int64(begin)) >= end - begin:  # as most tokens are
+            length, kinds, every, begin = end - begin, tokens.ALPHA, 0, end
         for position in range(begin, end):
             kind = classes[position]
             length += kind & tokens.CONTINUATION == 0
             kinds |= kind
             every &= kind | (kind >> _TO_SYMBOL)  # a continuation byte does not count
-        sums[token + 1] = sums[token] * _BASE + value
-        sizes[token + 1] = sizes[token] + length
+        if ngrams:
+            sums[token + 1] = sums[token] * _BASE + tokens.hash_bytes(text, begins[token], end)
+            sizes[token + 1] = sizes[token] + length
         alphabetic += kinds & tokens.ALPHA != 0
         if not every:
             words += 1
             word_characters += length
-            if length <= 4:
-                for number in range(len(_STOP_WORDS_OF_GOPHER)):
-                    stop_words |= (_STOP_WORDS_OF_GOPHER[number] == value) << number
+            for number in range(len(_GOPHER_WORDS)):
+                stop_words |= (_GOPHER_WORDS[number] == start) << number
     row[_WORDS], row[_WORD_LENGTH] = words, word_characters / max(1, words)
     row[_ALPHABETIC] = alphabetic / count
     while stop_words:

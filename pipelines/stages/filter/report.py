@@ -48,16 +48,18 @@ def tally_documents(
         tally.counter("fails")[str(number)] += int(fails.sum())
         _count_bins(tally, f"values {number}", np.clip(column / (2 * rule.bound or 1) * _BINS, 0, _BINS))
         near = [tally.sample(f"near {number} {side}", _SHOWN) for side in ("passes", "fails")]
-        for row in np.flatnonzero(abs(column - rule.bound) <= abs(rule.bound) * _MARGIN).tolist():
-            draw = zlib.crc32(f"{rule.name} {ids[row]}".encode())
-            if (sample := near[int(fails[row])]).accepts(draw):
+        rows = np.flatnonzero(abs(column - rule.bound) <= abs(rule.bound) * _MARGIN)
+        seed = zlib.crc32(f"{rule.name} ".encode())
+        for row, is_failure in zip(rows.tolist(), fails[rows].tolist(), strict=True):
+            draw = zlib.crc32(ids[row].encode(), seed)
+            if (sample := near[is_failure]).accepts(draw):
                 text = str(batch.column("text")[row])[:_SHOWN_CHARACTERS]
                 sample.add(draw, {"id": ids[row], "url": urls[row], "value": float(column[row]), "text": text})
 
 
 def _count_bins(tally: Tally, name: str, places: Values) -> None:
-    bins = np.bincount(places.astype(np.int64))
-    tally.counter(name).update({str(place): int(bins[place]) for place in np.flatnonzero(bins)})
+    bins = np.bincount(places.astype(np.int64)).tolist()
+    tally.counter(name).update({str(place): count for place, count in enumerate(bins) if count})
 
 
 def write_report(output: str, indexes: Sequence[int], rules: Sequence[Rule]) -> TaskResult:

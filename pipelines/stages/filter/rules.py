@@ -113,8 +113,9 @@ class RuleResults(NamedTuple):
         reasons: list[DropReason | None] = [None] * len(self.texts)
         for rule, values in self.values:
             rows = np.flatnonzero(rule.fails(values))
+            describe = functools.cache(rule.describe)  # many documents have the same number of words
             for row, value in zip(rows.tolist(), values[rows].tolist(), strict=True):
-                reasons[row] = reasons[row] or DropReason(rule.name, rule.describe(value))
+                reasons[row] = reasons[row] or DropReason(rule.name, describe(value))
         return reasons
 
 
