@@ -299,22 +299,18 @@ _REPEATED_WORDS, _STYLED = 20, 500
 def without_repetitions(segments: seg.Segments, keep: Flags, are_descriptions: Flags) -> Flags:
     """Return which of the kept blocks remain when repeated texts are dropped; the first of equal texts remains."""
     keep = keep.copy()
-    in_body = np.flatnonzero(keep & ~are_descriptions)
-    declared = np.flatnonzero(keep & are_descriptions)
-    if len(declared) and len(in_body):
-        known = _runs(np.concatenate([_words(segments, block) for block in in_body.tolist()]))
+    in_body, declared = keep & ~are_descriptions, np.flatnonzero(keep & are_descriptions)
+    if len(declared) and in_body.any():
+        known = np.sort(_runs(segments.words[np.repeat(in_body, segments.blocks[:, seg.WORDS])]))
         for block in declared.tolist():
-            runs = _runs(_words(segments, block))
-            keep[block] = len(runs) > 0 and np.isin(runs, known).mean() < _CONTAINED
+            first = segments.blocks[block, seg.FIRST_WORD]
+            runs = _runs(segments.words[first : first + segments.blocks[block, seg.WORDS]])
+            is_known = np.searchsorted(known, runs) < np.searchsorted(known, runs, "right")
+            keep[block] = len(runs) > 0 and is_known.mean() < _CONTAINED
     if len(segments.tokens) >= _STYLED:
         for repeated in _repeated_rows(segments, np.flatnonzero(keep)):
             keep[repeated] = False
     return keep
-
-
-def _words(segments: seg.Segments, block: int) -> npt.NDArray[np.uint32]:
-    first = segments.blocks[block, seg.FIRST_WORD]
-    return np.asarray(segments.words[first : first + segments.blocks[block, seg.WORDS]])
 
 
 def _runs(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:
