@@ -81,9 +81,8 @@ def evaluate(
     # Arrays are reused, since allocating intermediate results takes most of the time.
     hidden, added = np.zeros((blocks, units), np.float32), np.empty((blocks, units), np.float32)
     wide = np.empty((blocks, 2 * units), np.float32)
-    # Convolutions look at the rows of zeros around those of the blocks.
     margin = KERNEL_SIZE // 2 * max(DILATIONS)
-    padded = np.zeros((blocks + 2 * margin, units), np.float32)
+    padded = np.zeros((blocks + 2 * margin, units), np.float32)  # zeros before and after the blocks, to convolve
     normal, pooled = padded[margin:-margin], np.empty((2, units), np.float32)
     first = int(groups[0].max()) + 1
     means = np.empty((first + int(groups[1].max()) + 1, units), np.float32)
@@ -91,9 +90,9 @@ def evaluate(
     rows = np.stack([groups[0], groups[1] + first])
     np.matmul(scale(features, network.low, network.high), network.inputs, out=added)
     _activate(added, network.tags, tags[None].astype(rows.dtype), network.input_bias)
-    bias = np.zeros(units, np.float32)
+    biases = [np.zeros(units, np.float32), *network.contract_biases]
     for layer, dilation in enumerate(DILATIONS):
-        _normalize(hidden, added, bias, network.norms[layer], normal)
+        _normalize(hidden, added, biases[layer], network.norms[layer], normal)
         _convolve(padded, network.kernels[layer], network.kernel_biases[layer], dilation, added)
         _average(normal, rows, shares, counts, means, pooled)
         np.matmul(added, network.expand[layer], out=wide)
@@ -101,8 +100,7 @@ def evaluate(
         np.matmul(means[first:], network.grouped[layer, units:], out=of_means[first:])
         _activate(wide, of_means, rows, pooled.ravel() @ network.pooled[layer] + network.expand_biases[layer])
         np.matmul(wide, network.contract[layer], out=added)
-        bias = network.contract_biases[layer]
-    _normalize(hidden, added, bias, network.norm, normal)
+    _normalize(hidden, added, biases[-1], network.norm, normal)
     odds = normal @ network.outputs + network.output_bias
     return odds, np.asarray((shares @ normal) @ network.types + network.type_bias)
 
