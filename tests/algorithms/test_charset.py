@@ -280,3 +280,11 @@ def test_real_pages_in_other_encodings_under_wrong_labels(shared_data):
 def test_bytes_for_which_a_codec_raises_another_error_are_decoded_by_another_one() -> None:
     decoded = decode_page(b"<meta charset=gb2312>\x1b$}}bb(~\x0f")
     assert decoded is None or decoded.codec != "iso2022-jp"
+
+
+@pytest.mark.parametrize("control", [byte for byte in range(32) if byte not in b"\t\n\r"])
+def test_a_single_control_becomes_a_space(control: int) -> None:
+    text = b"<p>Some text around it, long enough to be a text. " * 4
+    decoded = decode_page(text + bytes([control]) + text)
+    assert decoded is not None
+    assert decoded.utf8 == text + b" " + text

@@ -79,26 +79,28 @@ def evaluate(
     shares = np.sqrt(words)
     shares /= max(shares.sum(), 1e-6)
     # Arrays are reused, since allocating intermediate results takes most of the time.
-    hidden, normal, nearby = np.empty((3, blocks, units), np.float32)
+    hidden, added = np.zeros((blocks, units), np.float32), np.empty((blocks, units), np.float32)
     wide = np.empty((blocks, 2 * units), np.float32)
+    margin = KERNEL_SIZE // 2 * max(DILATIONS)
+    padded = np.zeros((blocks + 2 * margin, units), np.float32)  # zeros before and after the blocks, to convolve
+    normal, pooled = padded[margin:-margin], np.empty((2, units), np.float32)
     first = int(groups[0].max()) + 1
     means = np.empty((first + int(groups[1].max()) + 1, units), np.float32)
     of_means, counts = np.empty((len(means), 2 * units), np.float32), np.empty(len(means), np.float32)
     rows = np.stack([groups[0], groups[1] + first])
-    np.matmul(scale(features, network.low, network.high), network.inputs, out=hidden)
-    _activate(hidden, network.tags, tags[None].astype(rows.dtype), network.input_bias)
+    np.matmul(scale(features, network.low, network.high), network.inputs, out=added)
+    _activate(added, network.tags, tags[None].astype(rows.dtype), network.input_bias)
+    biases = [np.zeros(units, np.float32), *network.contract_biases]
     for layer, dilation in enumerate(DILATIONS):
-        _normalize(hidden, network.norms[layer], normal)
-        _convolve(normal, network.kernels[layer], network.kernel_biases[layer], dilation, nearby)
-        _average(normal, rows, counts, means)
-        np.matmul(nearby, network.expand[layer], out=wide)
+        _normalize(hidden, added, biases[layer], network.norms[layer], normal)
+        _convolve(padded, network.kernels[layer], network.kernel_biases[layer], dilation, added)
+        _average(normal, rows, shares, counts, means, pooled)
+        np.matmul(added, network.expand[layer], out=wide)
         np.matmul(means[:first], network.grouped[layer, :units], out=of_means[:first])
         np.matmul(means[first:], network.grouped[layer, units:], out=of_means[first:])
-        page = np.concatenate([shares @ normal, normal.max(axis=0)]) @ network.pooled[layer]
-        _activate(wide, of_means, rows, page + network.expand_biases[layer])
-        hidden += np.matmul(wide, network.contract[layer], out=nearby)
-        hidden += network.contract_biases[layer]
-    _normalize(hidden, network.norm, normal)
+        _activate(wide, of_means, rows, pooled.ravel() @ network.pooled[layer] + network.expand_biases[layer])
+        np.matmul(wide, network.contract[layer], out=added)
+    _normalize(hidden, added, biases[-1], network.norm, normal)
     odds = normal @ network.outputs + network.output_bias
     return odds, np.asarray((shares @ normal) @ network.types + network.type_bias)
 
@@ -132,11 +134,13 @@ def _activate(values: Any, added: Any, numbers: Any, bias: Any) -> None:
 
 # Without `reassoc`, LLVM keeps the order of additions, so that each waits for the previous one.
 @functools.partial(kernel, fastmath={"reassoc"})
-def _normalize(hidden: Any, norm: Any, normal: Any) -> None:
-    """Scale each row to mean 0 and variance 1, then by the learned scale and shift."""
+def _normalize(hidden: Any, added: Any, bias: Any, norm: Any, normal: Any) -> None:
+    """Add to `hidden`; scale each row to mean 0 and variance 1, then by the learned scale and shift."""
     units = hidden.shape[1]
     for row in range(len(hidden)):
         mean = variance = np.float32(0)
+        for unit in range(units):
+            hidden[row, unit] += added[row, unit] + bias[unit]
         for unit in range(units):
             mean += hidden[row, unit]
         mean /= np.float32(units)
@@ -148,28 +152,31 @@ def _normalize(hidden: Any, norm: Any, normal: Any) -> None:
 
 
 @kernel
-def _convolve(normal: Any, taps: Any, bias: Any, dilation: Any, nearby: Any) -> None:
+def _convolve(padded: Any, taps: Any, bias: Any, dilation: Any, nearby: Any) -> None:
     """Add to each row the rows at the distances of the taps, multiplied by the weights of the tap."""
-    for row in range(len(normal)):
-        for unit in range(normal.shape[1]):
-            nearby[row, unit] = normal[row, unit] + bias[unit]
-        for tap in range(KERNEL_SIZE):
-            other = row + (tap - KERNEL_SIZE // 2) * dilation
-            if 0 <= other < len(normal):
-                for unit in range(normal.shape[1]):
-                    nearby[row, unit] += normal[other, unit] * taps[tap, unit]
+    margin = (len(padded) - len(nearby)) // 2
+    for row in range(len(nearby)):
+        for unit in range(nearby.shape[1]):
+            value = padded[row + margin, unit] + bias[unit]
+            for tap in range(KERNEL_SIZE):
+                value += padded[row + margin + (tap - KERNEL_SIZE // 2) * dilation, unit] * taps[tap, unit]
+            nearby[row, unit] = value
 
 
 @kernel
-def _average(normal: Any, numbers: Any, counts: Any, means: Any) -> None:
-    """Fill the means over the rows with each number."""
+def _average(normal: Any, numbers: Any, shares: Any, counts: Any, means: Any, pooled: Any) -> None:
+    """Fill the means over the rows with each number, and the mean by shares and the maximum of all rows."""
     counts[:] = 0
     means[:] = 0
+    pooled[0], pooled[1] = 0, -np.inf
     for row in range(len(normal)):
         for number in numbers[:, row]:
             counts[number] += np.float32(1)
             for unit in range(normal.shape[1]):
                 means[number, unit] += normal[row, unit]
+        for unit in range(normal.shape[1]):
+            pooled[0, unit] += shares[row] * normal[row, unit]
+            pooled[1, unit] = max(pooled[1, unit], normal[row, unit])
     for number in range(len(means)):
         factor = np.float32(1) / max(np.float32(1), counts[number])
         for unit in range(normal.shape[1]):
@@ -299,22 +306,18 @@ _REPEATED_WORDS, _STYLED = 20, 500
 def without_repetitions(segments: seg.Segments, keep: Flags, are_descriptions: Flags) -> Flags:
     """Return which of the kept blocks remain when repeated texts are dropped; the first of equal texts remains."""
     keep = keep.copy()
-    in_body = np.flatnonzero(keep & ~are_descriptions)
-    declared = np.flatnonzero(keep & are_descriptions)
-    if len(declared) and len(in_body):
-        known = _runs(np.concatenate([_words(segments, block) for block in in_body.tolist()]))
+    in_body, declared = keep & ~are_descriptions, np.flatnonzero(keep & are_descriptions)
+    if len(declared) and in_body.any():
+        known = np.sort(_runs(segments.words[np.repeat(in_body, segments.blocks[:, seg.WORDS])]))
         for block in declared.tolist():
-            runs = _runs(_words(segments, block))
-            keep[block] = len(runs) > 0 and np.isin(runs, known).mean() < _CONTAINED
+            first = segments.blocks[block, seg.FIRST_WORD]
+            runs = _runs(segments.words[first : first + segments.blocks[block, seg.WORDS]])
+            is_known = np.searchsorted(known, runs) < np.searchsorted(known, runs, "right")
+            keep[block] = len(runs) > 0 and is_known.mean() < _CONTAINED
     if len(segments.tokens) >= _STYLED:
         for repeated in _repeated_rows(segments, np.flatnonzero(keep)):
             keep[repeated] = False
     return keep
-
-
-def _words(segments: seg.Segments, block: int) -> npt.NDArray[np.uint32]:
-    first = segments.blocks[block, seg.FIRST_WORD]
-    return np.asarray(segments.words[first : first + segments.blocks[block, seg.WORDS]])
 
 
 def _runs(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:

@@ -338,7 +338,7 @@ class _Page:
         _, text, after, before = self.around
         yield from (" ".join(part.split())[:_AFTER] for part in (after[: 3 * _AFTER], before[-2 * _BEFORE :]))
         yield from (self.meta.get(name, "")[:_MAX_TEXT] for name in _MODIFIED_NAMES)
-        yield _END.join(line for line in text.split(_END) if len(line) < _MAX_DATELINE)
+        yield _END.join([line for line in text.split(_END) if len(line) < _MAX_DATELINE])
         yield text[:_FAR_AFTER]
 
     def declared_type(self) -> str:
