@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from warcio.archiveiterator import ArchiveIterator
 
 _TESTS = Path(__file__).resolve().parents[1] / "tests"
-sys.path[:0] = [str(_TESTS / "stages"), str(_TESTS), str(Path(__file__).parent)]
+sys.path[:0] = [str(_TESTS / "stages" / "fetch"), str(_TESTS / "stages"), str(_TESTS), str(Path(__file__).parent)]
 
 from bench_fetch import server  # noqa: E402
 from local_archives import Archived, write_crawl  # noqa: E402

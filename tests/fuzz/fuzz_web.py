@@ -23,8 +23,8 @@ _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nSet-Cooki
 
 def _read_urls(data: bytes, folder: Path) -> None:
     from pipelines.algorithms.web.urls import canonical_url, registered_domain
+    from pipelines.stages.fetch.addresses import literal_address
     from pipelines.stages.fetch.links import BadUrlError, redirect_url, request_url, url_origin
-    from pipelines.stages.fetch.transport import literal_address
 
     for text in data.decode("utf-8", "surrogateescape").split("\n")[:1000]:
         canonical = canonical_url(text)
@@ -75,14 +75,14 @@ def _receive(data: bytes, folder: Path, is_robots: bool = False) -> None:
 
     from pipelines.stages.fetch.config import FetchConfig
     from pipelines.stages.fetch.transport import Client
-    from pipelines.stages.fetch.visit import Visit, run_step
+    from pipelines.stages.fetch.visit import Visit, follow, next_request
 
     server = _server()
     server.answer = data
     config = FetchConfig(allow_private_addresses=True, timeout=8.0, retries=0)
-    client = Client({"User-Agent": "webtext"}, 1, allow_private_addresses=True)
-    step = run_step(Visit(server.url, link=0, robots_of=server.url if is_robots else None), client, config)
-    client.close()
+    visit = Visit(server.url, link=0, robots_of=server.url if is_robots else None)
+    with contextlib.closing(Client[Visit]({"User-Agent": "webtext"}, 1, allow_private_addresses=True)) as client:
+        step = follow(visit, client.perform(next_request(visit, config), visit), config)
     assert step.failure is None or len(step.failure.detail) <= 300, "an unbounded detail"
     assert not step.records or len(list(ArchiveIterator(io.BytesIO(step.records)))) == 2, "not two WARC records"
 
@@ -125,7 +125,7 @@ def _play_back(data: bytes, folder: Path) -> None:
     server = _server()
     server.answer = data
     config = FetchConfig(wayback_url=server.url.rstrip("/"), timeout=2.0, archive_window=9)
-    client = Client({"User-Agent": "webtext"}, 1, allow_private_addresses=True)
+    client = Client[None]({"User-Agent": "webtext"}, 1, allow_private_addresses=True, decode=True)
     wayback, wanted = (
         Impatient(config, client),
         Wanted("http://a.example/1", 1388631845, dropped(0, Failure("dns", ""))),

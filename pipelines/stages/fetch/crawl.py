@@ -1,14 +1,15 @@
-"""The crawl of one shard: passes the visits of hosts to threads and records the outcome of each link.
+"""The crawl of one shard: sends the requests of hosts and records the outcome of each link.
 
 A host gets one request at a time, with a delay in between; the largest hosts come first. Of one registered domain,
 whose hosts are often one machine, only some hosts are requested from at the same time.
 
-All state belongs to the calling thread; the threads only send requests. A redirected visit waits in the queue of the
-host that it was redirected to, so delays and robots.txt apply to every hop, and no thread waits for a host.
+A redirected visit waits in the queue of the host that it was redirected to, so delays and robots.txt apply to every
+hop.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import heapq
@@ -25,12 +26,12 @@ from pipelines.errors import WebtextError
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import ACCEPT_ENCODING, Exchange
 from pipelines.stages.fetch.links import classify_links, request_url, url_origin
-from pipelines.stages.fetch.outcomes import OK, Failure, Outcome, dropped
+from pipelines.stages.fetch.outcomes import OK, Failure, Outcome, dropped, unexpected_failure
 from pipelines.stages.fetch.report import ACTIVITY, SHOWN_HOSTS
-from pipelines.stages.fetch.robots import RobotsRules
+from pipelines.stages.fetch.robots import RobotsRules, product_token
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.transport import Client
-from pipelines.stages.fetch.visit import Step, Threads, Visit, run_step
+from pipelines.stages.fetch.visit import Step, Visit, follow, next_request, unexpected_step
 
 _TICK_S = 0.25
 
@@ -218,11 +219,10 @@ def crawl(links: Sequence[str], done: Collection[int], config: FetchConfig, segm
         "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,*/*;q=0.1",
         "Accept-Encoding": ACCEPT_ENCODING,
     }
-    client = Client(headers, config.concurrency, config.allow_private_addresses)
+    client = Client[Visit](headers, config.concurrency, config.allow_private_addresses)
     work = _Crawl(links, done, config, segments)
-    count = min(config.concurrency, max(1, work.open))
-    with Threads(count, client, lambda visit: run_step(visit, client, config)) as threads:
-        work.run(threads)
+    with contextlib.closing(client):
+        work.run(client)
 
 
 def check_stop_file(config: FetchConfig) -> None:
@@ -261,24 +261,34 @@ class _Crawl:
                 self._record(dropped(link, failure))
         return positions
 
-    def run(self, threads: Threads) -> None:
+    def run(self, client: Client[Visit]) -> None:
         """Run until every link has its outcome."""
         check_stop_file(self._config)
         while self.open > len(self._unreached):
-            while threads.idle and (host := self._queues.acquire(time.monotonic())) is not None:
+            until = time.monotonic() + _TICK_S  # rules can be slow to match, and disallow many pages in a row
+            while client.idle and (now := time.monotonic()) < until and (host := self._queues.acquire(now)) is not None:
                 visit = self._next_visit(host)
                 if visit is None:
                     self._queues.release(host, host.ready_at)
                 else:
-                    threads.submit(visit)
-            ready_at = self._queues.next_ready_at() if threads.idle else None
+                    client.start(next_request(visit, self._config), visit)
+            ready_at = self._queues.next_ready_at() if client.idle else None
             pause_s = _TICK_S if ready_at is None else min(_TICK_S, max(0.0, ready_at - time.monotonic()))
-            if self.open > len(self._unreached) and (step := threads.next_step(pause_s)) is not None:
-                self._apply(step)
+            if self.open > len(self._unreached) and (ended := client.next_exchange(pause_s)) is not None:
+                self._apply(self._follow(*ended))
             self._segments.flush_if_due()
             self._show_activity()
         self._record_unreached()
         storage.remove(self._segments.folder + ACTIVITY)
+
+    def _follow(self, visit: Visit, exchange: Exchange) -> Step:
+        """Return what follows; an error that is not expected ends the visit alone."""
+        try:
+            return follow(visit, exchange, self._config)
+        except WebtextError:
+            raise
+        except Exception as error:  # noqa: BLE001 - see `unexpected_step`
+            return unexpected_step(visit, error)
 
     def _show_activity(self) -> None:
         """Every few seconds, write outcomes so far, open hosts and the slowest requests; look for the stop file."""
@@ -295,7 +305,7 @@ class _Crawl:
         check_stop_file(self._config)
 
     def _next_visit(self, host: Host) -> Visit | None:
-        """Return the visit that is requested next from a host, None if none needs a request now."""
+        """Return the visit that is requested next from a host, None if none is, or robots.txt disallows the next."""
         if host.robots_visits:
             return host.robots_visits.popleft()
         while host.has_work:
@@ -308,12 +318,20 @@ class _Crawl:
             else:
                 link = host.links.pop()
                 visit = Visit(request_url(self._links[link]), link=link)
-            if host.give_up is not None:
-                self._fail(visit, *host.give_up)
-            else:
-                visit.rules = host.rules
-                return visit
+            if host.give_up is None:
+                if (refusal := self._check_rules(host, visit.url)) is None:
+                    return visit
+                self._fail(visit, refusal, None)
+                return None  # rules can be slow to match
+            self._fail(visit, *host.give_up)
         return None
+
+    def _check_rules(self, host: Host, url: str) -> Failure | None:
+        assert host.rules is not None
+        try:
+            return host.rules.check(url, product_token(self._config.user_agent))
+        except Exception as error:  # noqa: BLE001 - as in `_follow`
+            return unexpected_failure(error)
 
     def _apply(self, step: Step) -> None:
         host = self._queues.get(url_origin(step.visit.url))
@@ -321,11 +339,6 @@ class _Crawl:
         if step.exchange.reached:
             self._record_unreached()
         visit = step.visit
-        if step.is_disallowed:
-            assert step.failure is not None
-            self._fail(visit, step.failure, None)
-            self._queues.release(host, host.ready_at)  # nothing was requested, so there is no delay
-            return
         max_wait_s = self._config.max_wait
         delay_s = max(host.delay_s, min(step.exchange.requested_wait_s, max_wait_s))
         host.adapt(step.exchange, max_wait_s)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -33,6 +34,12 @@ _SCHEMES = ("http://", "https://")
 # warcio reads at most 16,384 bytes of a line, such as `WARC-Target-URI: ` and the URL.
 _MAX_URL_BYTES = 16_000
 _PORTS = {"http": 80, "https": 443}
+# URLs that requests would send as they are: four in five links of Reddit, which it takes most of the time to prepare.
+_PLAIN = re.compile(
+    r"https?://(?:(?:[a-z][a-z0-9-]{0,61}[a-z0-9]\.)+[a-z]{2,63}|[0-9]{1,3}(?:\.[0-9]{1,3}){3})"
+    r"(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?"
+    r"(?:/[A-Za-z0-9_~-][A-Za-z0-9_~.-]*)*/(?:[A-Za-z0-9_~-][A-Za-z0-9_~.-]*)?(?:\?[A-Za-z0-9_~.=&+;,:@/-]+)?"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +133,8 @@ def request_url(url: str) -> str:
 
     Raises BadUrlError for a scheme other than http and https, or an invalid host.
     """
+    if len(url) <= _MAX_URL_BYTES and _PLAIN.fullmatch(url):
+        return url
     if not url.strip().lower().startswith(_SCHEMES):
         raise BadUrlError("is not an http or https URL")
     prepared = requests.PreparedRequest()

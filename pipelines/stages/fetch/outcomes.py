@@ -97,6 +97,11 @@ def dropped(
     return Outcome(link, f"dropped.{failure.reason}", final_url, status, at, source=source, detail=failure.detail)
 
 
+def unexpected_failure(error: Exception) -> Failure:
+    """Return the failure of a page for an error of our own: one response must not stop a fetch of weeks."""
+    return Failure("bad_response", f"unexpected {type(error).__name__}: {error}")
+
+
 def status_failure(status: int) -> Failure:
     """Return the failure of a page with a status other than success."""
     reason = {4: "http_client_error", 5: "http_server_error"}.get(status // 100, "http_unexpected")

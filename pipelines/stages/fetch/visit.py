@@ -1,26 +1,19 @@
-"""One page, or one robots.txt, the step that follows from each response, and the threads that wait for servers."""
+"""One page, or one robots.txt, the step that follows from each response."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import queue
 import re
-import threading
-import time
-from collections.abc import Callable
-
-from requests.cookies import RequestsCookieJar
 
 from pipelines.algorithms.web.charset import HTML_TYPES, TEXT_TYPES, media_type
 from pipelines.engine.retry import RetryPolicy, is_retryable_status
-from pipelines.errors import WebtextError
 from pipelines.stages.fetch import robots
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.exchange import Exchange, Response, decode_prefix, looks_binary, perform_exchange
+from pipelines.stages.fetch.exchange import Exchange, Response, decode_prefix, looks_binary
 from pipelines.stages.fetch.links import BadUrlError, redirect_url
-from pipelines.stages.fetch.outcomes import REDIRECTS, Failure, status_failure
-from pipelines.stages.fetch.transport import Client
+from pipelines.stages.fetch.outcomes import REDIRECTS, Failure, status_failure, unexpected_failure
+from pipelines.stages.fetch.transport import Request
 from pipelines.stages.fetch.warc import exchange_records
 
 _HEAD_BYTES = 1 << 16
@@ -28,24 +21,22 @@ _META_TAG = re.compile(rb"<meta\s[^>]{0,500}>", re.IGNORECASE)
 _ROBOTS_NAME = re.compile(rb"name\s*=\s*[\"']?robots\b", re.IGNORECASE)
 _NO_ARCHIVE = re.compile(rb"\b(?:noarchive|none)\b", re.IGNORECASE)
 _SUCCESS = frozenset({200, 203})
-_JOIN_TIMEOUT_S = 2.0
 
 
 @dataclasses.dataclass
 class Visit:
     """A link's page (`link` is its position) or a host's robots.txt (`robots_of` is its origin), with the next URL.
 
-    `history` are the URLs that redirected; `rules` are those of the host, checked before the request.
+    `history` are the URLs that redirected.
     """
 
     url: str
     link: int = -1
     robots_of: str | None = None
-    rules: robots.RobotsRules | None = None
     history: list[str] = dataclasses.field(default_factory=list)
     failures: int = 0
     elapsed_s: float = 0.0
-    cookies: RequestsCookieJar = dataclasses.field(default_factory=RequestsCookieJar)
+    cookies: tuple[bytes, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +44,7 @@ class Step:
     """One request of a visit, with its WARC records (empty without a response), and what follows.
 
     That is a `redirect` to another URL, a retry after a pause of the host, or the end of the visit: with a page, with
-    the `rules` of a robots.txt, or with a failure. If robots.txt disallows the URL, there was no request.
+    the `rules` of a robots.txt, or with a failure.
     """
 
     visit: Visit
@@ -62,23 +53,34 @@ class Step:
     retry_s: float | None = None
     failure: Failure | None = None
     rules: robots.RobotsRules | None = None
-    is_disallowed: bool = False
     records: bytes = b""
 
 
-def run_step(visit: Visit, client: Client, config: FetchConfig) -> Step:
-    """Send the next request of a visit, if robots.txt allows it, and decide what follows from the response."""
-    product = robots.product_token(config.user_agent)
-    if visit.rules is not None and (refusal := visit.rules.check(visit.url, product)) is not None:
-        return Step(visit, Exchange(visit.url, dt.datetime.now(dt.UTC)), failure=refusal, is_disallowed=True)
+def next_request(visit: Visit, config: FetchConfig) -> Request:
+    """Return the next request of a visit."""
     is_robots, remaining_s = visit.robots_of is not None, max(0.1, config.timeout - visit.elapsed_s)
     wants_body, max_bytes = (_is_robots_file, robots.MAX_BYTES) if is_robots else (_is_page, config.max_page_bytes)
-    exchange = perform_exchange(
-        client, visit.url, visit.cookies, wants_body, remaining_s, max_bytes, truncate=is_robots
-    )
+    return Request(visit.url, remaining_s, max_bytes, wants_body, truncate=is_robots, cookies=visit.cookies)
+
+
+def follow(visit: Visit, exchange: Exchange, config: FetchConfig) -> Step:
+    """Decide what follows from the end of a request."""
     visit.elapsed_s += exchange.seconds
-    step = _after_robots(visit, exchange, config, product) if is_robots else _after_page(visit, exchange, config)
+    visit.cookies = exchange.cookies
+    if visit.robots_of is not None:
+        step = _after_robots(visit, exchange, config, robots.product_token(config.user_agent))
+    else:
+        step = _after_page(visit, exchange, config)
     return step if exchange.response is None else dataclasses.replace(step, records=exchange_records(step.exchange))
+
+
+def unexpected_step(visit: Visit, error: Exception) -> Step:
+    """Return the last step of a visit after an error of our own."""
+    failure = unexpected_failure(error)
+    # Without its robots.txt, a host allows nothing.
+    rules = None if visit.robots_of is None else robots.rules_without_file(failure, reached=True)
+    exchange = Exchange(visit.url, dt.datetime.now(dt.UTC), failure=failure)
+    return Step(visit, exchange, failure=failure, rules=rules)
 
 
 def _is_page(response: Response) -> bool:
@@ -165,60 +167,3 @@ def _redirect_target(visit: Visit, response: Response, max_redirects: int) -> st
     if [*visit.history, visit.url].count(url) >= 2:
         return Failure("too_many_redirects", f"a loop through {url[:200]}")
     return url
-
-
-class Threads:
-    """Runs steps of visits concurrently; a context manager that one thread creates, feeds and closes.
-
-    Its threads are daemons whose sockets are closed at the end, so that none of them blocks exit.
-    """
-
-    def __init__(self, count: int, client: Client, run_step: Callable[[Visit], Step]) -> None:
-        self._client = client
-        self._run_step = run_step
-        self._visits: queue.SimpleQueue[Visit | None] = queue.SimpleQueue()
-        self._steps: queue.SimpleQueue[Step | WebtextError] = queue.SimpleQueue()
-        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(count)]
-        self.idle = count
-
-    def __enter__(self) -> Threads:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for _ in self._threads:
-            self._visits.put(None)
-        self._client.close()
-        deadline = time.monotonic() + _JOIN_TIMEOUT_S
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-
-    def submit(self, visit: Visit) -> None:
-        """Run the next step of a visit in an idle thread."""
-        self.idle -= 1
-        self._visits.put(visit)
-
-    def next_step(self, timeout_s: float) -> Step | None:
-        """Wait for a finished step and return it; None after the timeout. Raises the WebtextError of a step."""
-        try:
-            step = self._steps.get(timeout=timeout_s)
-        except queue.Empty:
-            return None
-        self.idle += 1
-        if isinstance(step, WebtextError):
-            raise step
-        return step
-
-    def _serve(self) -> None:
-        while (visit := self._visits.get()) is not None:
-            try:
-                self._steps.put(self._run_step(visit))
-            except WebtextError as error:  # such as a full disk: `next_step` raises it in the calling thread
-                self._steps.put(error)
-            except Exception as error:  # noqa: BLE001 - one malformed response must not stop a fetch of weeks
-                failure = Failure("bad_response", f"unexpected {type(error).__name__}: {error}")
-                # Without its robots.txt, a host allows nothing.
-                rules = None if visit.robots_of is None else robots.rules_without_file(failure, reached=True)
-                exchange = Exchange(visit.url, dt.datetime.now(dt.UTC), failure=failure)
-                self._steps.put(Step(visit, exchange, failure=failure, rules=rules))

@@ -18,8 +18,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from requests.cookies import RequestsCookieJar
-
 from pipelines import progress
 from pipelines.engine.retry import Retries, RetryableError, RetryPolicy, is_retryable_status
 from pipelines.engine.run import StageRun, TaskResult
@@ -36,11 +34,11 @@ from pipelines.stages.fetch.captures import (
 )
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import check_stop_file, user_agent
-from pipelines.stages.fetch.exchange import Response, decode_prefix, perform_exchange
+from pipelines.stages.fetch.exchange import Response, decode_prefix
 from pipelines.stages.fetch.links import LinkShard, redirect_url, request_url
 from pipelines.stages.fetch.outcomes import REDIRECTS
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
-from pipelines.stages.fetch.transport import Client
+from pipelines.stages.fetch.transport import Client, Request
 
 # The index ignores case, so some rows may be of other pages; at most this many captures of the page are requested.
 _INDEX_ROWS = 50
@@ -65,7 +63,7 @@ class _OutOfBudgetError(Exception):
 class Wayback:
     """Sends requests at a rate, up to a budget; `refusals` are the answers 429 in a row."""
 
-    def __init__(self, config: FetchConfig, client: Client) -> None:
+    def __init__(self, config: FetchConfig, client: Client[None]) -> None:
         self._config = config
         self._client = client
         self._retries = Retries(config.wayback_url, _POLICY, sleep=self._pause)
@@ -145,15 +143,15 @@ class Wayback:
             check_stop_file(self._config)
         self._pause(60.0 / self._config.wayback_rate)
         self._sent += 1
-        exchange = perform_exchange(
-            self._client,
-            url,
-            RequestsCookieJar(),
-            lambda response: not is_retryable_status(response.status),
-            4 * self._config.timeout,
-            max(self._config.max_page_bytes, _INDEX_BYTES),
-            truncate=True,
-            brotli=True,
+        exchange = self._client.perform(
+            Request(
+                url,
+                4 * self._config.timeout,
+                max(self._config.max_page_bytes, _INDEX_BYTES),
+                lambda response: not is_retryable_status(response.status),
+                truncate=True,
+            ),
+            None,
         )
         self.refusals = self.refusals + 1 if exchange.status == 429 else 0
         if exchange.failure is not None:
@@ -185,7 +183,7 @@ def _index_rows(answer: Response) -> list[dict[str, str]]:
 def query_wayback(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, token: str) -> None:
     """Look up the wanted links one by one, and store the nearest page of each, until the budget is used up."""
     config = context.config
-    client = Client({"User-Agent": user_agent(config)}, 1, allow_private_addresses=True)
+    client = Client[None]({"User-Agent": user_agent(config)}, 1, allow_private_addresses=True, decode=True)
     wayback = Wayback(config, client)
     every = itertools.chain.from_iterable(wanted_links(context, shard, token) for shard in link_shards)
     total = sum(1 for _ in itertools.islice(every, config.wayback_requests))

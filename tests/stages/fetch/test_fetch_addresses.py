@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.stages.fetch.transport import is_public, literal_address
+from pipelines.stages.fetch.addresses import is_public, literal_address
 
 _PUBLIC = [
     "8.8.8.8",

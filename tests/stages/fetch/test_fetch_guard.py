@@ -82,8 +82,9 @@ def test_public_certificate_authorities_are_the_default(tmp_path: Path) -> None:
 def test_an_unreadable_bundle_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "authority.pem").write_text("nothing")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "authority.pem"))
-    with pytest.raises(InputError, match=r"authority.pem: cannot be read as certificates .* see REQUESTS_CA_BUNDLE"):
-        run_fetch(tmp_path, ["http://127.0.0.1/"])
+    error = pytest.raises(InputError, match=r"authority.pem; see REQUESTS_CA_BUNDLE")
+    with _TlsServer(_tls_context(trustme.CA(), "127.0.0.1")) as server, error:
+        run_fetch(tmp_path, [server])
 
 
 def test_private_addresses_are_refused_before_a_byte_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,14 +100,15 @@ def test_private_addresses_are_refused_before_a_byte_is_sent(tmp_path: Path, mon
             web.url("/"),
             f"http://inside.example:{web.port}/",
             f"http://localhost:{web.port}/",
+            f"http://a.LocalHost.:{web.port}/",
             f"http://2130706433:{web.port}/",
             f"http://[::ffff:127.0.0.1]:{web.port}/",
             f"https://127.0.0.1:{web.port}/",
         ]
-        with pytest.raises(WebtextError, match="all 6 records were dropped"):
+        with pytest.raises(WebtextError, match="all 7 records were dropped"):
             run_fetch(tmp_path, urls, allow_private_addresses=False)
         assert web.requests == []
-    assert list(Fetched(tmp_path / "fetch", None).outcomes.values()) == ["private_address"] * 6
+    assert list(Fetched(tmp_path / "fetch", None).outcomes.values()) == ["private_address"] * 7
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127/8 without setting it up")
@@ -123,7 +125,7 @@ def test_only_public_addresses_of_a_host_are_used(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     # 127.0.0.3 is private and has a server; nobody listens at 127.0.0.2, so the third address is the one to use.
-    monkeypatch.setattr("pipelines.stages.fetch.transport.is_public", lambda address: address != "127.0.0.3")
+    monkeypatch.setattr("pipelines.stages.fetch.addresses.is_public", lambda address: address != "127.0.0.3")
     with socket.socket() as private, LocalWeb({"/": _TEXT}) as web:
         private.bind(("127.0.0.3", web.port))
         private.listen()

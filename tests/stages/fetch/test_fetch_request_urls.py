@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.stages.fetch import links
 from pipelines.stages.fetch.links import BadUrlError, redirect_url, request_url, url_origin
 
 
@@ -84,3 +88,21 @@ def test_origins_include_the_port() -> None:
     assert url_origin("http://example.org/a") == "http://example.org:80"
     assert url_origin("https://example.org/a") == "https://example.org:443"
     assert url_origin("https://example.org:8443/a") == "https://example.org:8443"
+
+
+def test_urls_that_are_not_prepared_are_as_requests_would_send_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = random.Random(1)
+    hosts, ends = (
+        ["a", "b1.c", "x-", "-y", ".", ".com", "org", "1", "A"],
+        ["", "/", ":80/", ":0/", ":45000/", ":99999/", "/?", "/a/"],
+    )
+    urls = [
+        f"http://{''.join(source.choices(hosts, k=2))}.com{source.choice(ends)}"
+        f"{''.join(source.choices('ab./-_?&=%:@~;,+1A0', k=source.randint(0, 8)))}"
+        for _ in range(20_000)
+    ]
+    urls += [url.replace("//", f"//{'.'.join(map(str, source.choices([0, 1, '01', 127, 300], k=4)))}/") for url in urls]
+    plain = [url for url in urls if links._PLAIN.fullmatch(url)]
+    assert len(plain) > 500
+    monkeypatch.setattr(links, "_PLAIN", re.compile("(?!)"))
+    assert [links.request_url(url) for url in plain] == plain

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import itertools
-import threading
 import time
 from pathlib import Path
 
@@ -214,21 +213,6 @@ def test_rules_above_the_memory_budget_are_requested_again(tmp_path: Path, monke
         assert [fetched.outcomes[url] for url in urls] == ["ok", "ok", "robots", "robots", "ok", "ok"]
         counts = [[request.url for request in web.requests].count("/robots.txt") for web in (one, two)]
         assert max(counts) > 1
-
-
-def test_rules_are_never_matched_in_the_thread_of_the_crawl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = []
-    check = robots.RobotsRules.check
-
-    def recording(rules: robots.RobotsRules, url: str, product: str) -> object:
-        threads.append(threading.current_thread())
-        return check(rules, url, product)
-
-    monkeypatch.setattr(robots.RobotsRules, "check", recording)
-    rules = Answer(b"User-agent: *\nDisallow: /b\n", 200, _PLAIN)
-    assert _outcomes(tmp_path, rules, ["/a", "/b"]) == ["ok", "robots"]
-    assert threads
-    assert threading.main_thread() not in threads
 
 
 def test_disallowed_pages_take_no_delay(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from local_web import PROXY_VARIABLES, Answer, LocalWeb
 
 from pipelines.errors import StorageError, WebtextError
 from pipelines.stages.fetch import crawl, visit
-from pipelines.stages.fetch.transport import _POOLS
 
 _TEXT = b"<p>" + b"some words " * 50 + b"</p>"
 
@@ -142,11 +141,11 @@ def test_a_network_outage_ends_the_run_without_outcomes(
     def resolve(host: str, port: int, *rest: object, **options: object) -> list[object]:
         if not up:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", web.port))]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    urls = [f"http://site-{number}.example/" for number in range(sites)]
     with LocalWeb({"/": _TEXT}) as web:
+        urls = [f"http://site-{number}.example:{web.port}/" for number in range(sites)]
         with pytest.raises(WebtextError, match=message):
             run_fetch(tmp_path, urls)
         up = True
@@ -182,38 +181,16 @@ def test_malformed_responses_never_end_the_shard(tmp_path: Path) -> None:
     assert read_records(fetched.folder / "pages-00000.warc.gz")
 
 
-def test_a_connection_with_unread_tls_data_is_not_reused() -> None:
-    class _Socket:
-        def __init__(self, unread: int) -> None:
-            self.unread = unread
-
-        def pending(self) -> int:
-            return self.unread
-
-        def fileno(self) -> int:
-            return idle.fileno()
-
-    idle, peer = socket.socketpair()
-    connection = _POOLS["https"].ConnectionCls("example.org")
-    with idle, peer:
-        for unread, is_connected in ((0, True), (5, False)):
-            connection.sock = _Socket(unread)  # type: ignore[assignment]
-            assert connection.is_connected is is_connected
-        peer.send(b"x")
-        connection.sock = _Socket(0)  # type: ignore[assignment]
-        assert not connection.is_connected
-
-
 def _failing(monkeypatch: pytest.MonkeyPatch, error: Exception, *endings: str) -> None:
     """Make requests of URLs with these endings raise an error."""
 
-    def run_step(step: visit.Visit, *rest: object) -> visit.Step:
+    def follow(step: visit.Visit, *rest: object) -> object:
         if step.url.endswith(endings):
             raise error
         return original(step, *rest)  # type: ignore[arg-type]
 
-    original = visit.run_step
-    monkeypatch.setattr(crawl, "run_step", run_step)
+    original = visit.follow
+    monkeypatch.setattr(crawl, "follow", follow)
 
 
 def test_an_unexpected_error_is_the_outcome_of_its_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
