@@ -81,7 +81,7 @@ class Needs:
                 f"--shard-tokens {self.tokens // _MAX_SHARDS + 1} or more"
             )
         free_bytes = storage.free_bytes(output)
-        present_bytes = storage.folder_bytes(output)
+        present_bytes = 0 if free_bytes is None else storage.folder_bytes(output)
         if free_bytes is not None and self.disk_bytes // tolerance - present_bytes > free_bytes:
             missing = format_bytes(self.disk_bytes - present_bytes)
             raise InputError(

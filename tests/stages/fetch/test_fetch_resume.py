@@ -16,7 +16,8 @@ from fetch_run import Fetched, read_records, run_fetch
 from killed_fetch import start_fetch
 from local_web import Answer, LocalWeb
 
-from pipelines import storage
+from pipelines.engine.journal import OutputFolder
+from pipelines.engine.manifest import ShardEntry
 from pipelines.errors import ChangedRunError, DamagedShardError, StorageError
 from pipelines.stages.fetch import segments
 
@@ -144,16 +145,16 @@ def test_no_record_is_lost_where_a_segment_ends(tmp_path: Path, monkeypatch: pyt
 def test_a_complete_shard_without_a_journal_entry_is_not_refetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_json = storage.write_json
+    write_entry = OutputFolder.write_entry
 
-    def stop_at_the_entry(path: str, value: object) -> None:
-        if path.endswith("shards--pages-00000.json"):
+    def stop_at_the_entry(folder: OutputFolder, entry: ShardEntry) -> None:
+        if entry.name == "pages-00000":
             raise _StoppedError
-        write_json(path, value)
+        write_entry(folder, entry)
 
     with LocalWeb(_pages(20)) as web:
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "write_json", stop_at_the_entry)
+            patch.setattr(OutputFolder, "write_entry", stop_at_the_entry)
             with pytest.raises(_StoppedError):
                 run_fetch(tmp_path, [web.url(path) for path in web.pages])
         before = {file.name: file.read_bytes() for file in (tmp_path / "fetch").glob("*-00000.*")}
