@@ -16,6 +16,7 @@ from fetch_run import Fetched, read_records, run_fetch
 from killed_fetch import start_fetch
 from local_web import Answer, LocalWeb
 
+from pipelines import storage
 from pipelines.engine.journal import OutputFolder
 from pipelines.engine.manifest import ShardEntry
 from pipelines.errors import ChangedRunError, DamagedShardError, StorageError
