@@ -230,8 +230,9 @@ def _serve(connection: Connection, counter: Any, compiling: Any, initializer: Ca
         while True:
             kind, *message = pickle.loads(connection.recv_bytes())
             if kind == "map":
-                gc.freeze()  # modules stay, so no collection needs to examine them
-                gc.enable()
+                if not gc.isenabled():  # the first: what tasks leave in cycles must not be frozen
+                    gc.freeze()  # modules stay, so no collection needs to examine them
+                    gc.enable()
                 *call, state = message
                 begin_map(state)
             else:

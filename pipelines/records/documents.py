@@ -104,9 +104,7 @@ def _rows(file: SourceFile, drops: Drops, options: DocumentConfig) -> Iterator[t
         for number, value, content in read_records(path, form, columns=columns, max_bytes=options.max_bytes, part=part):
             count += 1
             id = f"{name}:{number}"
-            if is_json:
-                row = document_row(value, id, drops, options)
-            elif form == "text" and isinstance(value, str):
+            if form == "text" and isinstance(value, str):
                 # Only \n ends a line: form feeds and U+2028 may be part of a document.
                 content = content.removesuffix(b"\n").removesuffix(b"\r")
                 row = _text_row(content, id, drops)

@@ -145,6 +145,7 @@ def test_statistics_of_real_text(shared_data: Path) -> None:
 def test_statistics_of_nothing_and_of_slices() -> None:
     assert describe(pa.array([], pa.string())).shape == (0, len(STATISTICS))
     assert not describe(pa.array(["", "x"]))[0].any()
+    _check(["the\x00 of", "of\x00\x00\x00\x00\x00\x00more be", "be"])
     texts = pa.array(["first text", "second", "third " * 9])
     assert (describe(texts[1:]) == describe(texts)[1:]).all()
     assert (describe(texts.cast(pa.large_string())) == describe(texts)).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import multiprocessing
 import os
 import pickle
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import weakref
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from multiprocessing.connection import Connection
@@ -272,6 +274,33 @@ def test_after_an_error_persistent_workers_are_replaced(
         assert dict(executor.map(_square, _TASKS, None, lambda _: None, item_name)) == {
             task: task.number**2 for task in _TASKS
         }
+
+
+class _Node:
+    """Refers to itself."""
+
+    def __init__(self) -> None:
+        self.node = self
+
+
+_leftover: Callable[[], Any] = object
+
+
+def _leave_cycle(task: _Task) -> bool:
+    global _leftover
+    gc.collect()
+    is_freed = _leftover() is None
+    _leftover = weakref.ref(_Node())
+    return is_freed
+
+
+@_FORKED
+def test_persistent_workers_free_what_tasks_of_earlier_maps_left_in_cycles() -> None:
+    executor = LocalExecutor(2)
+    with executor.persistent_workers():
+        for number in range(3):
+            results = dict(executor.map(_leave_cycle, _TASKS[:1], None, lambda _: None, item_name))
+            assert results == {_TASKS[0]: number > 0}
 
 
 def _failing_initializer() -> None:

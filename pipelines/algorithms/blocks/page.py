@@ -244,7 +244,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
         is_inline = shown == _CODE and (letter == 99 or letter == 115 or letter == 116)  # code, samp, tt
         if is_inline and _is_one_line(html, position, end, letter):
             shown = 0
-        if shown == _CODE or (in_pre and not is_end and not markup.NOT_NESTED[tag]):
+        if shown == _CODE or (in_pre and not is_end and not markup.KINDS[tag] & markup.WITHOUT_END):
             filled = _copy(_MARK, 0, 6, reduced, filled)
         found |= shown
         reduced[filled] = 62

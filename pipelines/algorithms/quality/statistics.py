@@ -286,7 +286,7 @@ def _describe_words(text: Any, buffers: Any, count: Any, row: Any, ngrams: Any) 
         if not every:
             words += 1
             word_characters += length
-            for number in range(len(_GOPHER_WORDS)):
+            for number in range(0 if kinds & tokens.SYMBOL else len(_GOPHER_WORDS)):  # NUL, a symbol, fills up `start`
                 stop_words |= (_GOPHER_WORDS[number] == start) << number
     row[_WORDS], row[_WORD_LENGTH] = words, word_characters / max(1, words)
     row[_ALPHABETIC] = alphabetic / count

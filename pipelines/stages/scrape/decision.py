@@ -68,7 +68,7 @@ class SubmissionFilter:
         """Return the link of a submission, or the first reason to drop it."""
         dropped = Counter[str]()
         links = self.select([submission], dropped)
-        return links[0][1] if links else FilterResult(*dropped)
+        return links[0][1] if links else FilterResult(next(iter(dropped)))
 
     def select(self, submissions: Sequence[Submission], dropped: Counter[str]) -> list[Link]:
         """Return the submissions that make a link, with it; count the others in `dropped` by the first reason."""
