@@ -101,9 +101,7 @@ class OutputFolder:
     def entries(self) -> list[ShardEntry]:
         """Return the entries of the journal."""
         paths = [self._journal_path(name) for name in self._entry_names()]
-        # A power loss may leave an entry of a work phase empty.
-        entries = storage.map_files(lambda path: read_entry(path) if storage.size_bytes(path) else None, paths)
-        return list(filter(None, entries))
+        return list(filter(None, storage.map_files(_read_if_whole, paths)))
 
     def write_entry(self, entry: ShardEntry) -> None:
         """Record a finished task, durably if its files are."""
@@ -247,3 +245,13 @@ class OutputFolder:
 
 def _entry_name(entry: ShardEntry) -> str:
     return f"{entry.phase}--{entry.name}.json"
+
+
+def _read_if_whole(path: str) -> ShardEntry | None:
+    """Return an entry; None if a loss of power left no bytes, or zeros, of one of a work phase."""
+    try:
+        return read_entry(path)
+    except InputError:
+        if storage.read_range(path, 0, 1) in (b"", b"\0"):
+            return None
+        raise

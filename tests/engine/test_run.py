@@ -191,10 +191,11 @@ def test_files_of_an_earlier_input_are_removed_when_the_run_resumes_with_another
     assert sorted(path.name for path in (tmp_path / "out" / "own").iterdir()) == ["all.txt", "b.txt"]
 
 
-def test_a_task_whose_entry_a_power_loss_left_empty_runs_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [b"", bytes(99)])
+def test_a_task_whose_entry_a_power_loss_left_empty_runs_again(tmp_path: Path, left: bytes) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_numbers(tmp_path / "out", stop_after=3)
-    (tmp_path / "out" / "_journal" / "shards--numbers-00001.json").write_bytes(b"")
+    (tmp_path / "out" / "_journal" / "shards--numbers-00001.json").write_bytes(left)
     assert run_numbers(tmp_path / "out")[1] == [10, 30]
 
 
