@@ -126,6 +126,11 @@ def temporary_folder() -> contextlib.AbstractContextManager[str]:
     return tempfile.TemporaryDirectory(prefix="webtext-")
 
 
+def temporary_file(memory_bytes: int) -> Any:
+    """Return a file without a name, in memory up to a size, then in `TMPDIR`; its errors are those of the system."""
+    return tempfile.SpooledTemporaryFile(memory_bytes)
+
+
 def temporary_folder_of(owner: object) -> str:
     """Return a local folder for temporary files, of this user alone, that is removed with the object that needs it."""
     folder = tempfile.mkdtemp(prefix="webtext-")

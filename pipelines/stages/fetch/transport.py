@@ -17,7 +17,6 @@ import select
 import selectors
 import socket
 import struct
-import tempfile
 import threading
 import time
 from collections import deque
@@ -316,7 +315,7 @@ class _Transfer(Generic[Token]):
         self._head: list[str] = []
         self._response: Response | None = None
         # Hundreds of requests are open at a time.
-        self.body: Any = tempfile.SpooledTemporaryFile(_BODY_BYTES_IN_MEMORY)  # noqa: SIM115 - closed by `exchange`
+        self.body: Any = storage.temporary_file(_BODY_BYTES_IN_MEMORY)
         self._has_body, self._decoder = False, BodyDecoder(None)
         self._truncated: str | None = None
         self._failure: Failure | None = None
@@ -347,14 +346,14 @@ class _Transfer(Generic[Token]):
         Raises InputError for unreadable certificates of authorities, StorageError if a body could not be stored.
         """
         if isinstance(self._error, OSError):
-            with storage.translate_os_errors(tempfile.gettempdir(), "write"):
+            with storage.translate_os_errors("the folder for temporary files (TMPDIR)", "write"):
                 raise self._error
         if self._error is not None:
             return unexpected_failure(self._error)
         if self._failure is not None or self._truncated is not None or (code == 0 and self._response is not None):
             return self._failure
         if code == pycurl.E_SSL_CACERT_BADFILE:
-            raise InputError(f"{message}; see REQUESTS_CA_BUNDLE")
+            raise InputError(f"{message}; see REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE")
         if self._refused and not self._sockets:
             return Failure("private_address", f"{self.host} is {self._refused}")
         reason = "timeout" if self._is_cut else _REASONS.get(code, "connection")
