@@ -232,7 +232,8 @@ def describe_field(name: str, value: Any) -> str:
     words = re.sub(rf"\b({'|'.join(_TERMS)})", lambda match: _TERMS[match[0]], name.replace("_", " "))
     value = dt.datetime.fromtimestamp(value, dt.UTC) if name == "created_utc" else value
     value = value.isoformat(" ", "seconds") if isinstance(value, dt.datetime) else value
-    value = ", ".join(map(str, value)) if isinstance(value, list) else value
+    if isinstance(value, list):
+        value = ", ".join(" ".join(map(str, item.values())) if isinstance(item, dict) else str(item) for item in value)
     return f"{words}: {format_bytes(value) if name.endswith('bytes') else format_number(value)}"
 
 

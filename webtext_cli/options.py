@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import itertools
 import math
 import os
 import typing
@@ -26,7 +27,7 @@ from pipelines.records.standard_input import STANDARD_INPUT, spool_standard_inpu
 from pipelines.storage import basename, join, local_cache, local_path, size_bytes, temporary_folder
 from pipelines.storage.bounded import MAX_RATIO, RATIO_VARIABLE
 from webtext_cli.console import make_progress, print_summary
-from webtext_cli.parameters import Choice, Command, Number, Option
+from webtext_cli.parameters import Choice, Choices, Command, Number, Option
 
 # What the value of an option is, if neither its type nor the last word of its name says so.
 _METAVARS = {
@@ -331,7 +332,10 @@ def _config_option(field: dataclasses.Field[Any], kind: Any, group: str) -> Call
         form = {int: ",", float: "g"}.get(type(default), "")
         shown = "" if default is None else format(default, form).replace("e-0", "e-")
     number = next((member for member in (kind, *typing.get_args(kind)) if member in (int, float)), None)
-    type_ = Choice(spec.choices) if spec.choices else Number(number, spec.minimum, spec.maximum) if number else None
+    choice = Choices if multiple else Choice
+    type_ = choice(spec.choices) if spec.choices else Number(number, spec.minimum, spec.maximum) if number else None
+    if isinstance(type_, Choices):
+        properties["callback"] = lambda _, __, lists: tuple(itertools.chain.from_iterable(lists or ()))
     envvar = "WEBTEXT_EXECUTOR" if field.name == "executor" else None
     return click.option(
         *([flag, "-n"] if field.name == "limit" else [flag]),

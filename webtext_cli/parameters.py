@@ -74,3 +74,11 @@ class Choice(click.Choice[str]):
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         """Return the choices, and the nearest one."""
         return f"{value}: {describe_choices(value, self.choices)}"
+
+
+class Choices(Choice):
+    """Some of a few words, separated by commas, as a list."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the words; fail for another one."""
+        return [Choice.convert(self, item, param, ctx) for item in value.split(",")]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import progress
+from pipelines.algorithms.quality.redaction import SPAN_TYPE
 from pipelines.engine.run import TaskResult
 from pipelines.records import inputs, shards
 from pipelines.records.drops import Drops
@@ -48,9 +49,9 @@ def filter_shard(
     ):
         drops = Drops(dropped.write)
         for batch in inputs.read_documents(shard, drops):
-            texts = batch.column("text")
+            before = batch
             batch, reasons = decide(batch)
-            batch = _with_words(batch, texts)
+            batch = _without_stale_spans(_with_words(batch, before.column("text")), before)
             is_kept = pa.array([reason is None for reason in reasons], pa.bool_())
             others = batch.filter(pc.invert(is_kept))
             rows = zip(others.column("id").to_pylist(), urls_of(others), filter(None, reasons), strict=True)
@@ -68,6 +69,18 @@ def _with_words(batch: pa.RecordBatch, texts: pa.Array) -> pa.RecordBatch:
         return batch
     words = [count_words(text) for text in batch.column("text").to_pylist()]
     return batch.set_column(index, batch.schema.field(index), pa.array(words, batch.schema.field(index).type))
+
+
+def _without_stale_spans(batch: pa.RecordBatch, before: pa.RecordBatch) -> pa.RecordBatch:
+    """Return documents whose `redactions` are null where they are still those of the text that was changed."""
+    index = before.schema.get_field_index("redactions")
+    if index < 0 or before.schema.field(index).type != SPAN_TYPE or before.column("text").equals(batch.column("text")):
+        return batch
+    changed = pc.not_equal(before.column("text"), batch.column("text")).to_pylist()
+    spans = zip(changed, before.column(index).to_pylist(), batch.column("redactions").to_pylist(), strict=True)
+    valid = pa.array([None if is_changed and old and old == new else new for is_changed, old, new in spans], SPAN_TYPE)
+    index = batch.schema.get_field_index("redactions")
+    return batch.set_column(index, batch.schema.field(index), valid)
 
 
 def _with_domains(batch: pa.RecordBatch) -> pa.RecordBatch:

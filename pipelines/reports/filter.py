@@ -22,12 +22,17 @@ def render_filter_report(report: Mapping[str, Any]) -> str:
         meaning = meanings.get(rule["statistic"], "a function of the user")
         chart = _distribution(rule["rule"], caption, bins[:-1], 2 * bound or 1, markers)
         rules.append({**rule, "bound": bound, "meaning": meaning, "chart": chart})
-    qualities, languages = report["qualities"], report["languages"]
+    qualities = report["qualities"]
+    counts = [
+        ("Outcome", "Documents", report["reasons"]),
+        ("Language of kept documents", "Documents", report["languages"]),
+        ("Personal data", "Placeholders", report["redactions"]),
+    ]
     return render(
         "filter.html",
         rules=rules,
         documents=sum(report["reasons"].values()),
-        counts=[("Outcome", report["reasons"]), *([("Language of kept documents", languages)] if languages else [])],
+        counts=[table for table in counts if table[2]],
         quality=_distribution("quality", "Documents by quality.", qualities, 1) if any(qualities) else None,
     )
 

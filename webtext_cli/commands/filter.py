@@ -9,13 +9,13 @@ import click
 
 from pipelines.engine.config import flag_of
 from pipelines.errors import UsageError, format_message
-from pipelines.format import format_bytes, format_percent
+from pipelines.format import format_bytes, format_percent, plural
 from webtext_cli.console import describe_field, print_funnel, print_result, print_table, say, say_wrapped
 from webtext_cli.options import DOCUMENTS_HELP, StageCall, check_disjoint, stage_command
 from webtext_cli.parameters import Number
 
 _SAMPLE = 10_000
-_ABOUT_RULES = ("profile", "rule", "set", "language", "language_score", "quality_alpha")
+_ABOUT_RULES = ("profile", "rule", "set", "language", "language_score", "redact", "quality_alpha")
 
 
 @stage_command("filter", DOCUMENTS_HELP)
@@ -120,6 +120,8 @@ def _print_explanation(explanation: Mapping[str, Any]) -> None:
 def _print_funnel(funnel: Mapping[str, Any]) -> None:
     print_funnel("documents", funnel["documents"], funnel["dropped"])
     say(f"{format_bytes(funnel['kept_bytes'])} of {format_bytes(funnel['bytes'])} of text kept; nothing was written")
+    for kind, count in funnel["redacted"].items():
+        say(f"{kind}: {plural(count, 'placeholder')}")
 
 
 def _print_card(card: Mapping[str, Any]) -> None:

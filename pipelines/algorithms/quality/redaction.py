@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipelines.algorithms.web.urls import has_public_suffix
-
 SPAN_TYPE = pa.list_(pa.struct([("kind", pa.string()), ("start", pa.int32()), ("end", pa.int32())]))
 # RFC 2606, 5737, 3849, and the North American numbers for fiction.
 _EMAIL, _IPV4, _IPV6, _PHONE = "email@example.com", "192.0.2.1", "2001:db8::1", "+1-202-555-0100"
@@ -87,15 +85,17 @@ def _find_emails(text: str) -> Iterator[_Match]:
         before = text[max(end, at.start() - _MAX_LOCAL - 1) : at.start()]
         local = _LOCAL.search(before if is_plain else before.removesuffix(" "))
         first = at.end() + (not is_plain and text[at.end() : at.end() + 1] == " ")
-        if local and (size := _host_size(text[first : first + _MAX_HOST])):
-            if local[0] == "git" and text[first + size : first + size + 1] in ("/", ":"):
-                continue
+        host, size = _read_host(text[first : first + _MAX_HOST])
+        if local and host:
             end = first + size
-            yield _Match(at.start() - len(before) + local.start(), end, _EMAIL)
+            if host not in _EXAMPLES and not (local[0] == "git" and text[end : end + 1] in ("/", ":")):
+                yield _Match(at.start() - len(before) + local.start(), end, _EMAIL)
 
 
-def _host_size(text: str) -> int:
-    """Return how many characters at the start are a host with a public suffix; 0 for none, or for an example."""
+def _read_host(text: str) -> tuple[str, int]:
+    """Return the host with a public suffix at the start of a text, and its length there; empty if there is none."""
+    from pipelines.algorithms.web.urls import has_public_suffix  # deferred: the public suffix list takes 0.1 s
+
     labels: list[str] = []
     ends: list[int] = []
     label = _LABEL.match(text)
@@ -107,8 +107,7 @@ def _host_size(text: str) -> int:
     # In `name@host.org.Then`, a space is missing.
     while len(labels) > 1 and not has_public_suffix(".".join(labels)):
         labels.pop()
-    is_example = ".".join(labels[-2:]) in _EXAMPLES
-    return 0 if len(labels) < 2 or is_example else ends[len(labels) - 1]
+    return (".".join(labels), ends[len(labels) - 1]) if len(labels) > 1 else ("", 0)
 
 
 # They begin with what can be searched fast; what must be around it is checked after.
@@ -141,10 +140,12 @@ def _is_public(address: str) -> bool:
 
 
 # Seven digits or more, with up to three other characters between two of them.
-_NUMBER = re.compile(r"[+(0-9](?<![\w.,/=#$€£¥%&@+-][+(0-9])(?:[ ()./\xa0\u2010-\u2015-]{0,3}+[0-9]){6,40}+(?![\w@%])")
+_NUMBER = re.compile(
+    r"[+(0-9](?<![\w.,/=#$€£¥%&@+-][+(0-9])(?:[ ()./\xa0\u2010-\u2015-]{0,3}+[0-9]){6,40}+(?!(?!x[0-9])[\w@%])"
+)
 # Groups as in 202-555-0143 and 020 7946 0018, among the digits of other things.
 _GROUPED = re.compile(
-    r"(?<![0-9])(?:[2-9][0-9]{2}[^0-9]{1,3}[2-9][0-9]{2}[^0-9]{1,2}[0-9]{4}(?![0-9])|0[0-9]{2,4}[^0-9])"
+    r"\([2-9][0-9]{2}\)|(?<![0-9])(?:[2-9][0-9]{2}[^0-9]{1,3}[2-9][0-9]{2}[^0-9]{1,2}[0-9]{4}(?![0-9])|0[0-9]{2,4}[^0-9])"
 )
 _PHONE_WORD = re.compile(
     r"(?i)(?:\b(?:(?:tele)?phone|telefono?|t[ée]l|fax|call|mobile?|cell|hotline|whatsapp)\w{0,4}|\b[tfmp])[\s:.)(/]{1,4}$"
@@ -175,7 +176,7 @@ def _phone_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _is_fiction(number: str) -> bool:
-    return re.sub(r"[^0-9]", "", number)[-7:-2] == "55501"
+    return "55501" in re.sub("[^0-9]", "", number)
 
 
 _FINDERS: Mapping[str, Callable[[str], Iterator[_Match]]] = {

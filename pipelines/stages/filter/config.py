@@ -24,6 +24,11 @@ class FilterConfig(DocumentConfig):
     language_score: float = option(
         0.0, "Minimum language-detection confidence.", minimum=0, maximum=1, only_with="language"
     )
+    redact: tuple[str, ...] = option(
+        (),
+        "Replace these personal data in texts, titles and names of authors with placeholders.",
+        choices=("email", "ip", "phone"),
+    )
     quality_alpha: float = option(
         9.0,
         "Alpha of the Pareto distribution for --quality-model; larger values keep fewer low-scoring documents.",
@@ -31,3 +36,7 @@ class FilterConfig(DocumentConfig):
         maximum=1000,
     )
     seed: int = option(0, "Random seed for --quality-model and --train-quality.")
+
+    def __post_init__(self) -> None:
+        """Sort `redact`, whose order does not change the result."""
+        object.__setattr__(self, "redact", tuple(sorted(set(self.redact))))

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import storage
+from pipelines.algorithms.quality.redaction import redact
 from pipelines.engine.run import TaskResult
 from pipelines.records import shards
 from pipelines.records.document_filter import DropReason
@@ -18,7 +19,7 @@ from pipelines.records.text_columns import urls_of
 from pipelines.stages.filter.rules import Rule, Values
 
 PAGE, TABLES = "report.html", "report.json"
-KEPT = "kept"
+KEPT, REDACTED = "kept", "redactions"
 _BINS = 50
 # Documents are shown if their value differs from the threshold by at most this share of it.
 _MARGIN = 0.1
@@ -32,9 +33,11 @@ def tally_documents(
     values: Sequence[tuple[Rule, Values]],
     measured: pa.RecordBatch,
     reasons: Sequence[DropReason | None],
+    kinds: Sequence[str],
 ) -> None:
-    """Count reasons, languages of kept documents, and qualities in bins; and for each rule, by its number in the run,
-    the values in bins from 0 to twice its threshold and the documents that fail it, with a sample of those near it.
+    """Count reasons, languages of kept documents, qualities in bins, and placeholders; and for each rule, by its number
+    in the run, the values in bins from 0 to twice its threshold and the documents that fail it, with a sample of those
+    near it, redacted as the documents.
     """
     tally.counter("reasons").update(reason.reason if reason else KEPT for reason in reasons)
     if "language" in measured.schema.names:
@@ -42,6 +45,7 @@ def tally_documents(
         tally.counter("languages").update(language or "none" for language, reason in languages if not reason)
     if "quality" in measured.schema.names:
         _count_bins(tally, "qualities", np.minimum(measured.column("quality").to_numpy() * _BINS, _BINS - 1))
+    tally.counter(REDACTED).update(redacted_kinds(measured))
     urls, ids = urls_of(batch), batch.column("id").to_pylist()
     for number, (rule, column) in enumerate(values):
         fails = rule.fails(column)
@@ -53,8 +57,17 @@ def tally_documents(
         for row, is_failure in zip(rows.tolist(), fails[rows].tolist(), strict=True):
             draw = zlib.crc32(ids[row].encode(), seed)
             if (sample := near[is_failure]).accepts(draw):
-                text = str(batch.column("text")[row])[:_SHOWN_CHARACTERS]
+                # Of more than is shown, so that nothing is cut in two before.
+                text = redact(str(batch.column("text")[row])[: 2 * _SHOWN_CHARACTERS], kinds)[0][:_SHOWN_CHARACTERS]
                 sample.add(draw, {"id": ids[row], "url": urls[row], "value": float(column[row]), "text": text})
+
+
+def redacted_kinds(documents: pa.RecordBatch) -> list[str]:
+    """Return the kind of each placeholder in documents; those that are dropped have none."""
+    if REDACTED not in documents.schema.names:
+        return []
+    kinds: list[str] = documents.column(REDACTED).flatten().field("kind").to_pylist()
+    return kinds
 
 
 def _count_bins(tally: Tally, name: str, places: Values) -> None:
@@ -72,6 +85,7 @@ def write_report(output: str, indexes: Sequence[int], rules: Sequence[Rule]) -> 
         "reasons": dict(tally.counter("reasons").most_common()),
         "languages": dict(tally.counter("languages").most_common()),
         "qualities": [tally.counter("qualities")[str(place)] for place in range(_BINS)],
+        "redactions": dict(tally.counter(REDACTED).most_common()),
         "rules": [
             {
                 "rule": rule.name,

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.algorithms.quality.redaction import redact_texts
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import InputError, UsageError
 from pipelines.records import inputs, shards
@@ -23,14 +24,16 @@ from pipelines.records.document_filter import DropReason, filter_shard
 from pipelines.records.document_split import document_keys
 from pipelines.records.drops import Drops
 from pipelines.records.tally import Tally
-from pipelines.records.text_columns import urls_of
+from pipelines.records.text_columns import is_text, urls_of
 from pipelines.stages.filter.config import FilterConfig
 from pipelines.stages.filter.languages import ALL, CODES, identify
 from pipelines.stages.filter.quality import ALPHA, QualityModel, draw_thresholds
-from pipelines.stages.filter.report import PAGE, TABLES, tally_documents, write_report
+from pipelines.stages.filter.report import PAGE, REDACTED, TABLES, redacted_kinds, tally_documents, write_report
 from pipelines.stages.filter.rules import OTHER_REASONS, RuleResults, RuleSet, load_rules
 
-STAGE = Stage("filter", 4, (PAGE, TABLES, DATA_CARD))
+STAGE = Stage("filter", 5, (PAGE, TABLES, DATA_CARD))
+# Without spans, unlike the text.
+_REDACTED_COLUMNS = ("title", "author")
 
 
 class Decisions(NamedTuple):
@@ -100,10 +103,19 @@ class DocumentFilter:
             for row in np.flatnonzero(quality <= least).tolist():
                 detail = f"quality {quality[row]:.4f} is not above the draw {least[row]:.4f}"
                 reasons[row] = reasons[row] or DropReason("low_quality", detail)
+        if self.config.redact:
+            is_kept = pa.array([reason is None for reason in reasons], pa.bool_())
+            # Of documents that are kept, and last: no rule or model depends on the placeholders.
+            redacted, columns["redactions"] = redact_texts(pc.if_else(is_kept, texts, ""), self.config.redact)
+            columns["text"] = redacted.cast(columns["text"].type)
+        measured = [name for name in columns if name != "text"]
+        for name in _REDACTED_COLUMNS if self.config.redact else ():
+            if name in batch.schema.names and is_text(batch.schema.field(name).type):
+                columns[name], _ = redact_texts(batch.column(name), self.config.redact)
         for name, values in columns.items():
             index, field = batch.schema.get_field_index(name), pa.field(name, values.type, nullable=name != "text")
             batch = batch.append_column(field, values) if index < 0 else batch.set_column(index, field, values)
-        return Decisions(batch, reasons, results, [name for name in columns if name != "text"])
+        return Decisions(batch, reasons, results, measured)
 
 
 def filter(
@@ -144,21 +156,23 @@ class _Context:
 
 def _filter_shard(shard: inputs.DocumentShard, context: _Context) -> TaskResult:
     document_filter, output, tally = context.document_filter, context.output, Tally()
-    removed = 0
+    removed, kinds = 0, document_filter.config.redact
 
     def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
         nonlocal removed
         decided, reasons, results, measured = document_filter.decide(batch, shard)
         is_kept = np.array([reason is None for reason in reasons], np.bool_)
         removed += int(results.removed_lines[is_kept].sum())
-        tally_documents(tally, batch, results.values, decided.select(measured), reasons)
+        tally_documents(tally, batch, results.values, decided.select(measured), reasons, kinds)
         return decided, reasons
 
     empty = pa.RecordBatch.from_pylist([], inputs.document_schema(shard))
     schema = document_filter.decide(empty, shard).documents.schema
     result = filter_shard(shard, output, decide, schema)
     entry = tally.write(output, shards.shard_name("report", shard.index, "json"))
-    return dataclasses.replace(result, files=(*result.files, entry), counts={**result.counts, "removed_lines": removed})
+    redacted = {f"redacted_{kind}": tally.counter(REDACTED)[kind] for kind in kinds}
+    counts = {**result.counts, "removed_lines": removed, **redacted}
+    return dataclasses.replace(result, files=(*result.files, entry), counts=counts)
 
 
 def explain(document_filter: DocumentFilter, source: inputs.DocumentInput, query: str) -> dict[str, Any]:
@@ -193,20 +207,23 @@ def explain(document_filter: DocumentFilter, source: inputs.DocumentInput, query
 def sample_funnel(document_filter: DocumentFilter, source: inputs.DocumentInput, count: int) -> dict[str, Any]:
     """Return what would be dropped of `count` documents, the first of each shard; raise InputError if there are none.
 
-    These are the number of `documents` and of their `bytes`, the `kept_bytes`, and the documents `dropped` per reason,
-    in the order of the rules. If a shard has fewer documents than its share, later shards contribute more.
+    These are the number of `documents` and of their `bytes`, the `kept_bytes`, the placeholders `redacted` per kind,
+    and the documents `dropped` per reason, in the order of the rules. If a shard has fewer documents than its share,
+    later shards contribute more.
     """
     dropped: Counter[str] = Counter()
+    redacted = Counter(dict.fromkeys(document_filter.config.redact, 0))
     total = size = kept = 0
     for number, shard in enumerate(source.shards):
         share = -(-(count - total) // (len(source.shards) - number))
         for batch in inputs.read_documents(shard, Drops()) if share else ():
             batch = batch[:share]
-            decided, reasons, *_ = document_filter.decide(batch, shard)
+            decided, reasons, _, measured = document_filter.decide(batch, shard)
             dropped.update(reason.reason for reason in reasons if reason)
             is_kept = pa.array([reason is None for reason in reasons], pa.bool_())
             size += pc.sum(pc.binary_length(batch.column("text"))).as_py() or 0
             kept += pc.sum(pc.binary_length(decided.column("text")).filter(is_kept)).as_py() or 0
+            redacted.update(redacted_kinds(decided.select(measured)))
             total += batch.num_rows
             share -= batch.num_rows
             if not share:
@@ -215,4 +232,5 @@ def sample_funnel(document_filter: DocumentFilter, source: inputs.DocumentInput,
         raise InputError("the input has no documents")
     order = dict.fromkeys([*(rule.name for rule in document_filter.rules.rules), *OTHER_REASONS])
     reasons_dropped = {name: dropped[name] for name in order if dropped[name]}
-    return {"documents": total, "bytes": size, "kept_bytes": kept, "dropped": reasons_dropped}
+    numbers = {"documents": total, "bytes": size, "kept_bytes": kept}
+    return {**numbers, "redacted": dict(redacted), "dropped": reasons_dropped}
