@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import progress
-from pipelines.algorithms.quality.redaction import SPAN_TYPE
 from pipelines.engine.run import TaskResult
 from pipelines.records import inputs, shards
 from pipelines.records.drops import Drops
@@ -73,14 +72,13 @@ def _with_words(batch: pa.RecordBatch, texts: pa.Array) -> pa.RecordBatch:
 
 def _without_stale_spans(batch: pa.RecordBatch, before: pa.RecordBatch) -> pa.RecordBatch:
     """Return documents whose `redactions` are null where they are still those of the text that was changed."""
-    index = before.schema.get_field_index("redactions")
-    if index < 0 or before.schema.field(index).type != SPAN_TYPE or before.column("text").equals(batch.column("text")):
+    if "redactions" not in before.schema.names or before.column("text").equals(batch.column("text")):
         return batch
-    changed = pc.not_equal(before.column("text"), batch.column("text")).to_pylist()
-    spans = zip(changed, before.column(index).to_pylist(), batch.column("redactions").to_pylist(), strict=True)
-    valid = pa.array([None if is_changed and old and old == new else new for is_changed, old, new in spans], SPAN_TYPE)
+    columns = [table.column(name).to_pylist() for name in ("text", "redactions") for table in (before, batch)]
+    rows = zip(*columns, strict=True)
+    spans = [None if text != new_text and old and old == new else new for text, new_text, old, new in rows]
     index = batch.schema.get_field_index("redactions")
-    return batch.set_column(index, batch.schema.field(index), valid)
+    return batch.set_column(index, batch.schema.field(index), pa.array(spans, batch.schema.field(index).type))
 
 
 def _with_domains(batch: pa.RecordBatch) -> pa.RecordBatch:

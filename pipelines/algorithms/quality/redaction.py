@@ -1,7 +1,8 @@
-"""Replaces e-mail addresses, IP addresses and phone numbers in texts by placeholders.
+"""Replaces e-mail addresses, IP addresses and phone numbers in texts with placeholders.
 
 The result depends on the text alone, and redacting it again changes nothing: placeholders, and other addresses and
-numbers that are reserved for examples, are kept. All searches take linear time.
+numbers that are reserved for examples, are kept. The time is linear in the text. Searches begin with a set of
+characters or a literal, which `re` skips to fast; what is before it is checked after.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from typing import NamedTuple
 import pyarrow as pa
 
 SPAN_TYPE = pa.list_(pa.struct([("kind", pa.string()), ("start", pa.int32()), ("end", pa.int32())]))
-# RFC 2606, 5737, 3849, and the North American numbers for fiction.
-_EMAIL, _IPV4, _IPV6, _PHONE = "email@example.com", "192.0.2.1", "2001:db8::1", "+1-202-555-0100"
 
 
 class Span(NamedTuple):
@@ -33,7 +32,12 @@ class _Match(NamedTuple):
     start: int
     end: int
     placeholder: str
-    kind: str = ""
+    kind: str
+
+
+# RFC 2606, 5737 and 3849, and the North American numbers for fiction.
+_EMAIL, _IPV4, _IPV6 = ("email@example.com", "email"), ("192.0.2.1", "ip"), ("2001:db8::1", "ip")
+_PHONE = ("+1-202-555-0100", "phone")
 
 
 def redact(text: str, kinds: Collection[str]) -> tuple[str, list[Span]]:
@@ -41,7 +45,7 @@ def redact(text: str, kinds: Collection[str]) -> tuple[str, list[Span]]:
     matches: list[_Match] = []
     rest = text
     for kind in KINDS:
-        if kind in kinds and (new := [match._replace(kind=kind) for match in _FINDERS[kind](rest)]):
+        if kind in kinds and (new := sorted(_FINDERS[kind](rest))):
             matches += new
             # Later kinds are searched in what is left, so that matches do not overlap.
             rest = _replace(rest, [match._replace(placeholder="\0" * (match.end - match.start)) for match in new])
@@ -56,8 +60,7 @@ def redact(text: str, kinds: Collection[str]) -> tuple[str, list[Span]]:
 def redact_texts(texts: pa.Array, kinds: Collection[str]) -> tuple[pa.Array, pa.Array]:
     """Return redacted texts in the type of `texts`, and their spans as `SPAN_TYPE`; both null where a text is."""
     results = [(None, None) if text is None else redact(text, kinds) for text in texts.to_pylist()]
-    spans = [None if found is None else [span._asdict() for span in found] for _, found in results]
-    return pa.array([text for text, _ in results], texts.type), pa.array(spans, SPAN_TYPE)
+    return pa.array([text for text, _ in results], texts.type), pa.array([spans for _, spans in results], SPAN_TYPE)
 
 
 def _replace(text: str, matches: Sequence[_Match]) -> str:
@@ -68,28 +71,30 @@ def _replace(text: str, matches: Sequence[_Match]) -> str:
     return "".join([*parts, text[position:]]) if matches else text
 
 
-# Also written as `[at]`; the parts of an address have at most 64 and 253 characters.
-_AT = re.compile(r"[@＠]|[\[({][ ]?(?:[aAäÄ][tT]|@)[ ]?[\])}]")
+# Also written as `[at]`, and in mailing lists as `<name at host.org>`.
+_AT = re.compile(r"[@＠\[({](?:(?<=[@＠])|[ ]?(?:[aAäÄ][tT]|@)[ ]?[\])}])")
+_AT_WORD = re.compile(r" at (?=[\w.-]+>|[\w-]+ dot )")
 _DOT = re.compile(r"[.．]|[ ]?[\[({][ ]?(?:[dD][oO][tT]|[.])[ ]?[\])}][ ]?|[ ](?:dot|DOT)[ ]")
-_LOCAL = re.compile(r"[^\W_][\w.+%'~-]*$")
+_LOCAL = re.compile(r"[^\W_][\w.+%'~-]*\Z")
 _LABEL = re.compile(r"[^\W_]+(?:-+[^\W_]+)*")
 _MAX_LOCAL, _MAX_HOST = 64, 253
-_EXAMPLES = ("example.com", "example.net", "example.org")
+_EXAMPLES = (".example.com", ".example.net", ".example.org")
 
 
 def _find_emails(text: str) -> Iterator[_Match]:
-    """Find addresses whose host has a public suffix, other than examples and those of Git by SSH."""
+    """Find addresses whose host has a public suffix, other than examples and accounts of SSH."""
     end = 0
-    for at in _AT.finditer(text):
+    for at in sorted([*_AT.finditer(text), *_AT_WORD.finditer(text)], key=re.Match.start):
         is_plain = len(at[0]) == 1
         before = text[max(end, at.start() - _MAX_LOCAL - 1) : at.start()]
         local = _LOCAL.search(before if is_plain else before.removesuffix(" "))
-        first = at.end() + (not is_plain and text[at.end() : at.end() + 1] == " ")
-        host, size = _read_host(text[first : first + _MAX_HOST])
+        first = at.end() + (not is_plain and text.startswith(" ", at.end()))
+        host, size = _read_host(text[first : first + _MAX_HOST]) if local else ("", 0)
         if local and host:
-            end = first + size
-            if host not in _EXAMPLES and not (local[0] == "git" and text[end : end + 1] in ("/", ":")):
-                yield _Match(at.start() - len(before) + local.start(), end, _EMAIL)
+            end, start = first + size, at.start() - len(before) + local.start()
+            is_account = text.endswith("ssh://", 0, start) or (local[0] == "git" and text.startswith(("/", ":"), end))
+            if not is_account and not f".{host}".endswith(_EXAMPLES):
+                yield _Match(start, end, *_EMAIL)
 
 
 def _read_host(text: str) -> tuple[str, int]:
@@ -110,26 +115,24 @@ def _read_host(text: str) -> tuple[str, int]:
     return (".".join(labels), ends[len(labels) - 1]) if len(labels) > 1 else ("", 0)
 
 
-# They begin with what can be searched fast; what must be around it is checked after.
-_ADDRESS_4 = re.compile(r"[0-9][0-9]{0,2}(?:\.[0-9]{1,3}){3}(?!\w|[.-]\w)")
+_ADDRESS_4 = re.compile(r"[0-9][0-9]{0,2}(?:\.[0-9]{1,3}){3}(?!\w|\.[0-9a-z]|-[A-Za-z])")
 _ADDRESS_6 = re.compile(r":(?<=(?<![\w:.])[23][0-9A-Fa-f]{3}:)(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4}(?![\w:]|\.\w)")
-_NO_ADDRESS = re.compile(r"(?i)(?:[\w.]|[a-z][/-]|\b(?:v|ver|versions?|release|build|firmware|section)[\s:.(]{1,3})$")
-# All parts of a version are smaller; those of a 4,096th of all addresses are.
+_VERSION = re.compile(r"(?i)(?:[\w.]|[a-z][/-]|\b(?:v|ver|versions?|release|build|firmware|section)[\s:.(]{1,3})\Z")
+# Three parts of a version or of the number of a section are smaller, as are those of one address in 150.
 _SMALL = 32
 
 
 def _find_ips(text: str) -> Iterator[_Match]:
-    """Find addresses of the public Internet, other than networks, and what is more likely a version."""
+    """Find addresses of the public Internet, other than networks and groups, and what is more likely a version."""
     for match in _ADDRESS_4.finditer(text):
-        before = text[max(0, match.start() - 12) : match.start()]
-        if _is_public(match[0]) and not _NO_ADDRESS.search(before):
+        if _is_public(match[0]) and not _VERSION.search(text[max(0, match.start() - 12) : match.start()]):
             parts = [int(part) for part in match[0].split(".")]
-            if parts[3] and max(parts) >= _SMALL:
-                yield _Match(*match.span(), _IPV4)
+            if parts[0] < 224 and parts[3] and sorted(parts)[2] >= _SMALL:
+                yield _Match(*match.span(), *_IPV4)
     for match in _ADDRESS_6.finditer(text):
         start = match.start() - 4
         if _is_public(text[start : match.end()]):
-            yield _Match(start, match.end(), _IPV6)
+            yield _Match(start, match.end(), *_IPV6)
 
 
 def _is_public(address: str) -> bool:
@@ -140,43 +143,47 @@ def _is_public(address: str) -> bool:
 
 
 # Seven digits or more, with up to three other characters between two of them.
-_NUMBER = re.compile(
-    r"[+(0-9](?<![\w.,/=#$€£¥%&@+-][+(0-9])(?:[ ()./\xa0\u2010-\u2015-]{0,3}+[0-9]){6,40}+(?!(?!x[0-9])[\w@%])"
-)
-# Groups as in 202-555-0143 and 020 7946 0018, among the digits of other things.
-_GROUPED = re.compile(
-    r"\([2-9][0-9]{2}\)|(?<![0-9])(?:[2-9][0-9]{2}[^0-9]{1,3}[2-9][0-9]{2}[^0-9]{1,2}[0-9]{4}(?![0-9])|0[0-9]{2,4}[^0-9])"
-)
+_NUMBER = re.compile(r"[+(0-9](?<![\w.,/=#$€£¥%&@+-][+(0-9])(?:[ ()./\xa0\u200b\u2010-\u2015-]{0,3}+[0-9]){6,40}+")
 _PHONE_WORD = re.compile(
-    r"(?i)(?:\b(?:(?:tele)?phone|telefono?|t[ée]l|fax|call|mobile?|cell|hotline|whatsapp)\w{0,4}|\b[tfmp])[\s:.)(/]{1,4}$"
+    r"(?i)(?:(?:phone|fon|\bt[ée]l|fax|\bcall|mobil|\bcell|hotline|whatsapp|handy)\w{0,4}|(?<![\w-])(?-i:[TF]))"
+    r"[\s:.)(/]{1,4}\Z"
 )
-# Whose numbers count without a country code.
-_REGIONS = ("US", "GB")
+# Without a country code: 202-456-1111, (202) 456 1111; 020 7946 0018, 0221/1773-1000, (07) 4000 8532, 01 45 67 89 10.
+_NORTH_AMERICAN = re.compile(
+    r"\([2-9][0-9]{2}\)|(?<![0-9])[2-9][0-9]{2}[^0-9]{1,3}[2-9][0-9]{2}[^0-9/]{1,2}[0-9]{4}(?![0-9])"
+)
+_WITH_ZERO = re.compile(
+    r"(?=(?:[^0-9]*[0-9]){9})"
+    r"(?:\(?0(?:[1-9][0-9]{1,3}|0[1-9][0-9]{0,2})[^0-9]|\(0[1-9]\)|0[1-9](?:[ .-][0-9]{2}){4}(?![0-9]))"
+)
+# Those of numbers without a country code, in the order of attempts.
+_REGIONS: tuple[str, ...] = ("US", "GB", "DE", "FR", "AU", "IT", "ES", "NL", "CH", "AT", "BR", "IN")
 
 
 def _find_phones(text: str) -> Iterator[_Match]:
-    """Find valid numbers with a country code; and those of `_REGIONS` that are grouped, or follow a word for phone."""
+    """Find valid numbers with a country code; others after a word for phone, or grouped as in some of `_REGIONS`."""
     for match in _NUMBER.finditer(text):
-        before = text[max(0, match.start() - 24) : match.start()]
-        if "+" in match[0] or _GROUPED.search(match[0]) or _PHONE_WORD.search(before):
-            for first, last in _phone_spans(match[0]):
-                yield _Match(match.start() + first, match.start() + last, _PHONE)
+        if _PHONE_WORD.search(text[max(0, match.start() - 24) : match.start()]):
+            regions = _REGIONS
+        elif "+" in match[0] or _NORTH_AMERICAN.search(match[0]):
+            regions = _REGIONS[:1]
+        elif _WITH_ZERO.match(match[0]):
+            regions = _REGIONS[1:]
+        else:
+            continue
+        for start, end in _phone_spans(match[0], regions):
+            yield _Match(match.start() + start, match.start() + end, *_PHONE)
 
 
 @functools.lru_cache(maxsize=4096)
-def _phone_spans(text: str) -> list[tuple[int, int]]:
-    """Return where in a few digits the numbers of the first region are that has any."""
+def _phone_spans(text: str, regions: Sequence[str]) -> list[tuple[int, int]]:
+    """Return where in a few digits the numbers of the first region are that has any, without those for fiction."""
     import phonenumbers  # deferred: takes 0.1 s
 
-    for region in _REGIONS:
-        numbers = list(phonenumbers.PhoneNumberMatcher(text, region))
-        if numbers:
-            return [(number.start, number.end) for number in numbers if not _is_fiction(number.raw_string)]
+    for region in regions:
+        if numbers := list(phonenumbers.PhoneNumberMatcher(text, region)):
+            return [(one.start, one.end) for one in numbers if "55501" not in re.sub("[^0-9]", "", one.raw_string)]
     return []
-
-
-def _is_fiction(number: str) -> bool:
-    return "55501" in re.sub("[^0-9]", "", number)
 
 
 _FINDERS: Mapping[str, Callable[[str], Iterator[_Match]]] = {

@@ -25,9 +25,7 @@ class FilterConfig(DocumentConfig):
         0.0, "Minimum language-detection confidence.", minimum=0, maximum=1, only_with="language"
     )
     redact: tuple[str, ...] = option(
-        (),
-        "Replace these personal data in texts, titles and names of authors with placeholders.",
-        choices=("email", "ip", "phone"),
+        (), "Replace these in texts, titles and authors with placeholders.", choices=("email", "ip", "phone")
     )
     quality_alpha: float = option(
         9.0,

@@ -35,9 +35,9 @@ def tally_documents(
     reasons: Sequence[DropReason | None],
     kinds: Sequence[str],
 ) -> None:
-    """Count reasons, languages of kept documents, qualities in bins, and placeholders; and for each rule, by its number
-    in the run, the values in bins from 0 to twice its threshold and the documents that fail it, with a sample of those
-    near it, redacted as the documents.
+    """Count reasons, languages of kept documents, and qualities in bins; and for each rule, by its number in the run,
+    the values in bins from 0 to twice its threshold and the documents that fail it, with a sample of those near it, in
+    which `kinds` are redacted.
     """
     tally.counter("reasons").update(reason.reason if reason else KEPT for reason in reasons)
     if "language" in measured.schema.names:
@@ -45,7 +45,6 @@ def tally_documents(
         tally.counter("languages").update(language or "none" for language, reason in languages if not reason)
     if "quality" in measured.schema.names:
         _count_bins(tally, "qualities", np.minimum(measured.column("quality").to_numpy() * _BINS, _BINS - 1))
-    tally.counter(REDACTED).update(redacted_kinds(measured))
     urls, ids = urls_of(batch), batch.column("id").to_pylist()
     for number, (rule, column) in enumerate(values):
         fails = rule.fails(column)
@@ -60,14 +59,6 @@ def tally_documents(
                 # Of more than is shown, so that nothing is cut in two before.
                 text = redact(str(batch.column("text")[row])[: 2 * _SHOWN_CHARACTERS], kinds)[0][:_SHOWN_CHARACTERS]
                 sample.add(draw, {"id": ids[row], "url": urls[row], "value": float(column[row]), "text": text})
-
-
-def redacted_kinds(documents: pa.RecordBatch) -> list[str]:
-    """Return the kind of each placeholder in documents; those that are dropped have none."""
-    if REDACTED not in documents.schema.names:
-        return []
-    kinds: list[str] = documents.column(REDACTED).flatten().field("kind").to_pylist()
-    return kinds
 
 
 def _count_bins(tally: Tally, name: str, places: Values) -> None:
@@ -85,7 +76,7 @@ def write_report(output: str, indexes: Sequence[int], rules: Sequence[Rule]) -> 
         "reasons": dict(tally.counter("reasons").most_common()),
         "languages": dict(tally.counter("languages").most_common()),
         "qualities": [tally.counter("qualities")[str(place)] for place in range(_BINS)],
-        "redactions": dict(tally.counter(REDACTED).most_common()),
+        "redactions": dict((+tally.counter(REDACTED)).most_common()),
         "rules": [
             {
                 "rule": rule.name,

@@ -28,23 +28,22 @@ from pipelines.records.text_columns import is_text, urls_of
 from pipelines.stages.filter.config import FilterConfig
 from pipelines.stages.filter.languages import ALL, CODES, identify
 from pipelines.stages.filter.quality import ALPHA, QualityModel, draw_thresholds
-from pipelines.stages.filter.report import PAGE, REDACTED, TABLES, redacted_kinds, tally_documents, write_report
+from pipelines.stages.filter.report import PAGE, REDACTED, TABLES, tally_documents, write_report
 from pipelines.stages.filter.rules import OTHER_REASONS, RuleResults, RuleSet, load_rules
 
 STAGE = Stage("filter", 5, (PAGE, TABLES, DATA_CARD))
-# Without spans, unlike the text.
-_REDACTED_COLUMNS = ("title", "author")
 
 
 class Decisions(NamedTuple):
     """Documents with edited texts and measured columns, the reason to drop each (None: it is kept), the values of the
-    rules, and the names of the measured columns.
+    rules, the names of the measured columns, and the placeholders by kind in the texts that are kept.
     """
 
     documents: pa.RecordBatch
     reasons: list[DropReason | None]
     results: RuleResults
     measured: list[str]
+    redacted: Counter[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,19 +102,21 @@ class DocumentFilter:
             for row in np.flatnonzero(quality <= least).tolist():
                 detail = f"quality {quality[row]:.4f} is not above the draw {least[row]:.4f}"
                 reasons[row] = reasons[row] or DropReason("low_quality", detail)
+        placeholders = Counter(dict.fromkeys(self.config.redact, 0))
         if self.config.redact:
             is_kept = pa.array([reason is None for reason in reasons], pa.bool_())
             # Of documents that are kept, and last: no rule or model depends on the placeholders.
             redacted, columns["redactions"] = redact_texts(pc.if_else(is_kept, texts, ""), self.config.redact)
             columns["text"] = redacted.cast(columns["text"].type)
+            placeholders.update(columns["redactions"].flatten().field("kind").to_pylist())
         measured = [name for name in columns if name != "text"]
-        for name in _REDACTED_COLUMNS if self.config.redact else ():
+        for name in ("title", "author") if self.config.redact else ():
             if name in batch.schema.names and is_text(batch.schema.field(name).type):
                 columns[name], _ = redact_texts(batch.column(name), self.config.redact)
         for name, values in columns.items():
             index, field = batch.schema.get_field_index(name), pa.field(name, values.type, nullable=name != "text")
             batch = batch.append_column(field, values) if index < 0 else batch.set_column(index, field, values)
-        return Decisions(batch, reasons, results, measured)
+        return Decisions(batch, reasons, results, measured, placeholders)
 
 
 def filter(
@@ -160,9 +161,10 @@ def _filter_shard(shard: inputs.DocumentShard, context: _Context) -> TaskResult:
 
     def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
         nonlocal removed
-        decided, reasons, results, measured = document_filter.decide(batch, shard)
+        decided, reasons, results, measured, redacted = document_filter.decide(batch, shard)
         is_kept = np.array([reason is None for reason in reasons], np.bool_)
         removed += int(results.removed_lines[is_kept].sum())
+        tally.counter(REDACTED).update(redacted)
         tally_documents(tally, batch, results.values, decided.select(measured), reasons, kinds)
         return decided, reasons
 
@@ -187,7 +189,7 @@ def explain(document_filter: DocumentFilter, source: inputs.DocumentInput, query
             matches = pc.or_(pc.equal(batch.column("id"), query), is_url)
             if not pc.any(matches).as_py():
                 continue
-            decided, [reason], results, measured = document_filter.decide(batch.filter(matches)[:1], shard)
+            decided, [reason], results, measured, _ = document_filter.decide(batch.filter(matches)[:1], shard)
             [row] = decided.drop_columns(["text"]).to_pylist()
             return {
                 "id": row["id"],
@@ -212,18 +214,18 @@ def sample_funnel(document_filter: DocumentFilter, source: inputs.DocumentInput,
     later shards contribute more.
     """
     dropped: Counter[str] = Counter()
-    redacted = Counter(dict.fromkeys(document_filter.config.redact, 0))
+    redacted: Counter[str] = Counter()
     total = size = kept = 0
     for number, shard in enumerate(source.shards):
         share = -(-(count - total) // (len(source.shards) - number))
         for batch in inputs.read_documents(shard, Drops()) if share else ():
             batch = batch[:share]
-            decided, reasons, _, measured = document_filter.decide(batch, shard)
+            decided, reasons, *_, placeholders = document_filter.decide(batch, shard)
             dropped.update(reason.reason for reason in reasons if reason)
             is_kept = pa.array([reason is None for reason in reasons], pa.bool_())
             size += pc.sum(pc.binary_length(batch.column("text"))).as_py() or 0
             kept += pc.sum(pc.binary_length(decided.column("text")).filter(is_kept)).as_py() or 0
-            redacted.update(redacted_kinds(decided.select(measured)))
+            redacted.update(placeholders)
             total += batch.num_rows
             share -= batch.num_rows
             if not share:
@@ -231,6 +233,5 @@ def sample_funnel(document_filter: DocumentFilter, source: inputs.DocumentInput,
     if not total:
         raise InputError("the input has no documents")
     order = dict.fromkeys([*(rule.name for rule in document_filter.rules.rules), *OTHER_REASONS])
-    reasons_dropped = {name: dropped[name] for name in order if dropped[name]}
-    numbers = {"documents": total, "bytes": size, "kept_bytes": kept}
-    return {**numbers, "redacted": dict(redacted), "dropped": reasons_dropped}
+    funnel = {"documents": total, "bytes": size, "kept_bytes": kept, "redacted": dict(redacted)}
+    return {**funnel, "dropped": {name: dropped[name] for name in order if dropped[name]}}
