@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
-import itertools
 import math
 import os
 import typing
@@ -335,7 +334,7 @@ def _config_option(field: dataclasses.Field[Any], kind: Any, group: str) -> Call
     choice = Choices if multiple else Choice
     type_ = choice(spec.choices) if spec.choices else Number(number, spec.minimum, spec.maximum) if number else None
     if isinstance(type_, Choices):
-        properties["callback"] = lambda _, __, lists: tuple(itertools.chain.from_iterable(lists or ()))
+        properties["callback"] = lambda _, __, lists: tuple(item for items in lists or () for item in items)
     envvar = "WEBTEXT_EXECUTOR" if field.name == "executor" else None
     return click.option(
         *([flag, "-n"] if field.name == "limit" else [flag]),

@@ -75,8 +75,7 @@ def _without_stale_spans(batch: pa.RecordBatch, before: pa.RecordBatch) -> pa.Re
     if "redactions" not in before.schema.names or before.column("text").equals(batch.column("text")):
         return batch
     columns = [table.column(name).to_pylist() for name in ("text", "redactions") for table in (before, batch)]
-    rows = zip(*columns, strict=True)
-    spans = [None if text != new_text and old and old == new else new for text, new_text, old, new in rows]
+    spans = [None if a != b and old and old == new else new for a, b, old, new in zip(*columns, strict=True)]
     index = batch.schema.get_field_index("redactions")
     return batch.set_column(index, batch.schema.field(index), pa.array(spans, batch.schema.field(index).type))
 

@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from pipelines.algorithms.quality.redaction import KINDS, SPAN_TYPE, redact, redact_texts
 
@@ -136,6 +138,7 @@ def test_phone_numbers(text: str, expected: str) -> None:
         "pp. 211-227 (2003), 3.14159265358979, 2024561111.5",
         "https://host.org/202-456-1111/, item=202-456-1111, $202 456 1111, a202-456-1111",
         "100-200-3000, 200-300-4000, 123-456-7890",
+        "+0.14576215 +1.2345678 -12.3456789, 1e+12345678",
         "+12, +1 2 3, (1) (2) (3) (4) (5) (6) (7)",
         "in 600/800/1000 ml, `0101 0100`, -f 1234567.888, pp. 094-0011, P. 2021-05-05 08:31",
         "open 08.00 - 12.00, 09.00-18.30, Konto 103 79 00, DE68 1002 0500 0001 0379 00",
@@ -152,6 +155,44 @@ def test_spans_are_those_of_the_placeholders_in_the_new_text() -> None:
     assert [(span.kind, redacted[span.start : span.end]) for span in spans] == [
         ("phone", PHONE), ("email", EMAIL), ("ip", IPV4),
     ]  # fmt: skip
+
+
+def test_markdown_stays_valid() -> None:
+    text = """\
+# Ask john@host.org
+
+- 202-456-1111 or [john@host.org](https://host.org/?to=john@host.org)
+- \\+49 30 901820, *john@host.org*, _john@host.org_, **81.2.69.142**, `john@host.org`
+
+1. (202) 456-1111
+2. \\<john at host.org>, <john@host.org>
+
+| who | where |
+|---|---|
+| john@host.org|202-456-1111 |
+|81.2.69.142|\\_john [at] host.org |
+
+> 202-456-1111. Then
+202-456-1111
+
+    202-456-1111
+
+```python
+send("john@host.org")
+```
+"""
+    redacted, spans = redact(text, KINDS)
+    assert len(spans) == 20
+    assert "john" not in redacted
+    shapes = [
+        [(token.type, token.level, [child.type for child in token.children or ()]) for token in parse(source)]
+        for source in (text, redacted)
+    ]
+    assert shapes[0] == shapes[1]
+
+
+def parse(text: str) -> list[Token]:
+    return MarkdownIt("commonmark").enable("table").parse(text)
 
 
 def test_only_the_given_kinds_are_replaced() -> None:

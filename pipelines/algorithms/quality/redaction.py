@@ -1,8 +1,7 @@
 """Replaces e-mail addresses, IP addresses and phone numbers in texts with placeholders.
 
-The result depends on the text alone, and redacting it again changes nothing: placeholders, and other addresses and
-numbers that are reserved for examples, are kept. The time is linear in the text. Searches begin with a set of
-characters or a literal, which `re` skips to fast; what is before it is checked after.
+The result depends on the text alone, and redacting it again changes nothing: what is reserved for examples is kept.
+Searches begin with a set of characters or a literal, which `re` skips to fast; what is before it is checked after.
 """
 
 from __future__ import annotations
@@ -77,7 +76,6 @@ _AT_WORD = re.compile(r" at (?=[\w.-]+>|[\w-]+ dot )")
 _DOT = re.compile(r"[.．]|[ ]?[\[({][ ]?(?:[dD][oO][tT]|[.])[ ]?[\])}][ ]?|[ ](?:dot|DOT)[ ]")
 _LOCAL = re.compile(r"[^\W_][\w.+%'~-]*\Z")
 _LABEL = re.compile(r"[^\W_]+(?:-+[^\W_]+)*")
-_MAX_LOCAL, _MAX_HOST = 64, 253
 _EXAMPLES = (".example.com", ".example.net", ".example.org")
 
 
@@ -86,10 +84,10 @@ def _find_emails(text: str) -> Iterator[_Match]:
     end = 0
     for at in sorted([*_AT.finditer(text), *_AT_WORD.finditer(text)], key=re.Match.start):
         is_plain = len(at[0]) == 1
-        before = text[max(end, at.start() - _MAX_LOCAL - 1) : at.start()]
+        before = text[max(end, at.start() - 65) : at.start()]  # at most 64 characters count
         local = _LOCAL.search(before if is_plain else before.removesuffix(" "))
         first = at.end() + (not is_plain and text.startswith(" ", at.end()))
-        host, size = _read_host(text[first : first + _MAX_HOST]) if local else ("", 0)
+        host, size = _read_host(text[first : first + 253]) if local else ("", 0)
         if local and host:
             end, start = first + size, at.start() - len(before) + local.start()
             is_account = text.endswith("ssh://", 0, start) or (local[0] == "git" and text.startswith(("/", ":"), end))
@@ -101,18 +99,18 @@ def _read_host(text: str) -> tuple[str, int]:
     """Return the host with a public suffix at the start of a text, and its length there; empty if there is none."""
     from pipelines.algorithms.web.urls import has_public_suffix  # deferred: the public suffix list takes 0.1 s
 
-    labels: list[str] = []
-    ends: list[int] = []
+    labels: list[re.Match[str]] = []
     label = _LABEL.match(text)
     while label:
-        labels.append(label[0].lower())
-        ends.append(label.end())
+        labels.append(label)
         dot = _DOT.match(text, label.end())
         label = _LABEL.match(text, dot.end()) if dot else None
-    # In `name@host.org.Then`, a space is missing.
-    while len(labels) > 1 and not has_public_suffix(".".join(labels)):
-        labels.pop()
-    return (".".join(labels), ends[len(labels) - 1]) if len(labels) > 1 else ("", 0)
+    while len(labels) > 1:
+        host = ".".join(label[0].lower() for label in labels)
+        if has_public_suffix(host):
+            return host, labels[-1].end()
+        labels.pop()  # in `name@host.org.Then`, a space is missing
+    return "", 0
 
 
 _ADDRESS_4 = re.compile(r"[0-9][0-9]{0,2}(?:\.[0-9]{1,3}){3}(?!\w|\.[0-9a-z]|-[A-Za-z])")
@@ -142,16 +140,21 @@ def _is_public(address: str) -> bool:
         return False
 
 
-# Seven digits or more, with up to three other characters between two of them.
-_NUMBER = re.compile(r"[+(0-9](?<![\w.,/=#$€£¥%&@+-][+(0-9])(?:[ ()./\xa0\u200b\u2010-\u2015-]{0,3}+[0-9]){6,40}+")
+# Seven digits or more, with up to three other characters between two of them, and not the number of an item before.
+_NUMBER = re.compile(
+    r"[+(0-9](?<![\w.,/=#$€£¥%&@+-][+(0-9])(?!(?<=[0-9])[0-9]{0,2}[.)] )"
+    r"(?:[ ()./\xa0\u200b\u2010-\u2015-]{0,3}+[0-9]){6,40}+"
+)
 _PHONE_WORD = re.compile(
     r"(?i)(?:(?:phone|fon|\bt[ée]l|fax|\bcall|mobil|\bcell|hotline|whatsapp|handy)\w{0,4}|(?<![\w-])(?-i:[TF]))"
     r"[\s:.)(/]{1,4}\Z"
 )
-# Without a country code: 202-456-1111, (202) 456 1111; 020 7946 0018, 0221/1773-1000, (07) 4000 8532, 01 45 67 89 10.
-_NORTH_AMERICAN = re.compile(
-    r"\([2-9][0-9]{2}\)|(?<![0-9])[2-9][0-9]{2}[^0-9]{1,3}[2-9][0-9]{2}[^0-9/]{1,2}[0-9]{4}(?![0-9])"
+# +44 20 7946 0018, not +1.23456789; (202) 456 1111; 202-456-1111.
+_GROUPED = re.compile(
+    r"\+[ (]*[1-9](?![0-9]*\.[0-9]+\Z)|\([2-9][0-9]{2}\)"
+    r"|(?<![0-9])[2-9][0-9]{2}[^0-9]{1,3}[2-9][0-9]{2}[^0-9/]{1,2}[0-9]{4}(?![0-9])"
 )
+# 020 7946 0018, 0221/1773-1000, (07) 4000 8532, 01 45 67 89 10.
 _WITH_ZERO = re.compile(
     r"(?=(?:[^0-9]*[0-9]){9})"
     r"(?:\(?0(?:[1-9][0-9]{1,3}|0[1-9][0-9]{0,2})[^0-9]|\(0[1-9]\)|0[1-9](?:[ .-][0-9]{2}){4}(?![0-9]))"
@@ -165,7 +168,7 @@ def _find_phones(text: str) -> Iterator[_Match]:
     for match in _NUMBER.finditer(text):
         if _PHONE_WORD.search(text[max(0, match.start() - 24) : match.start()]):
             regions = _REGIONS
-        elif "+" in match[0] or _NORTH_AMERICAN.search(match[0]):
+        elif _GROUPED.search(match[0]):
             regions = _REGIONS[:1]
         elif _WITH_ZERO.match(match[0]):
             regions = _REGIONS[1:]

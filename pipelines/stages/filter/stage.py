@@ -172,9 +172,8 @@ def _filter_shard(shard: inputs.DocumentShard, context: _Context) -> TaskResult:
     schema = document_filter.decide(empty, shard).documents.schema
     result = filter_shard(shard, output, decide, schema)
     entry = tally.write(output, shards.shard_name("report", shard.index, "json"))
-    redacted = {f"redacted_{kind}": tally.counter(REDACTED)[kind] for kind in kinds}
-    counts = {**result.counts, "removed_lines": removed, **redacted}
-    return dataclasses.replace(result, files=(*result.files, entry), counts=counts)
+    counts = {"removed_lines": removed} | {f"redacted_{kind}": tally.counter(REDACTED)[kind] for kind in kinds}
+    return dataclasses.replace(result, files=(*result.files, entry), counts={**result.counts, **counts})
 
 
 def explain(document_filter: DocumentFilter, source: inputs.DocumentInput, query: str) -> dict[str, Any]:
