@@ -81,13 +81,17 @@ class Workload:
     per_host_delay_s: float = FetchConfig().per_host_delay
     skipped: tuple[str, ...] = ()
 
-    def scaled(self, links: float) -> Workload:
-        """Return the workload of another number of links."""
-        if not self.links:
-            raise InputError(f"--target-links: {self.basis} contain no links; name a corpus with --corpus instead")
-        amounts = ("submissions", "links", "pages", "documents", "text_bytes")
-        scaled: dict[str, Any] = {name: getattr(self, name) * links / self.links for name in amounts}
-        return dataclasses.replace(self, **scaled, basis=f"{self.basis}, scaled to {links:,.0f} links")
+    def scaled(self, unit: str, target: float) -> Workload:
+        """Return the workload of another number of `links` or `documents`."""
+        if not (amount := getattr(self, unit)):
+            raise InputError(f"--target-{unit}: {self.basis} contain no {unit}; name a corpus with --corpus instead")
+        names = ("submissions", "links", "pages", "documents", "text_bytes")
+        scaled: dict[str, Any] = {name: getattr(self, name) * target / amount for name in names}
+        return dataclasses.replace(self, **scaled, basis=f"{self.basis}, scaled to {target:,.0f} {unit}")
+
+    def hashes_ids(self, stage: str) -> bool:
+        """Return whether a stage counts repeated ids: those of documents that no earlier stage has read."""
+        return stage == "extract" or not self.links
 
     def amounts(self) -> dict[str, tuple[float, str, float | None]]:
         """Return for each stage, in order, how much it reads, the unit, and the size of its result if that is known."""
@@ -158,7 +162,7 @@ def read_documents_workload(paths: Sequence[str]) -> Workload:
 
 
 def read_corpus_workload(corpus: str) -> Workload:
-    """Return the workload of a corpus with texts of its own, or whose stages down to extract are finished.
+    """Return the workload of a corpus with texts of its own, or whose stages fetch and extract are finished.
 
     What later stages keep is taken from those that are finished; the others are assumed to keep everything.
     """
@@ -170,18 +174,18 @@ def read_corpus_workload(corpus: str) -> Workload:
     own = [path for stage in ("filter", "dedup") if stage not in skipped for path in config.own_input(stage)]
     if own:
         work = read_documents_workload(own)
-    elif missing := [stage for stage in ("scrape", "fetch", "extract") if stage not in manifests]:
+    elif missing := [stage for stage in ("fetch", "extract") if stage not in manifests]:
         raise InputError(
             f"{corpus}: {missing[0]} has not finished; run `webtext build --to extract` first, or name documents with "
             "--input"
         )
     else:
-        scrape, fetch, extract = (manifests[stage] for stage in ("scrape", "fetch", "extract"))
+        scrape, fetch, extract = manifests.get("scrape"), manifests["fetch"], manifests["extract"]
         warc_bytes = sum(file.size_bytes for file in fetch.files if ".warc" in file.name)
         work = dataclasses.replace(
             read_documents_workload([storage.join(corpus, "extract")]),
-            submissions=scrape.records_in,
-            links=scrape.records_out,
+            submissions=scrape.records_in if scrape and "urls" not in fetch.identity.inputs else 0,
+            links=fetch.records_in,
             pages=fetch.records_out,
             page_bytes=warc_bytes / max(1, fetch.records_out),
             documents=extract.records_out,
@@ -253,8 +257,7 @@ def _estimate_stage(stage: str, work: Workload, rate: Rate, available: Resources
     kept = amount * rate.output_bytes if kept is None else kept
     disk = kept + amount * rate.work_bytes
     documents = work.documents * (amount / work.text_bytes if unit == "bytes" else 0)
-    has_ids = stage == "extract" or not work.links  # stages after it read ids that it has counted
-    driver_bytes, worker_bytes = rate.memory_bytes(documents or amount, work.shards, has_ids=has_ids)
+    driver_bytes, worker_bytes = rate.memory_bytes(documents or amount, work.shards, has_ids=work.hashes_ids(stage))
     fitting = int((available.memory_bytes - driver_bytes) // worker_bytes)
     workers = max(1, min(available.cores, fitting))
     busy = min(available.nodes * workers, work.shards)

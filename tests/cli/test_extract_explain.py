@@ -91,7 +91,7 @@ def _page(*blocks: str, head: str = "") -> str:
 def test_why_no_block_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str], html: str, why: str) -> None:
     page = tmp_path / "a.html"
     page.write_text(html)
-    assert f"outcome     dropped as empty_text; {why}" in _output(capsys, str(page)).splitlines()
+    assert f"outcome     dropped as empty_text ({why})" in _output(capsys, str(page)).splitlines()
 
 
 def test_a_block_that_repeats_another_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
