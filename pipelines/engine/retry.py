@@ -24,9 +24,7 @@ from pipelines.errors import InputError, UsageError, exception_chain
 Result = TypeVar("Result")
 
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
-_PROXY = re.compile(
-    r"(?:(?:https?|socks[45][ah]?)://)?(?:\S*@)?(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?/?", re.IGNORECASE
-)
+_PROXY = re.compile(r"(?i:(https?|socks[45][ah]?)://)?(\S*@)?([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?/?")
 _RETRYABLE_4XX = frozenset({408, 425, 429})
 _FINAL_5XX = frozenset({501, 505})
 

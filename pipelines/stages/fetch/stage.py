@@ -93,8 +93,8 @@ def fetch(
             for shard in source.shards:
                 known = context.known_rows(shard)["outcome"].to_pylist()
                 outcomes -= Counter(outcome.removeprefix("dropped.") for outcome in known)
-            earlier = context.earlier.manifest.dropped if context.earlier else {}
-            _check_network(run, outcomes, sum(earlier.get(reason, 0) for reason in UNREACHED & {*retry}), examples)
+            before = context.earlier.manifest.dropped if context.earlier else {}
+            _check_network(run, outcomes, sum(before.get(reason, 0) for reason in UNREACHED & {*retry}), examples)
             run.once("report", lambda: write_report(run.output, [shard.index for shard in source.shards]))
         return run.finish(examples=examples)
 
