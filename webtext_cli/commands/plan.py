@@ -14,7 +14,7 @@ from webtext_cli.options import DOCUMENTS_HELP, input_option, inputs_or_corpus, 
 from webtext_cli.parameters import Command, Number
 
 # A worker of fetch then needs less than 1 GB: docs/scaling.md.
-_MAX_SHARD_LINKS = 500_000
+_MAX_SHARD_LINKS, _MAX_SHARDS = 500_000, 10_000
 
 if TYPE_CHECKING:
     from pipelines.plan import Resources, StageCost, Workload
@@ -118,7 +118,7 @@ def _print_costs(costs: list[StageCost], work: Workload, resources: Resources, a
     say(f"with {machines} of {cores} and {format_bytes(resources.memory_bytes)} of memory; the memory is per machine")
     say(f"amounts: {work.basis}")
     size, unit = (work.links, "links") if work.links else (work.documents, "documents")
-    fewest = math.ceil(size / _MAX_SHARD_LINKS)
+    fewest = min(_MAX_SHARDS, math.ceil(size / _MAX_SHARD_LINKS))
     advice = f"; `scrape --shards {fewest}` would need less memory" if work.links and fewest > work.shards else ""
     say(f"shards: {work.shards:,}, of about {format_quantity(round(size / work.shards), unit)} each{advice}")
     say(f"rates: {describe_rates(costs)}")
