@@ -28,8 +28,6 @@ _DRIVER_BYTES, _DRIVER_S_PER_DOCUMENT, _ID_BYTES, _MAX_ID_BYTES = 400_000_000, 0
 _LINK_BYTES = 300  # 41,842 links of 2013 took 12.9 MB, with their drops
 DOCUMENT_BYTES = 5000  # the average of WebText
 _STORED_SHARE = 0.4  # bytes of a shard per byte of its text: benchmarks/plan.md
-# Requests of a task in an object store besides those for its data, and bytes per request for data.
-_TASK_REQUESTS, _REQUEST_BYTES = 100, 16 << 20
 _HOURS_PER_MONTH = 730
 # A shorter run says more of the start of a process than of the work.
 _MIN_RUN_S = 10.0
@@ -117,7 +115,6 @@ class Resources:
     memory_bytes: int
     price_core_hour: float | None = None
     price_gb_month: float | None = None
-    price_1000_requests: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +133,6 @@ class StageCost:
     memory_bytes: float
     workers: int
     core_hours: float
-    requests: float
     bottleneck: str
     rate: str
     money: float | None = None
@@ -230,13 +226,13 @@ def describe_rates(costs: Sequence[StageCost]) -> str:
 def estimate_costs(work: Workload, rates: Mapping[str, Rate], available: Resources) -> list[StageCost]:
     """Return what every stage takes that has something to do, in order."""
     costs: list[StageCost] = []
-    prices = (available.price_core_hour, available.price_gb_month, available.price_1000_requests)
+    prices = (available.price_core_hour, available.price_gb_month)
     for stage in work.amounts():
         cost = _estimate_stage(stage, work, rates[stage], available)
         if any(price is not None for price in prices):
             stored = sum(other.kept_bytes for other in costs) + cost.disk_bytes
             gb_months = stored / 1e9 * cost.seconds / 3600 / _HOURS_PER_MONTH
-            used = (cost.core_hours, gb_months, cost.requests / 1000)
+            used = (cost.core_hours, gb_months)
             money = sum((price or 0) * amount for price, amount in zip(prices, used, strict=True))
             cost = dataclasses.replace(cost, money=money)
         costs.append(cost)
@@ -279,7 +275,6 @@ def _estimate_stage(stage: str, work: Workload, rate: Rate, available: Resources
         memory_bytes=driver_bytes + workers * worker_bytes,
         workers=workers,
         core_hours=seconds / 3600 * available.nodes * available.cores,
-        requests=work.shards * _TASK_REQUESTS + (amount * (unit == "bytes") + disk) / _REQUEST_BYTES,
         bottleneck="lacks memory" if fitting < 1 else max(limits, key=limits.__getitem__),
         rate="recorded" if rate.is_recorded else "table",
     )  # fmt: skip

@@ -57,12 +57,7 @@ class StageRun:
     """A run that holds the lock of its output folder; created by `stage_run`."""
 
     def __init__(
-        self,
-        stage: Stage,
-        identity: Identity,
-        decision: RunDecision,
-        options: RunOptions,
-        shard_inputs: Sequence[str],
+        self, stage: Stage, identity: Identity, decision: RunDecision, options: RunOptions, shard_inputs: Sequence[str]
     ) -> None:
         self.finished = False
         # The folder of the finished result that this run adds to.

@@ -63,11 +63,6 @@ class Column(NamedTuple):
     terminal: str | None = None
     is_percent: bool = False
 
-    @property
-    def is_of_paper(self) -> bool:
-        """Whether the figure is the paper's."""
-        return self.key.startswith("paper.")
-
     def read(self, benchmark: Row) -> Any:
         """Return the figure of a benchmark of `report.json`, None if it has none (or is older than the column)."""
         outer, _, inner = self.key.partition(".")
@@ -195,7 +190,7 @@ def mean_of_tests(benchmarks: Sequence[Row]) -> Mean | None:
         name = f"Mean of {len(tests)}{splits}"
     percents = {}
     for column in shown_columns(tests):
-        if column.is_percent and not column.is_of_paper:
+        if column.is_percent and not column.key.startswith("paper."):
             values = [value for row in tests if (value := column.read(row)) is not None]
             percents[column.key] = float(sum(values)) / len(values)
     return Mean(name, len(tests), percents, sum(row["own_train"] is not None for row in tests))
@@ -251,7 +246,8 @@ def describe_ranges(sensitivity: Sequence[Row]) -> list[str]:
         shares = [setting["benchmarks"][index]["percent_positions"] for setting in sensitivity]
         low, high = min(shares), max(shares)
         widest = max(widest, high - low)
-        lowest, highest = (_describe_setting(sensitivity[shares.index(share)]) for share in (low, high))
+        ends = (sensitivity[shares.index(share)] for share in (low, high))
+        lowest, highest = (f"n = {end['n']}, {', '.join(f'{name} {end[name]}' for name in _SETTINGS)}" for end in ends)
         sentences.append(
             f"{label(benchmark)}: {percent(low)}% with all options."
             if low == high
@@ -260,10 +256,6 @@ def describe_ranges(sensitivity: Sequence[Row]) -> list[str]:
     options = f"{plural(len(sensitivity), 'combination')} of options"
     change = f"Over {options}, no share of positions changes by more than {percent(widest)} percentage points."
     return [change if widest else f"The options do not matter: all {options} give the same overlap.", *sentences]
-
-
-def _describe_setting(setting: Row) -> str:
-    return f"n = {setting['n']}, " + ", ".join(f"{name} {setting[name]}" for name in _SETTINGS)
 
 
 def distributions(samples: Row) -> list[tuple[str, Row]]:

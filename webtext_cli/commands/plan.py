@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 )
 @click.option("--price-core-hour", type=Number(float, 0), metavar="AMOUNT", help="Price of a core for an hour.")
 @click.option("--price-gb-month", type=Number(float, 0), metavar="AMOUNT", help="Price of a GB stored for a month.")
-@click.option(
-    "--price-1000-requests", type=Number(float, 0), metavar="AMOUNT", help="Price of 1,000 object store requests."
-)
 @output_options(has_progress=False)
 def command(
     corpus: str | None, input: tuple[str, ...], target_links: float | None, target_documents: float | None, nodes: int,

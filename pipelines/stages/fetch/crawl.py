@@ -227,7 +227,8 @@ def crawl(
         "Accept-Encoding": ACCEPT_ENCODING,
     }
     client = Client[Visit](headers, config.concurrency, config.allow_private_addresses)
-    work = _Crawl(links, done, config, segments, suspicious)
+    work = _Crawl(links, done, config, segments)
+    work.suspicious = suspicious
     with contextlib.closing(client):
         work.run(client)
 
@@ -241,18 +242,12 @@ def check_stop_file(config: FetchConfig) -> None:
 
 
 class _Crawl:
-    """`open` is the number of links without an outcome."""
+    """`open` is the number of links without an outcome; `suspicious` are reasons that may be the local network's."""
 
-    def __init__(
-        self,
-        links: Sequence[str],
-        done: Collection[int],
-        config: FetchConfig,
-        writer: SegmentWriter,
-        suspicious: Collection[str],
-    ) -> None:
+    suspicious: Collection[str] = UNREACHED
+
+    def __init__(self, links: Sequence[str], done: Collection[int], config: FetchConfig, writer: SegmentWriter) -> None:
         self._links = links
-        self._suspicious = suspicious
         self._config = config
         self._segments = writer
         self.open = 0
@@ -395,7 +390,7 @@ class _Crawl:
     def _fail(self, visit: Visit, failure: Failure, status: int | None, at: dt.datetime | None = None) -> None:
         """Record a failure; defer it while the local network may be its cause."""
         outcome = dropped(visit.link, failure, visit.url, status, at)
-        if status is not None or failure.reason not in self._suspicious:
+        if status is not None or failure.reason not in self.suspicious:
             self._record(outcome)
             return
         self._unreached.append(outcome)
