@@ -23,7 +23,7 @@ from pipelines.errors import InputError, UsageError, exception_chain
 
 Result = TypeVar("Result")
 
-_PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
+PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 _PROXY = re.compile(r"(?i:(https?|socks[45][ah]?)://)?(\S*@)?([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?/?")
 _RETRYABLE_4XX = frozenset({408, 425, 429})
 _FINAL_5XX = frozenset({501, 505})
@@ -95,7 +95,7 @@ def check_proxies() -> None:
     """Raise UsageError for an environment variable that should name a proxy and does not."""
     for name, address in os.environ.items():
         # Without the value, which may have a password.
-        if address and name.lower() in _PROXY_VARIABLES and not _PROXY.fullmatch(address):
+        if address and name.lower() in PROXY_VARIABLES and not _PROXY.fullmatch(address):
             raise UsageError(f"{name}: is not the address of a proxy, such as http://HOST:PORT; correct or unset it")
 
 

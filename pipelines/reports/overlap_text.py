@@ -63,6 +63,11 @@ class Column(NamedTuple):
     terminal: str | None = None
     is_percent: bool = False
 
+    @property
+    def is_of_paper(self) -> bool:
+        """Whether the figure is the paper's."""
+        return self.key.startswith("paper.")
+
     def read(self, benchmark: Row) -> Any:
         """Return the figure of a benchmark of `report.json`, None if it has none (or is older than the column)."""
         outer, _, inner = self.key.partition(".")
@@ -190,7 +195,7 @@ def mean_of_tests(benchmarks: Sequence[Row]) -> Mean | None:
         name = f"Mean of {len(tests)}{splits}"
     percents = {}
     for column in shown_columns(tests):
-        if column.is_percent and not column.key.startswith("paper."):
+        if column.is_percent and not column.is_of_paper:
             values = [value for row in tests if (value := column.read(row)) is not None]
             percents[column.key] = float(sum(values)) / len(values)
     return Mean(name, len(tests), percents, sum(row["own_train"] is not None for row in tests))

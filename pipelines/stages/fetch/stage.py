@@ -68,6 +68,7 @@ def fetch(
         is_whole = not retry and inputs.items() <= earlier.items()
         inputs[ARCHIVES] = archives if is_whole else "partial"
     with stage_run(STAGE, config, inputs=inputs, output=output, options=options, reopen=bool(retry)) as run:
+        examples = ""
         if not run.finished:
             if not config.contact and page_source is None:
                 run.note("no --contact set: site owners cannot reach you")
@@ -89,7 +90,8 @@ def fetch(
                 on_complete=lambda shard: storage.remove(context.segments_folder(shard)),
             )
             outcomes = sum((Counter(entry.dropped) + Counter(ok=entry.records_out) for entry in entries), Counter())
-            examples = "" if outcomes[OK] else _describe_drops(run.output, entries, outcomes)
+            if outcomes and not outcomes[OK]:
+                examples = _describe_drops(run.output, entries, outcomes)
             for shard in source.shards:
                 known = context.known_rows(shard)["outcome"].to_pylist()
                 outcomes -= Counter(outcome.removeprefix("dropped.") for outcome in known)

@@ -129,11 +129,11 @@ def test_links_that_are_added_while_the_network_is_down_are_not_dropped(
     assert fetched.rows == run_fetch(tmp_path).rows
     # Sites that could not be reached before say nothing about the network, however many they are.
     monkeypatch.setattr("pipelines.stages.fetch.crawl._UNREACHED_SITES", 1)
-    retried = run_fetch(tmp_path, retry=["connection"])
-    assert retried.outcomes == fetched.outcomes
-    assert [row["fetched_at"] > old["fetched_at"] for row, old in zip(retried.rows, fetched.rows, strict=True)] == [
-        outcome == "connection" for outcome in fetched.outcomes.values()
-    ]
+    before = fetched.rows
+    after = run_fetch(tmp_path, retry=["connection"]).rows
+    assert [row["outcome"] for row in after] == [row["outcome"] for row in before]
+    requested = [row["fetched_at"] > earlier["fetched_at"] for row, earlier in zip(after, before, strict=True)]
+    assert requested == [row["outcome"] == "dropped.connection" for row in before]
 
 
 def test_an_addition_that_is_interrupted_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
