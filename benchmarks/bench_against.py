@@ -5,7 +5,8 @@
 REVISION (default: HEAD~1) is checked out in a temporary worktree; this checkout includes uncommitted changes. Both use
 the packages of this interpreter and run in turn, with default options. The first run of each, which may compile
 kernels, does not count. Prints the medians of the wall and the processor time (user and system, of all processes) of
-each command, and the ratios new / old. Exit status 1 if a ratio is above 1.10 or a command fails.
+each command, and the ratios new / old; a stage or an option that REVISION does not have is skipped. Exit status 1 if a
+ratio is above 1.10 or a command of this checkout fails.
 On a machine with other load the wall time varies by more than that: repeat what is slower with more `--runs`.
 """
 
@@ -67,8 +68,6 @@ def main() -> None:
 def compare(old: Path, folder: Path, stages: list[str], runs: int) -> bool:
     """Print a row per command; return whether one is slower than the limit allows, or fails."""
     write_inputs(folder)
-    if "tokenize" in stages:
-        run(old, ["train-bpe", "-i", str(folder / "books.parquet")], folder / "tokenizer")
     more = {"tokenize": [f"--tokenizer={folder}/tokenizer"], "overlap-report": [f"--benchmark=s={folder}/parts.jsonl"]}
     print("| stage | input | s, old | new | ratio | CPU s, old | new | ratio |\n|---|---|---|---|---|---|---|---|")
     is_slower = False
@@ -77,9 +76,14 @@ def compare(old: Path, folder: Path, stages: list[str], runs: int) -> bool:
             command = [stage, "-i", str(folder / name), *more.get(stage, [])]
             times: dict[Path, list[Times]] = {old: [], _REPOSITORY: []}
             try:
+                if stage == "tokenize" and not (folder / "tokenizer").exists():
+                    run(old, ["train-bpe", "-i", str(folder / "books.parquet")], folder / "tokenizer")
                 for number in range(runs + 1):
                     for source in sorted(times, reverse=number % 2 == 0):  # each is the first equally often
                         times[source].append(run(source, command, folder / "output"))
+            except LookupError as error:
+                print(f"| {stage} | {name} | {error} |", flush=True)
+                continue
             except RuntimeError as error:
                 is_slower = True
                 print(f"| {stage} | {name} | {error} |", flush=True)
@@ -95,7 +99,10 @@ def compare(old: Path, folder: Path, stages: list[str], runs: int) -> bool:
 
 
 def run(source: Path, arguments: list[str], output: Path) -> Times:
-    """Run a command of a checkout; raise RuntimeError with the end of what it prints if it fails."""
+    """Run a command of a checkout.
+
+    Raises RuntimeError with the end of what it prints if it fails, LookupError if an older one does not have it.
+    """
     shutil.rmtree(output, ignore_errors=True)
     # Empty, PYTHONDONTWRITEBYTECODE is off: else each run would compile the sources again.
     environment = os.environ | {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": ""}
@@ -103,6 +110,8 @@ def run(source: Path, arguments: list[str], output: Path) -> Times:
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
     wall_s, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode == 2 and source != _REPOSITORY:  # wrong usage
+        raise LookupError(f"not in REVISION ({done.stderr.strip()[:300]})")
     if done.returncode:
         raise RuntimeError(f"{source}: exit status {done.returncode}: {done.stderr.strip()[-300:]}")
     return Times(wall_s, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)

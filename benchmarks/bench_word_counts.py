@@ -1,7 +1,8 @@
 """Times counting the words of texts in memory: ours, gigatoken's and the `regex` library's, on one thread each.
 
-    python benchmarks/bench_word_counts.py docs.jsonl.zst [--rounds 5]
+    python benchmarks/bench_word_counts.py [docs.jsonl.zst] [--rounds 5]
 
+The default input is `text/docs.jsonl.zst` in the folder $WEBTEXT_TEST_DATA.
 Each round counts all texts by each in turn; the medians are printed, and whether all counts are equal.
 """
 
@@ -14,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 # Before gigatoken starts its threads.
 os.environ["RAYON_NUM_THREADS"] = "1"
@@ -62,10 +64,14 @@ def words_of(table: WordTable) -> dict[bytes, int]:
 def main() -> None:
     """Print the medians."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("path")
+    data = os.environ.get("WEBTEXT_TEST_DATA", str(Path(__file__).resolve().parents[2] / "shared" / "data"))
+    parser.add_argument("docs", type=Path, nargs="?", default=Path(data) / "text" / "docs.jsonl.zst")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    source = inputs.open_documents([options.path])
+    if not options.docs.exists():
+        print(f"skipped: {options.docs} does not exist; name a JSONL file, or set WEBTEXT_TEST_DATA")
+        return
+    source = inputs.open_documents([str(options.docs)])
     columns = [batch.column("text") for shard in source.shards for batch in inputs.read_documents(shard, Drops())]
     texts = [text for column in columns for text in column.cast(pa.binary()).to_pylist()]
     size_mb = sum(map(len, texts)) / 1e6

@@ -359,7 +359,10 @@ def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
         records_in=manifest.records_in,
         records_out=manifest.records_out,
         dropped=manifest.dropped,
-        shards=len(manifest.final_shards),
+        # Without what is one task of its own, such as a report.
+        shards=sum(
+            entry.phase != entry.name and (entry.phase == "shards" or not entry.work) for entry in manifest.shards
+        ),
         size_bytes=manifest.size_bytes,
         problems=tuple(problems),
         replacement=OutputFolder(folder).describe_replacement(writer),

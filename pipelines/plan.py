@@ -28,8 +28,6 @@ _DRIVER_BYTES, _DRIVER_S_PER_DOCUMENT, _ID_BYTES, _MAX_ID_BYTES = 400_000_000, 0
 _LINK_BYTES = 300  # 41,842 links of 2013 took 12.9 MB, with their drops
 DOCUMENT_BYTES = 5000  # the average of WebText
 _STORED_SHARE = 0.4  # bytes of a shard per byte of its text: benchmarks/plan.md
-# Requests of a task in an object store besides those for its data, and bytes per request for data.
-_TASK_REQUESTS, _REQUEST_BYTES = 100, 16 << 20
 _HOURS_PER_MONTH = 730
 # A shorter run says more of the start of a process than of the work.
 _MIN_RUN_S = 10.0
@@ -81,13 +79,17 @@ class Workload:
     per_host_delay_s: float = FetchConfig().per_host_delay
     skipped: tuple[str, ...] = ()
 
-    def scaled(self, links: float) -> Workload:
-        """Return the workload of another number of links."""
-        if not self.links:
-            raise InputError(f"--target-links: {self.basis} contain no links; name a corpus with --corpus instead")
-        amounts = ("submissions", "links", "pages", "documents", "text_bytes")
-        scaled: dict[str, Any] = {name: getattr(self, name) * links / self.links for name in amounts}
-        return dataclasses.replace(self, **scaled, basis=f"{self.basis}, scaled to {links:,.0f} links")
+    def scaled(self, unit: str, target: float) -> Workload:
+        """Return the workload of another number of `links` or `documents`."""
+        if not (amount := getattr(self, unit)):
+            raise InputError(f"--target-{unit}: {self.basis} contain no {unit}; name a corpus with --corpus instead")
+        names = ("submissions", "links", "pages", "documents", "text_bytes")
+        scaled: dict[str, Any] = {name: getattr(self, name) * target / amount for name in names}
+        return dataclasses.replace(self, **scaled, basis=f"{self.basis}, scaled to {target:,.0f} {unit}")
+
+    def hashes_ids(self, stage: str) -> bool:
+        """Return whether a stage counts repeated ids: those of documents that no earlier stage has read."""
+        return stage == "extract" or not self.links
 
     def amounts(self) -> dict[str, tuple[float, str, float | None]]:
         """Return for each stage, in order, how much it reads, the unit, and the size of its result if that is known."""
@@ -113,7 +115,6 @@ class Resources:
     memory_bytes: int
     price_core_hour: float | None = None
     price_gb_month: float | None = None
-    price_1000_requests: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +133,6 @@ class StageCost:
     memory_bytes: float
     workers: int
     core_hours: float
-    requests: float
     bottleneck: str
     rate: str
     money: float | None = None
@@ -158,7 +158,7 @@ def read_documents_workload(paths: Sequence[str]) -> Workload:
 
 
 def read_corpus_workload(corpus: str) -> Workload:
-    """Return the workload of a corpus with texts of its own, or whose stages down to extract are finished.
+    """Return the workload of a corpus with texts of its own, or whose stages fetch and extract are finished.
 
     What later stages keep is taken from those that are finished; the others are assumed to keep everything.
     """
@@ -170,18 +170,18 @@ def read_corpus_workload(corpus: str) -> Workload:
     own = [path for stage in ("filter", "dedup") if stage not in skipped for path in config.own_input(stage)]
     if own:
         work = read_documents_workload(own)
-    elif missing := [stage for stage in ("scrape", "fetch", "extract") if stage not in manifests]:
+    elif missing := [stage for stage in ("fetch", "extract") if stage not in manifests]:
         raise InputError(
             f"{corpus}: {missing[0]} has not finished; run `webtext build --to extract` first, or name documents with "
             "--input"
         )
     else:
-        scrape, fetch, extract = (manifests[stage] for stage in ("scrape", "fetch", "extract"))
+        scrape, fetch, extract = manifests.get("scrape"), manifests["fetch"], manifests["extract"]
         warc_bytes = sum(file.size_bytes for file in fetch.files if ".warc" in file.name)
         work = dataclasses.replace(
             read_documents_workload([storage.join(corpus, "extract")]),
-            submissions=scrape.records_in,
-            links=scrape.records_out,
+            submissions=scrape.records_in if scrape and "urls" not in fetch.identity.inputs else 0,
+            links=fetch.records_in,
             pages=fetch.records_out,
             page_bytes=warc_bytes / max(1, fetch.records_out),
             documents=extract.records_out,
@@ -226,13 +226,13 @@ def describe_rates(costs: Sequence[StageCost]) -> str:
 def estimate_costs(work: Workload, rates: Mapping[str, Rate], available: Resources) -> list[StageCost]:
     """Return what every stage takes that has something to do, in order."""
     costs: list[StageCost] = []
-    prices = (available.price_core_hour, available.price_gb_month, available.price_1000_requests)
+    prices = (available.price_core_hour, available.price_gb_month)
     for stage in work.amounts():
         cost = _estimate_stage(stage, work, rates[stage], available)
         if any(price is not None for price in prices):
             stored = sum(other.kept_bytes for other in costs) + cost.disk_bytes
             gb_months = stored / 1e9 * cost.seconds / 3600 / _HOURS_PER_MONTH
-            used = (cost.core_hours, gb_months, cost.requests / 1000)
+            used = (cost.core_hours, gb_months)
             money = sum((price or 0) * amount for price, amount in zip(prices, used, strict=True))
             cost = dataclasses.replace(cost, money=money)
         costs.append(cost)
@@ -253,8 +253,7 @@ def _estimate_stage(stage: str, work: Workload, rate: Rate, available: Resources
     kept = amount * rate.output_bytes if kept is None else kept
     disk = kept + amount * rate.work_bytes
     documents = work.documents * (amount / work.text_bytes if unit == "bytes" else 0)
-    has_ids = stage == "extract" or not work.links  # stages after it read ids that it has counted
-    driver_bytes, worker_bytes = rate.memory_bytes(documents or amount, work.shards, has_ids=has_ids)
+    driver_bytes, worker_bytes = rate.memory_bytes(documents or amount, work.shards, has_ids=work.hashes_ids(stage))
     fitting = int((available.memory_bytes - driver_bytes) // worker_bytes)
     workers = max(1, min(available.cores, fitting))
     busy = min(available.nodes * workers, work.shards)
@@ -276,7 +275,6 @@ def _estimate_stage(stage: str, work: Workload, rate: Rate, available: Resources
         memory_bytes=driver_bytes + workers * worker_bytes,
         workers=workers,
         core_hours=seconds / 3600 * available.nodes * available.cores,
-        requests=work.shards * _TASK_REQUESTS + (amount * (unit == "bytes") + disk) / _REQUEST_BYTES,
         bottleneck="lacks memory" if fitting < 1 else max(limits, key=limits.__getitem__),
         rate="recorded" if rate.is_recorded else "table",
     )  # fmt: skip

@@ -22,10 +22,7 @@ stages = {stages}
 """
 
 _PATH_KEYS = {
-    "input": (
-        "Input files, instead of the previous stage's output: by name, folder or glob.",
-        '["texts/*.jsonl.zst"]',
-    ),
+    "input": ("Input files, instead of the previous stage's output: by name, folder or glob.", '["texts/*.jsonl.zst"]'),
     "dumps": ("Reddit's monthly submission dumps: files, folders or globs.", '["dumps/RS_*"]'),
     "counts": (
         "Word counts to train on instead of documents: output folders of train-bpe, or Parquet files.",

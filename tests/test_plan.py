@@ -54,8 +54,11 @@ def test_a_machine_without_memory_for_one_worker_is_named() -> None:
 
 
 def test_amounts_follow_the_number_of_links() -> None:
-    half = WEBTEXT.scaled(22.5e6)
+    half = WEBTEXT.scaled("links", 22.5e6)
     assert half.submissions == WEBTEXT.submissions / 2
+    assert WEBTEXT.scaled("documents", 22.5e6) == dataclasses.replace(
+        half, basis=half.basis.replace("links", "documents")
+    )
     stages, more = _estimate(half), _estimate(WEBTEXT)
     for name in ("scrape", "extract", "dedup"):
         assert stages[name].seconds - 2 == pytest.approx((more[name].seconds - 2) / 2)
@@ -192,6 +195,48 @@ def test_a_corpus_is_a_sample(
         assert (stages["filter"]["amount"], stages["filter"]["unit"]) == (work["text_bytes"], "bytes")
 
 
+def test_documents_are_scaled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "docs.jsonl").write_text('{"text": "some words of text"}\n' * 1000)
+    small, large = (
+        _plan(capsys, str(tmp_path / "docs.jsonl"), *arguments)["workload"]
+        for arguments in ((), ("--target-documents", "1e8"))
+    )
+    assert large["documents"] == 1e8
+    assert large["text_bytes"] == pytest.approx(small["text_bytes"] * 1e8 / small["documents"])
+    assert large["basis"] == "the documents of --input, scaled to 100,000,000 documents"
+
+
+def test_a_corpus_of_lists_of_urls_has_no_submissions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "webtext.toml").write_text("")
+    for stage, records_in, records_out in (("fetch", 100, 80), ("extract", 80, 60)):
+        with shards.write_shard(
+            str(tmp_path / stage), "documents-00000.parquet", pa.schema([("text", pa.string())])
+        ) as file:
+            file.write({"text": "some text"})
+        entry = ShardEntry("shards", "documents-00000", records_in, records_out, files=(file.entry,))
+        write_manifest(str(tmp_path / stage), Manifest(Identity(stage, 1, {}, {"urls": "hash"}), (entry,)))
+    result = _plan(capsys, "--corpus", str(tmp_path))
+    assert (result["workload"]["submissions"], result["workload"]["links"]) == (0, 100)
+    assert result["stages"][0]["stage"] == "fetch"
+
+
+def test_the_hashes_of_ids_are_in_the_memory_of_the_stage_that_counts_them() -> None:
+    stages = _estimate(WEBTEXT)
+    assert stages["extract"].memory_bytes - stages["filter"].memory_bytes == 16 * 45e6
+    own = dataclasses.replace(WEBTEXT, submissions=0, links=0, pages=0)
+    assert _estimate(own)["filter"].memory_bytes == stages["extract"].memory_bytes
+    assert [stage for stage in _STAGES if WEBTEXT.hashes_ids(stage)] == ["extract"]
+
+
+def test_large_numbers_and_shards_are_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--target-links", "5.6e9", "--cores", "4", "--memory-gb", "64"]) == 0
+    output = capsys.readouterr().out
+    assert "53,585.8M submissions" in output
+    assert "shards: 64, of about 87,500,000 links each; `scrape --shards 10000` would need less memory" in output
+    assert main(["plan", "--target-documents", "1e6", "--cores", "4", "--memory-gb", "64"]) == 0
+    assert "shards: 64, of about 15,625 links each\n" in capsys.readouterr().out
+
+
 def test_the_table_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--nodes", "2", "--cores", "4", "--memory-gb", "16"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -209,6 +254,7 @@ def test_the_table_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
         (["--corpus", "a", "-i", "b"], "--corpus cannot be combined with input files; use one"),
         (["-i", "{0}/docs.txt", "--target-links", "5"], "contain no links"),
         (["--target-links", "nan"], "nan: is not a number"),
+        (["--target-links", "5", "--target-documents", "5"], "cannot be combined with --target-links; use one"),
         (["--target-links", "1e30"], "--target-links 1e30: must be at least 1 and at most"),
     ],
 )

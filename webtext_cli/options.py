@@ -217,11 +217,6 @@ discard_pages_option = click.option(
 )
 
 
-def _set_scratch(_context: click.Context, _option: click.Parameter, path: str | None) -> None:
-    if path:
-        os.environ[local_cache.VARIABLE] = local_path(path)  # worker processes inherit it
-
-
 _quiet_option = click.option("--quiet", "-q", is_flag=True, help="Hide progress.")
 _ratio_option = click.option(
     "--max-compression-ratio",
@@ -255,7 +250,8 @@ _RUN_OPTIONS: list[Callable[[Any], Any]] = [
         metavar="DIR",
         envvar=local_cache.VARIABLE,
         expose_value=False,
-        callback=_set_scratch,
+        # Worker processes inherit it.
+        callback=lambda _context, _option, path: path and os.environ.update({local_cache.VARIABLE: local_path(path)}),
         help=f"Local folder for copies of remote files. [default: in TMPDIR; env: {local_cache.VARIABLE}]",
     ),
     overwrite_option,

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator
 from urllib.parse import quote, urlsplit
 
+from pipelines.engine.retry import PROXY_VARIABLES
 from pipelines.errors import WebtextError
 
 MODULES_HOST = "modules.pydoc.example"
@@ -32,14 +33,8 @@ _PACKAGES = (
     "multiprocessing", "sqlite3", "unittest", "urllib", "wsgiref", "xml", "zoneinfo",
 )  # fmt: skip
 _SERVERS = 2
-_PROXY_VARIABLES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+_PROXY_VARIABLES = (*PROXY_VARIABLES, *map(str.upper, PROXY_VARIABLES))
 _ROBOTS = b"User-agent: *\nDisallow: /test\nDisallow: /*.tests.html$\n"
-
-
-def module_names() -> list[str]:
-    """Return the public top-level modules of this Python's standard library."""
-    names = sorted(name for name in sys.stdlib_module_names if not name.startswith("_") and name not in _EXCLUDED)
-    return [name for name in names if importlib.util.find_spec(name) is not None]
 
 
 def submodule_names() -> list[str]:
@@ -57,7 +52,8 @@ def demo_routes() -> dict[str, str]:
     """Return the path at which pydoc serves each page of the demo's web, by URL."""
     import pydoc
 
-    modules = module_names()
+    names = sorted(name for name in sys.stdlib_module_names if not name.startswith("_") and name not in _EXCLUDED)
+    modules = [name for name in names if importlib.util.find_spec(name) is not None]
     # pydoc serves the topics of Python's reference under their upper-case names.
     topics = sorted(key for key in pydoc.Helper.topics if key.isupper())
     routes = {f"http://{MODULES_HOST}/{name}.html": f"/{name}.html" for name in modules}

@@ -35,7 +35,9 @@ def available_memory_bytes() -> int | None:
 
     The minimum of the available memory of the system and the memory left under the limit of a container.
     """
-    known = [size for size in (_system_bytes(_MEMORY), _container_bytes(_CGROUP)) if size is not None]
+    system = re.search(r"^MemAvailable:\s+(\d+) kB", _read(_MEMORY), re.MULTILINE)
+    sizes = (int(system[1]) * 1024 if system else None, _container_bytes(_CGROUP))
+    known = [size for size in sizes if size is not None]
     return min(known) if known else _installed_bytes()
 
 
@@ -117,11 +119,6 @@ def peak_bytes() -> dict[str, int]:
     if own := re.search(r"^VmHWM:\s+(\d+) kB", _read("/proc/self/status"), re.MULTILINE):
         peak = int(own[1]) * 1024
     return {"peak_bytes": peak} | ({"worker_peak_bytes": worker_peak} if worker_peak else {})
-
-
-def _system_bytes(path: str) -> int | None:
-    match = re.search(r"^MemAvailable:\s+(\d+) kB", _read(path), re.MULTILINE)
-    return int(match[1]) * 1024 if match else None
 
 
 def _container_bytes(folder: str) -> int | None:

@@ -166,7 +166,7 @@ class Manifest:
             totals.update(shard.counts)
         return dict(sorted(totals.items()))
 
-    def check_records(self) -> None:
+    def check_records(self, examples: str = "") -> None:
         """Raise InputError if there were no records, and WebtextError if all were dropped or one was lost."""
         name, records_in, records_out = self.identity.stage, self.records_in, self.records_out
         dropped = sum(self.dropped.values())
@@ -182,8 +182,8 @@ class Manifest:
             noun = {"scrape": "links", "fetch": "pages"}.get(name, "documents")
             all_records = "the only record was" if records_in == 1 else f"all {records_in:,} records were"
             raise WebtextError(
-                f"{name}: no {noun} left: {all_records} dropped ({reasons}); relax the options, or retry if the cause "
-                "was temporary"
+                f"{name}: no {noun} left: {all_records} dropped ({reasons}){examples}; relax the options, or retry if "
+                "the cause was temporary"
             )
 
     def fingerprint(self) -> str:

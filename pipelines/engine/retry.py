@@ -9,6 +9,8 @@ import dataclasses
 import datetime as dt
 import email.utils
 import math
+import os
+import re
 import socket
 import ssl
 import textwrap
@@ -17,10 +19,12 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from pipelines import progress
-from pipelines.errors import InputError, exception_chain
+from pipelines.errors import InputError, UsageError, exception_chain
 
 Result = TypeVar("Result")
 
+PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
+_PROXY = re.compile(r"(?i:(https?|socks[45][ah]?)://)?(\S*@)?([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?/?")
 _RETRYABLE_4XX = frozenset({408, 425, 429})
 _FINAL_5XX = frozenset({501, 505})
 
@@ -85,6 +89,14 @@ def describe_failure(error: BaseException) -> RetryableError:
         if isinstance(cause, OSError) and cause.strerror:
             return RetryableError(f"{proxy}{cause.strerror.lower()}")
     return RetryableError(proxy + shorten(str(chain[-1]) or type(chain[-1]).__name__))
+
+
+def check_proxies() -> None:
+    """Raise UsageError for an environment variable that should name a proxy and does not."""
+    for name, address in os.environ.items():
+        # Without the value, which may have a password.
+        if address and name.lower() in PROXY_VARIABLES and not _PROXY.fullmatch(address):
+            raise UsageError(f"{name}: is not the address of a proxy, such as http://HOST:PORT; correct or unset it")
 
 
 def shorten(text: str) -> str:

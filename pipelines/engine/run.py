@@ -57,12 +57,7 @@ class StageRun:
     """A run that holds the lock of its output folder; created by `stage_run`."""
 
     def __init__(
-        self,
-        stage: Stage,
-        identity: Identity,
-        decision: RunDecision,
-        options: RunOptions,
-        shard_inputs: Sequence[str],
+        self, stage: Stage, identity: Identity, decision: RunDecision, options: RunOptions, shard_inputs: Sequence[str]
     ) -> None:
         self.finished = False
         # The folder of the finished result that this run adds to.
@@ -260,10 +255,11 @@ class StageRun:
         """Return the entry of a task that an earlier run finished."""
         return self._resumed.get((phase, name))
 
-    def finish(self, extra: Mapping[str, Any] | None = None) -> Summary:
+    def finish(self, extra: Mapping[str, Any] | None = None, examples: str = "") -> Summary:
         """Write the manifest and return the summary with the stage's figures `extra`.
 
-        Raises InputError if the input had no records, and WebtextError if all were dropped or one was lost.
+        Raises InputError if the input had no records, and WebtextError if one was lost or all were dropped, of which
+        there may be `examples`.
         """
         if not self.finished:
             self._check_ids()
@@ -272,7 +268,7 @@ class StageRun:
             if not manifest.records_out:
                 # Nothing is worth keeping, and the cause (a network that was down) may have passed.
                 self.discard()
-            manifest.check_records()
+            manifest.check_records(examples)
             for folder, entry in self._kept:
                 for file in entry.files:
                     storage.link(storage.join(self.output, file.name), _kept_path(self.output, folder, file.name))

@@ -31,10 +31,7 @@ Decide = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, list[DropReason | None
 
 
 def filter_shard(
-    shard: inputs.DocumentShard,
-    output: str,
-    decide: Decide,
-    schema: pa.Schema | None = None,
+    shard: inputs.DocumentShard, output: str, decide: Decide, schema: pa.Schema | None = None
 ) -> TaskResult:
     """Write `documents-N.parquet` with the documents that are kept and `dropped-N.parquet` with the others' ids.
 

@@ -339,7 +339,7 @@ def open_configured(documents: str | Sequence[str], config: DocumentConfig, opti
 
 
 def open_documents(paths: str | Sequence[str], config: DocumentConfig = _DEFAULTS) -> DocumentInput:
-    """Open documents: the folder of a stage, or inputs of TEXT_SUFFIXES by name, folder or glob.
+    """Open documents: the folder of a stage or several, or inputs of TEXT_SUFFIXES by name, folder or glob.
 
     Small files are grouped into shards of at most 64 MiB, large ones split into parts, see `file_parts`.
 
@@ -356,11 +356,8 @@ def open_documents(paths: str | Sequence[str], config: DocumentConfig = _DEFAULT
     for path in paths:
         if is_unfinished(path):
             check_finished(path, storage.basename(path), ", or name other documents")
-        if has_manifest(path):
-            raise InputError(
-                f"{path}: is the output of a stage, which cannot be combined with other inputs; "
-                f"name its files instead: {storage.join(path, 'documents-*.parquet')}"
-            )
+    pattern = "documents-*.parquet"
+    paths = [storage.join(storage.escape_pattern(path), pattern) if has_manifest(path) else path for path in paths]
     notes: list[str] = []
     files = expand_paths(paths, TEXT_SUFFIXES, notes=notes)
     names = storage.names_below_common_folder(files)

@@ -264,7 +264,8 @@ def _csv_records(
 
     feed = map(decode, stream_lines(stream, max_bytes))
     # Strict, so that an unclosed quote is an error.
-    rows = map(_split_tsv, feed) if is_tsv else csv.reader(feed, strict=True)
+    tab_separated = (line.split("\t") if line else [] for line in (line.rstrip("\r\n") for line in feed))
+    rows = tab_separated if is_tsv else csv.reader(feed, strict=True)
     header: list[str] = []
     number = 1
     while True:
@@ -300,11 +301,6 @@ def _csv_records(
             number += len(lines)
             lines.clear()
             size = 0
-
-
-def _split_tsv(line: str) -> list[str]:
-    line = line.rstrip("\r\n")
-    return line.split("\t") if line else []
 
 
 def table_schema(path: str) -> pa.Schema:
@@ -381,10 +377,7 @@ def _open_arrow(path: str) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]
 
     The file is memory-mapped, so that an uncompressed batch is never in memory as a whole.
     """
-    with (
-        shards.damage_reported(path, "cannot be read as Arrow"),
-        pa.memory_map(storage.mapped_path(path)) as source,
-    ):
+    with shards.damage_reported(path, "cannot be read as Arrow"), pa.memory_map(storage.mapped_path(path)) as source:
         start = source.read(len(_IPC_FILE_MAGIC))
         source.seek(0)
         if start.startswith(_FEATHER_1_MAGIC):

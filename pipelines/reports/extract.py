@@ -55,15 +55,10 @@ def render_extract_report(
         ),
         samples=sorted(samples, key=lambda sample: sample["confidence"] or 0.0),
         shown=shown,
-        fold=_fold,
+        # The beginning of a long block as one line.
+        fold=lambda text: f"{' '.join(text.split())[:_FOLDED_CHARACTERS]}…" if len(text) > _FOLDED_CHARACTERS else None,
         runs=_runs,
     )
-
-
-def _fold(text: str) -> str | None:
-    """Return the beginning of a long block as one line, None for one that is short."""
-    line = " ".join(text.split())
-    return None if len(text) <= _FOLDED_CHARACTERS else f"{line[:_FOLDED_CHARACTERS]}…"
 
 
 def _runs(blocks: Sequence[Block]) -> Iterator[tuple[bool, list[Block]]]:

@@ -251,7 +251,8 @@ def describe_ranges(sensitivity: Sequence[Row]) -> list[str]:
         shares = [setting["benchmarks"][index]["percent_positions"] for setting in sensitivity]
         low, high = min(shares), max(shares)
         widest = max(widest, high - low)
-        lowest, highest = (_describe_setting(sensitivity[shares.index(share)]) for share in (low, high))
+        ends = (sensitivity[shares.index(share)] for share in (low, high))
+        lowest, highest = (f"n = {end['n']}, {', '.join(f'{name} {end[name]}' for name in _SETTINGS)}" for end in ends)
         sentences.append(
             f"{label(benchmark)}: {percent(low)}% with all options."
             if low == high
@@ -260,10 +261,6 @@ def describe_ranges(sensitivity: Sequence[Row]) -> list[str]:
     options = f"{plural(len(sensitivity), 'combination')} of options"
     change = f"Over {options}, no share of positions changes by more than {percent(widest)} percentage points."
     return [change if widest else f"The options do not matter: all {options} give the same overlap.", *sentences]
-
-
-def _describe_setting(setting: Row) -> str:
-    return f"n = {setting['n']}, " + ", ".join(f"{name} {setting[name]}" for name in _SETTINGS)
 
 
 def distributions(samples: Row) -> list[tuple[str, Row]]:

@@ -63,15 +63,11 @@ def is_web_url(url: str | None) -> bool:
     return url is not None and url.isprintable() and url.lower().startswith(("http://", "https://"))
 
 
-def _finalize(value: Any) -> Any:
-    return escape_unprintable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
 ENVIRONMENT = Environment(
     loader=PackageLoader("pipelines.reports"),
     autoescape=True,
     undefined=StrictUndefined,
-    finalize=_finalize,
+    finalize=lambda value: escape_unprintable(value) if type(value) is str else value,  # not Markup
     trim_blocks=True,
     lstrip_blocks=True,
 )

@@ -31,7 +31,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.errors import InputError, StorageError, WebtextError
 from pipelines.format import mask_credentials
-from pipelines.storage.local_cache import forget_copy, known_copy_of, local_copy_of
+from pipelines.storage.local_cache import forget_copy, known_copy_of, local_copy_of, temporary_root
 from pipelines.storage.object_files import MAX_RANGE, Upload
 from pipelines.storage.object_store import PROTOCOLS, WEB_PROTOCOLS, ObjectStore
 
@@ -123,17 +123,17 @@ def real_path(path: str) -> str:
 
 def temporary_folder() -> contextlib.AbstractContextManager[str]:
     """Return a local folder for temporary files (in `TMPDIR`) that is removed at the end of the block."""
-    return tempfile.TemporaryDirectory(prefix="webtext-")
+    return tempfile.TemporaryDirectory(prefix="webtext-", dir=temporary_root())
 
 
 def temporary_file(memory_bytes: int) -> Any:
     """Return a file without a name, in memory up to a size, then in `TMPDIR`; its errors are those of the system."""
-    return tempfile.SpooledTemporaryFile(memory_bytes)
+    return tempfile.SpooledTemporaryFile(memory_bytes, dir=temporary_root())
 
 
 def temporary_folder_of(owner: object) -> str:
     """Return a local folder for temporary files, of this user alone, that is removed with the object that needs it."""
-    folder = tempfile.mkdtemp(prefix="webtext-")
+    folder = tempfile.mkdtemp(prefix="webtext-", dir=temporary_root())
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return folder
 

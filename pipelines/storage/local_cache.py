@@ -33,6 +33,14 @@ _known_copies: dict[tuple[str, str], str] = {}
 _run = ""
 
 
+def temporary_root() -> str:
+    """Return the folder of temporary files; raise StorageError for a `TMPDIR` that Python would silently replace."""
+    folder = os.environ.get("TMPDIR")
+    if folder and not (os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)):
+        raise StorageError(f"TMPDIR={folder}: is not a folder that you can write to; create it, or unset TMPDIR")
+    return tempfile.gettempdir()
+
+
 def begin_run(run: str) -> None:
     """Forget which copies were current in an earlier run, in this process or in a worker of it."""
     global _run
@@ -72,7 +80,7 @@ def _current_copy(file_system: AbstractFileSystem, plain: str) -> str:
     info = file_system.info(plain)
     version = [str(info.get(name)) for name in ("name", "size", "etag", "modified")]
     user = getattr(os, "getuid", int)()
-    folder = Path(os.environ.get(VARIABLE) or Path(tempfile.gettempdir(), f"webtext-cache-{user}"))
+    folder = Path(os.environ.get(VARIABLE) or Path(temporary_root(), f"webtext-cache-{user}"))
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if VARIABLE not in os.environ and folder.lstat().st_uid != user:

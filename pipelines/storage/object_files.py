@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Any, BinaryIO, NamedTuple
 
+from pipelines.storage.local_cache import temporary_root
+
 # Sizes of the first range, and the minimum and maximum of further ones. Files that are read in order are soon read in
 # the largest ranges; the latency of a request is about the time of half a MB.
 FIRST_RANGE, _MIN_RANGE, MAX_RANGE = 64 << 10, 512 << 10, 16 << 20
@@ -18,7 +20,7 @@ class Upload:
 
     def __init__(self, put: Callable[[Any], None]) -> None:
         self._put = put
-        self._file: BinaryIO = tempfile.TemporaryFile(prefix="webtext-upload-")  # noqa: SIM115 - closed by `discard`
+        self._file: BinaryIO = tempfile.TemporaryFile(dir=temporary_root())  # noqa: SIM115 - closed by `discard`
 
     def write(self, data: Any) -> int:
         """Write bytes to the temporary file."""

@@ -8,6 +8,8 @@ import re
 
 import pytest
 
+from pipelines.algorithms.blocks import code
+from pipelines.algorithms.blocks.page import _EDITORS, parse_html
 from pipelines.stages.extract.extractors import fast_text
 
 _BEFORE = "The function below adds the numbers of a list, and returns zero for a list that has no numbers at all."
@@ -188,3 +190,10 @@ _REST = "of the page, which has a few more words so that the sentence is long en
 )
 def test_what_is_part_of_the_source_stays(layout: str, text: str) -> None:
     assert _text_of(layout) == f"{_BEFORE}\n\n{text}\n\n{_AFTER}"
+
+
+@pytest.mark.parametrize("name", code.EDITOR_NAMES)
+def test_a_page_with_an_editor_is_known_by_its_class(name: str) -> None:
+    for page in (f'<div class="{name} wide">x</div>', f"<div class={name}>x</div>", f"<p><pre class='{name}'>x</pre>"):
+        assert parse_html(page).found & _EDITORS
+    assert not parse_html(f'<div class="wide {name[:5]}">{name}</div>').found & _EDITORS

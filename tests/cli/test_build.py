@@ -118,6 +118,16 @@ def test_a_page_of_the_corpus_that_cannot_be_written_is_a_note(
     assert "index.html: was not written (" in printed.err
 
 
+def test_reports_are_no_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "docs.jsonl").write_text('{"text": "one of a few words"}\n')
+    for stage in ("dedup", "filter", "train-bpe"):
+        options = {"filter": ["--profile=none"], "train-bpe": ["--min-frequency=1", "--vocab-size=258"]}.get(stage, [])
+        assert main([stage, str(tmp_path / "docs.jsonl"), "-o", str(tmp_path / stage), "-q", *options]) == 0
+    capsys.readouterr()
+    assert main(["status", *(f"-i{tmp_path / stage}" for stage in ("dedup", "filter", "train-bpe")), "--json"]) == 0
+    assert [stage["shards"] for stage in _json(capsys)["stages"]] == [1, 1, 1]
+
+
 def test_status_shows_done_unfinished_and_damaged_stages(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "--corpus", "corpus", "--workers", "1", "-q"]) == 0
     (corpus / "fetch" / "_journal").mkdir(parents=True)
@@ -130,6 +140,7 @@ def test_status_shows_done_unfinished_and_damaged_stages(corpus: Path, capsys: p
         "-",
     )
     assert (states["scrape"]["records_in"], states["scrape"]["records_out"]) == (5, 5)
+    assert states["scrape"]["shards"] == 2
     assert states["scrape"]["size_bytes"] > 0
     (corpus / "scrape" / "links-00001.parquet").unlink()
     assert main(["status", "--corpus", "corpus", "--verify"]) == 1

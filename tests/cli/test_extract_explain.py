@@ -91,7 +91,7 @@ def _page(*blocks: str, head: str = "") -> str:
 def test_why_no_block_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str], html: str, why: str) -> None:
     page = tmp_path / "a.html"
     page.write_text(html)
-    assert f"outcome     dropped as empty_text; {why}" in _output(capsys, str(page)).splitlines()
+    assert f"outcome     dropped as empty_text ({why})" in _output(capsys, str(page)).splitlines()
 
 
 def test_a_block_that_repeats_another_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,3 +218,13 @@ def test_every_group_has_features() -> None:
     assert "page URL digits" in groups["URL"]
     assert {"words in links", "log words", "commas per word"} <= set(groups["text"])
     assert "links in container 0" in groups["containers"]
+
+
+def test_an_html_file_is_found_by_the_url_that_it_declares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in "abc":
+        link = f'<link rel="canonical" href="https://site.example/{name}?utm_source=x">'
+        (tmp_path / f"{name}.html").write_text(_page("<p>The river rises in the hills.</p>", head=link))
+    shown = json.loads(_output(capsys, "https://SITE.example/b", "-i", str(tmp_path), "--json"))
+    assert (shown["id"], shown["url"]) == ("b.html", "https://site.example/b")
+    assert main(["extract", "--explain", "https://site.example/d", "-i", str(tmp_path)]) == 1
+    assert f"https://site.example/d: no page with this name, URL or id in {tmp_path}\n" in capsys.readouterr().err

@@ -11,7 +11,8 @@ import urllib3
 from requests.structures import CaseInsensitiveDict
 from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NameResolutionError, ProxyError
 
-from pipelines.engine.retry import RetryPolicy, describe_failure, is_retryable_status, requested_wait_s
+from pipelines.engine.retry import RetryPolicy, check_proxies, describe_failure, is_retryable_status, requested_wait_s
+from pipelines.errors import UsageError
 
 _NOW = 1763600000.0
 
@@ -95,3 +96,22 @@ def _unknown_name() -> Exception:
 def test_causes_do_not_contain_urls(error: Exception, cause: str, unreachable: bool) -> None:
     failure = describe_failure(error)
     assert (str(failure), failure.unreachable) == (cause, unreachable)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["proxy", "proxy.example:3128", "http://127.0.0.1:8080/", "https://user:p@ss@proxy:1", "SOCKS5h://[::1]:1080", ""],
+)
+def test_addresses_of_proxies(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("https_proxy", address)
+    monkeypatch.setenv("no_proxy", "anything goes")
+    check_proxies()
+
+
+@pytest.mark.parametrize(
+    "address", ["http://", "http://:3128", "http://proxy:port", "ftp://proxy:1", "http://user:secret@", "two words"]
+)
+def test_a_variable_that_is_no_address_of_a_proxy_is_named(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", address)
+    with pytest.raises(UsageError, match=r"^HTTPS_PROXY: is not the address of a proxy, .*; correct or unset it$"):
+        check_proxies()

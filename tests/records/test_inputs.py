@@ -15,8 +15,9 @@ import pytest
 import zstandard
 
 from pipelines import storage
+from pipelines.engine.manifest import Identity, Manifest, ShardEntry, write_manifest
 from pipelines.errors import InputError
-from pipelines.records import file_parts, inputs
+from pipelines.records import file_parts, inputs, shards
 from pipelines.records.document_options import DocumentConfig
 from pipelines.records.document_split import document_keys
 from pipelines.records.drops import Drops
@@ -117,13 +118,25 @@ def test_a_folder_with_brackets_is_read(tmp_path: Path) -> None:
     assert len(_read(folder)[0]) == len(_read(folder / "docs[v2].jsonl")[0]) == 1
 
 
-def test_the_folder_of_a_stage_is_not_mixed_with_other_inputs(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text("{}")
+def test_folders_of_stages_are_read_together_and_with_other_inputs(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(
-        InputError, match=r"is the output of a stage, .* name its files instead: .*documents-\*\.parquet"
-    ):
-        inputs.open_documents([str(tmp_path), str(tmp_path / "a.txt")])
+    folders = [str(tmp_path / name) for name in ("plain[1]", "second", "markdown")]
+    for folder in folders:
+        with shards.write_shard(folder, "documents-00000.parquet", pa.schema([("text", pa.string())])) as file:
+            file.write({"text": folder})
+        entry = ShardEntry("shards", "documents-00000", 1, 1, files=(file.entry,))
+        text_format = "markdown" if folder == folders[-1] else "text"
+        write_manifest(folder, Manifest(Identity("extract", 1, {}, {}), (entry,), text_format))
+    source = inputs.open_documents([*folders[:2], str(tmp_path / "a.txt")])
+    batches = (batch for shard in source.shards for batch in inputs.read_documents(shard, Drops()))
+    texts = [text for batch in batches for text in batch.column("text").to_pylist()]
+    assert texts == [*folders[:2], "x"]
+    problem = rf"its texts are text, those of {folders[2]} are markdown; extract both with the same --format"
+    with pytest.raises(InputError, match=f"^{re.escape(folders[0])}: {problem}"):
+        inputs.open_documents(folders)
+    write_manifest(str(tmp_path / "tokens"), Manifest(Identity("tokenize", 1, {}, {}), ()))
+    with pytest.raises(InputError, match=r"tokens/documents-\*\.parquet: matches no files"):
+        inputs.open_documents([folders[0], str(tmp_path / "tokens")])
 
 
 @pytest.mark.parametrize(

@@ -337,3 +337,17 @@ def test_the_temporary_folder_of_an_object_is_private_and_removed_with_it() -> N
     del owner
     assert not first.exists()
     assert not second.exists()
+
+
+def test_a_folder_for_temporary_files_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "none", tmp_path / "file"):
+        monkeypatch.setenv("TMPDIR", str(folder))
+        with pytest.raises(StorageError, match=rf"^TMPDIR={folder}: is not a folder that you can write to; create it"):
+            storage.temporary_folder()
+        with pytest.raises(StorageError, match=r"^TMPDIR="):
+            storage.temporary_file(1)
+        with pytest.raises(StorageError, match=r"^TMPDIR="):
+            storage.temporary_folder_of(tmp_path)

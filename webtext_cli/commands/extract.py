@@ -70,13 +70,12 @@ def _print_explanation(explanation: Mapping[str, Any]) -> None:
         say("")
     detail = f" ({explanation['detail']})" if explanation["detail"] else ""
     kept = f"kept, {plural(explanation['words'], 'word')}"
-    why = f"; no block is kept: {explanation['why_nothing']}" if explanation["why_nothing"] else ""
     say(f"page        {explanation['url'] or explanation['id']}")
     say(f"title       {explanation['title'] or 'none'}")
     say(f"type        {explanation['page_type'] or 'not detected'}")
     say(f"confidence  {format_decimal(explanation['confidence'])} (estimated F1 of the text; 1.00 is perfect)")
     reason = explanation["reason"]
-    say(f"outcome     {f'dropped as {reason}{detail}{why}' if reason else kept}")
+    say(f"outcome     {f'dropped as {reason}{detail}' if reason else kept}")
     if reason is None:
         say(f"\n{explanation['text']}")
 

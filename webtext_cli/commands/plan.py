@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import click
 
 from pipelines.errors import UsageError
-from pipelines.format import format_bytes, format_duration, format_quantity, plural, to_json
+from pipelines.format import format_bytes, format_duration, format_number, format_quantity, plural, to_json
 from webtext_cli.console import print_table, say
 from webtext_cli.options import DOCUMENTS_HELP, input_option, inputs_or_corpus, output_options
 from webtext_cli.parameters import Command, Number
+
+# A worker of fetch then needs less than 1 GB: docs/scaling.md.
+_MAX_SHARD_LINKS, _MAX_SHARDS = 500_000, 10_000
 
 if TYPE_CHECKING:
     from pipelines.plan import Resources, StageCost, Workload
@@ -27,6 +31,9 @@ if TYPE_CHECKING:
 @click.option(
     "--target-links", type=Number(float, 1, 1e15), metavar="NUMBER", help="Scale to this number of links, such as 1e9."
 )
+@click.option(
+    "--target-documents", type=Number(float, 1, 1e15), metavar="NUMBER", help="Scale to this number of documents."
+)
 @click.option("--nodes", type=Number(int, 1), default=1, show_default=True, help="Number of machines.")
 @click.option("--cores", type=Number(int, 1), show_default="those of this machine", help="Cores per machine.")
 @click.option(
@@ -38,13 +45,10 @@ if TYPE_CHECKING:
 )
 @click.option("--price-core-hour", type=Number(float, 0), metavar="AMOUNT", help="Price of a core for an hour.")
 @click.option("--price-gb-month", type=Number(float, 0), metavar="AMOUNT", help="Price of a GB stored for a month.")
-@click.option(
-    "--price-1000-requests", type=Number(float, 0), metavar="AMOUNT", help="Price of 1,000 object store requests."
-)
 @output_options(has_progress=False)
 def command(
-    corpus: str | None, input: tuple[str, ...], target_links: float | None, nodes: int, cores: int | None,
-    memory_gb: float | None, as_json: bool, **prices: float | None,
+    corpus: str | None, input: tuple[str, ...], target_links: float | None, target_documents: float | None, nodes: int,
+    cores: int | None, memory_gb: float | None, as_json: bool, **prices: float | None,
 ) -> None:  # fmt: skip
     """Estimate time, disk space, memory and cost of a corpus.
 
@@ -55,12 +59,14 @@ def command(
       webtext plan
       webtext plan --target-links 1e9 --nodes 16 --cores 32 --price-core-hour 0.05
       webtext plan --corpus my-sample --target-links 45e6
-      webtext plan my-documents.jsonl.zst
+      webtext plan my-documents.jsonl.zst --target-documents 1e8
     """
     from pipelines import plan
     from pipelines.engine.executor import default_workers
     from pipelines.engine.machine import available_memory_bytes
 
+    if target_links and target_documents:
+        raise UsageError("--target-documents cannot be combined with --target-links; use one")
     memory_bytes = memory_gb * 1e9 if memory_gb else available_memory_bytes()
     if memory_bytes is None:
         raise UsageError("the memory of this machine is unknown; name it with --memory-gb")
@@ -68,7 +74,8 @@ def command(
     if source := inputs_or_corpus(input, corpus):
         work = plan.read_corpus_workload(source) if isinstance(source, str) else plan.read_documents_workload(source)
     rates = plan.read_rates(corpus, work)
-    work = work.scaled(target_links) if target_links else work
+    if target := target_links or target_documents:
+        work = work.scaled("links" if target_links else "documents", target)
     resources = plan.Resources(nodes, cores or default_workers(), int(memory_bytes), **prices)
     _print_costs(plan.estimate_costs(work, rates, resources), work, resources, as_json)
 
@@ -89,7 +96,7 @@ def _print_costs(costs: list[StageCost], work: Workload, resources: Resources, a
     rows = [
         [
             cost.stage,
-            f"{cost.amount / 1e6:,.4g}M {cost.unit}"
+            f"{format_number(round(cost.amount / 1e6, 1), 12)}M {cost.unit}"
             if cost.amount >= 1e6 and cost.unit != "bytes"
             else format_quantity(cost.amount, cost.unit),
             format_duration(cost.seconds),
@@ -107,4 +114,8 @@ def _print_costs(costs: list[StageCost], work: Workload, resources: Resources, a
     machines, cores = plural(resources.nodes, "machine"), plural(resources.cores, "core")
     say(f"with {machines} of {cores} and {format_bytes(resources.memory_bytes)} of memory; the memory is per machine")
     say(f"amounts: {work.basis}")
+    size, unit = (work.links, "links") if work.links else (work.documents, "documents")
+    fewest = min(_MAX_SHARDS, math.ceil(size / _MAX_SHARD_LINKS))
+    advice = f"; `scrape --shards {fewest}` would need less memory" if work.links and fewest > work.shards else ""
+    say(f"shards: {work.shards:,}, of about {format_quantity(round(size / work.shards), unit)} each{advice}")
     say(f"rates: {describe_rates(costs)}")

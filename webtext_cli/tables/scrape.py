@@ -79,7 +79,8 @@ def print_lint(report: dict[str, Any]) -> None:
     months, files, refused = report["months"], report["files"], report["refused"]
     if months:
         headings = ["month", "submitted", "links", "days", "null", "mean", *SCORE_LABELS]
-        print_table(headings, [*map(_month_cells, months), *_total_cells(months)], narrow=True)
+        days = [f"{(days := days_in_month(row['month'])) - row['empty_days']}/{days}" for row in months]
+        print_table(headings, [*map(_cells, months, days), *_total_cells(months)], narrow=True)
         say("links, null: % of the submissions; 0 to 1000+: % of those with a score")
     for month in months:
         for problem in filter(None, (month["truncated"], month["problem"])):
@@ -100,11 +101,6 @@ def _print_file(file: dict[str, Any]) -> None:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in file["bad_reasons"].items())
         text = shorten(first["text"], _MAX_CHARACTERS)
         say_wrapped(f"{file['file']}: bad lines: {reasons}; the first, line {first['line']:,}: {text}")
-
-
-def _month_cells(row: dict[str, Any]) -> list[str]:
-    days = days_in_month(row["month"])
-    return _cells(row, f"{days - row['empty_days']}/{days}")
 
 
 def _total_cells(months: list[dict[str, Any]]) -> list[list[str]]:

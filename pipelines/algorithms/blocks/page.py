@@ -45,15 +45,20 @@ _FORMULAS, _DELIMITERS, _CODE, _EDITORS = 1, 2, 4, 8
 # (`latex`, `mimetex`, `equation`, `alt="$x$"`), and after `[`, each with a digit for what it shows.
 _BY_TAG = np.maximum(0, markup.tag_groups(["", "math d-math", "", "", "pre code xmp listing tt samp"]))
 _LOWER = np.uint32(0x20202020)
+# Of the class names of editors.
+_EDITOR_STARTS, _EDITOR_ENDS = (
+    " ".join(f"{part}8" for part in sorted({name[start : start + 4] for name in code.EDITOR_NAMES})).encode()
+    for start in (0, 3)
+)
 _BEGINNINGS, _EDITOR_WORDS, _FONTS, _IMAGES, _FORUM_TAGS = (
     values_table(
         np.array([int.from_bytes(word[:4], "little") for word in words.split()], np.uint32) | _LOWER,
         np.array([float(word[4:]) for word in words.split()], np.float32),
     )
     for words in (
-        b"math1 wp-k1 tex\"1 kate1 code8 cm-e8 mona8 ace_8 blob8 dp-h8 cray8 synt8 enli8 csha8 frag8 li1\"8 w3-c8",
-        b"""ode"8 ode'8 ode\08 ode>8 odeb8 -blo8 -nav8 -vie8 odem8 -edi8 aco-8 _edi8 _sta8 b-co8 -hig8 yon-8 taxh8
-        ligh8 arpc8 gmen8 li1"8""", b"nosp8 olas8 urie8",
+        b"math1 wp-k1 tex\"1 kate1 code8 blob8 li1\"8 w3-c8 " + _EDITOR_STARTS,
+        b"""ode"8 ode'8 ode\08 ode>8 odeb8 -blo8 -nav8 -vie8 odem8 b-co8 li1"8 """ + _EDITOR_ENDS,
+        b"nosp8 olas8 urie8",
         b"""math1 atex1 imet1 "tex1 rmul1 quat1 t="$1 t="\\1 cht=1 t='$1 t='\\1""",
         b"math2 late2 tex]2 itex2",
     )

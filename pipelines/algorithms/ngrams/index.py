@@ -118,7 +118,10 @@ def build_index(
     ids = np.full(words, -1, first_words.dtype)
     ngram_starts, ngram_ends = (np.empty(len(hashes), all_starts.dtype) for _ in range(2))
     distinct = _number(hashes, first_words, text, all_starts, n, ids, ngram_starts, ngram_ends)
-    hashes, ngram_starts, ngram_ends = (_trimmed(array, distinct) for array in (hashes, ngram_starts, ngram_ends))
+    trimmed = (array[:distinct] for array in (hashes, ngram_starts, ngram_ends))
+    if distinct * 4 < len(hashes) * 3:  # over a quarter of their memory would be wasted
+        trimmed = (array.copy() for array in trimmed)
+    hashes, ngram_starts, ngram_ends = trimmed
     arrays = IndexArrays(text, hashes, ngram_starts, ngram_ends, *_directory_and_sieve(hashes))
     return NgramIndex(n, normalization, arrays, mask), Examples(ids, np.concatenate(example_words))
 
@@ -159,11 +162,6 @@ def scan(index: NgramIndex, data: npt.NDArray[np.uint8], starts: npt.NDArray[Any
 
 def _offset_type(size: int) -> type[np.integer[Any]]:
     return np.uint32 if size < 1 << 32 else np.int64
-
-
-def _trimmed(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """Return the first entries of an array, copied if over a quarter of its memory would be wasted."""
-    return array[:size] if size * 4 >= len(array) * 3 else array[:size].copy()
 
 
 @kernel

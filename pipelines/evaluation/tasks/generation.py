@@ -259,9 +259,5 @@ class RecitationTask(Task[RecitationOptions]):
         tokens = outputs[0].tokens[: len(rest)]
         is_equal = [token == wanted for token, wanted in zip(tokens, rest, strict=False)]
         prefix = sum(itertools.takewhile(bool, is_equal))
-        metrics = {
-            "common_prefix": prefix,
-            "token_accuracy": sum(is_equal) / len(rest),
-            "recited": prefix == len(rest),
-        }
+        metrics = {"common_prefix": prefix, "token_accuracy": sum(is_equal) / len(rest), "recited": prefix == len(rest)}
         return Measured(self.encoder.decode(tokens), metrics)

@@ -122,12 +122,6 @@ def _shards_of_group(group: int, corpus: Corpus) -> range:
     return part_of(group, corpus.groups, len(corpus.starts) - 1)
 
 
-def read_members(corpus: Corpus, shard: int) -> pa.Table:
-    """Return the documents of a shard that are in clusters, in order: the columns of MEMBER_SCHEMA."""
-    batches = read_bucket(corpus.paths("members", "buckets", corpus.groups), MEMBER_SCHEMA, shard)
-    return pa.Table.from_batches(batches, MEMBER_SCHEMA).sort_by("document")
-
-
 def write_cluster_rows(corpus: Corpus, shard: int, members: pa.Table) -> FileEntry:
     """Write the rows of a shard in `clusters.parquet` as a work file; their ids are read from many shards."""
     records = Records(corpus)
@@ -154,7 +148,8 @@ def join_clusters(corpus: Corpus) -> TaskResult:
 def filter_documents(shard: SourceShard, corpus: Corpus) -> TaskResult:
     """Write the documents of a shard that are kept, and the ids of the others, as a part of the result."""
     index = shard.index
-    members = read_members(corpus, index)
+    batches = read_bucket(corpus.paths("members", "buckets", corpus.groups), MEMBER_SCHEMA, index)
+    members = pa.Table.from_batches(batches, MEMBER_SCHEMA).sort_by("document")
     dropped = members.filter(pc.not_equal(members["kind"], KEPT_KIND))
     rows = (dropped["document"].to_numpy() - corpus.starts[index]).tolist()
     kept_ids = Records(corpus).ids(dropped["kept"].to_numpy())

@@ -20,10 +20,7 @@ class DedupConfig(DocumentConfig):
     )
     ngram: int = option(5, "Words per shingle; shorter shingles find more duplicates.", minimum=1, maximum=100)
     num_perm: int = option(
-        128,
-        "MinHash values per document; higher values improve recall but are slower.",
-        minimum=16,
-        maximum=1024,
+        128, "MinHash values per document; higher values improve recall but are slower.", minimum=16, maximum=1024
     )
     minhash_seed: int = option(
         1, "Random seed of the MinHash permutations; 1 as in datasketch.", minimum=0, maximum=2**32 - 1

@@ -177,10 +177,10 @@ class Corpus:
         `paths` are files per shard, which will be memory-mapped.
         """
         owners = self.shards_of(numbers)
-        shards = np.unique(owners).tolist()
-        storage.fetch_copies([files[shard] for files in paths for shard in shards])
-        for shard in shards:
-            places = np.flatnonzero(owners == shard)
+        order = np.argsort(owners.astype(np.int32), kind="stable")
+        shards, firsts = np.unique(owners[order], return_index=True)
+        storage.fetch_copies([files[shard] for files in paths for shard in shards.tolist()])
+        for shard, places in zip(shards.tolist(), np.split(order, firsts[1:]), strict=False):  # one, empty, if no shard
             yield shard, numbers[places] - self.starts[shard], places
 
     def edge_paths(self) -> list[str]:

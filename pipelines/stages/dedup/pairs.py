@@ -230,7 +230,7 @@ def verify_pairs(part: int, corpus: Corpus) -> TaskResult:
     with write_buckets(storage.join(corpus.output, name), EDGE_SCHEMA) as written:
         for first, last in shingles.slices(pairs):
             chunk = pairs[:, first:last]
-            is_known = shingles.are_known(chunk)
+            is_known = np.asarray(shingles.is_known[corpus.shards_of(chunk)].all(axis=0))
             similarity = np.empty(chunk.shape[1], np.float64)
             similarity[is_known] = shingles.similarity(chunk[:, is_known])
             similarity[~is_known] = records.estimate(chunk[:, ~is_known])
@@ -256,7 +256,7 @@ class _Shingles:
         self._corpus = corpus
         self._starts, self._hashes = corpus.paths("shingle-starts", "npy"), corpus.paths("shingles", "bin")
         storage.fetch_copies(self._starts)
-        self._is_known = np.array([len(storage.read_array(path)) > 1 for path in self._starts])
+        self.is_known = np.array([len(storage.read_array(path)) > 1 for path in self._starts])
 
     def slices(self, pairs: Numbers) -> Iterator[tuple[int, int]]:
         """Yield slices of the pairs, or single pairs, whose shingles fit into memory."""
@@ -278,16 +278,11 @@ class _Shingles:
         bounds = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
         return jaccard_of_pairs(np.concatenate(sets), bounds, places.reshape(pairs.shape))
 
-    def are_known(self, pairs: Numbers) -> npt.NDArray[np.bool_]:
-        """Return for which pairs the shingles of both documents are known."""
-        owners = self._corpus.shards_of(pairs.reshape(-1))
-        return np.asarray(self._is_known[owners].reshape(pairs.shape).all(axis=0))
-
     def _locate(self, documents: Numbers) -> tuple[Numbers, Numbers]:
         """Return the start of the shingles of each document in those of its shard, and their number."""
         starts, sizes = np.zeros((2, len(documents)), np.int64)
         for shard, rows, members in self._corpus.by_shard(documents, self._starts):
-            if self._is_known[shard]:
+            if self.is_known[shard]:
                 bounds = storage.read_array(self._starts[shard])
                 starts[members], sizes[members] = bounds[rows], bounds[rows + 1] - bounds[rows]
         return starts, sizes

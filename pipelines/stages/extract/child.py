@@ -94,7 +94,7 @@ class RawPage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PageText:
-    """The outcome for a page: its title, text, declared language and other metadata, or the problem.
+    """The outcome for a page: its title, text, declared language and other metadata, or why there is no text.
 
     `plain` means that the text is the page itself. See `Extracted` for the three fields after `metadata`, and
     `Declared.url` for `declared_url`, which only a page without URL has.
@@ -341,7 +341,7 @@ def _extract_html(extractor: Extractor, html: bytes, page: RawPage) -> PageText:
     text = dataclasses.replace(clean_text(extracted, declared_language(html)), blocks=blocks, declared_url=url)
     rejection = find_rejection(extracted.title, extracted.plain or text.text, html, page.url, page.requested_url)
     if not text.text:
-        return dataclasses.replace(text, rejection=rejection)
+        return dataclasses.replace(text, rejection=rejection, detail=extracted.why_nothing)
     metadata = read_metadata(declared, url[0])
     # dataclasses.astuple copies the values.
     values = [getattr(metadata, field) for field in Metadata.__slots__]

@@ -14,13 +14,14 @@ from pipelines.algorithms.blocks import segmentation as seg
 from pipelines.algorithms.blocks.features import NAMES, block_features
 from pipelines.algorithms.blocks.markup import NAMES as TAG_NAMES
 from pipelines.algorithms.blocks.model import BlockModel, Choice, choose_blocks, evaluate, load_model, output_of
-from pipelines.algorithms.blocks.page import ParsedPage, parse_page
+from pipelines.algorithms.blocks.page import ParsedPage, parse_html, parse_page
 from pipelines.algorithms.blocks.text_features import Floats
-from pipelines.algorithms.web.urls import id_of_url, is_url_id
+from pipelines.algorithms.web.metadata import read_declared
+from pipelines.algorithms.web.urls import canonical_url, id_of_url, is_url_id
 from pipelines.errors import InputError, UsageError
 from pipelines.records import shards
 from pipelines.records.document_filter import count_words
-from pipelines.stages.extract.child import RawPage, extract_text
+from pipelines.stages.extract.child import RawPage, extract_text, html_of
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.extractors import MODEL, Extracted, block_text, extractor_of
 from pipelines.stages.extract.pages import FetchedShard, Source, SourcePage, read_pages
@@ -48,11 +49,10 @@ _BLOCK_CHARACTERS = 2000
 def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> dict[str, Any]:
     """Explain an HTML file, or the page with a URL or id in `pages`, without writing anything.
 
-    `reason` and its `detail` say why the page is dropped; None if it is kept, then `text` is what is written.
-    `why_nothing` says why none of the `blocks` is kept, None if some are. A block has its `text`, `tag`, `words`,
-    the `probability` that it is main content, and whether it `is_kept` or dropped as an `is_repetition` of a text that
-    is kept. `moved_by` are the groups of features with the most effect: the change of the block's log odds by their
-    values on this page, instead of the middle of their range.
+    `reason` and its `detail` say why the page is dropped; None if it is kept, then `text` is what is written. A block
+    has its `text`, `tag`, `words`, the `probability` that it is main content, and whether it `is_kept` or dropped as an
+    `is_repetition` of a text that is kept. `moved_by` are the groups of features with the most effect: the change of
+    the block's log odds by their values on this page, instead of the middle of their range.
 
     Raises UsageError for another extractor than `fast`, InputError if there is no such page.
     """
@@ -71,12 +71,10 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> dict
     text = extract_text(extract_and_remember, raw) if isinstance(raw, RawPage) else raw
     words = count_words(text.text)
     reason, detail = drop_reason(text, words, config)
-    why_nothing = None
     blocks: list[dict[str, Any]] = []
     if decoded and isinstance(raw, RawPage):
         model, parsed = load_model(data_path(MODEL)), parse_page(decoded[0])
         choice = choose_blocks(model, parsed, raw.url, config.content)
-        why_nothing = choice.why_nothing
         blocks = list(_explain_blocks(model, parsed, choice, raw.url, config.content)) if len(choice.keep) else []
     return {
         "id": page.id,
@@ -86,7 +84,6 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> dict
         "confidence": text.confidence,
         "reason": reason,
         "detail": detail,
-        "why_nothing": why_nothing,
         "words": words,
         "blocks": blocks,
         "text": text.text,
@@ -115,23 +112,31 @@ def _find_page(target: str, pages: Sequence[str]) -> SourcePage:
     sources, *_ = open_input(list(pages), None)
     page = next((page for source in sources for page in _pages_like(source, target)), None)
     if page is None:
-        own = "an HTML file is found by its path, not by a URL that it declares"
-        raise InputError(f"{target}: no page with this name, URL or id in {', '.join(pages)} ({own})")
+        raise InputError(f"{target}: no page with this name, URL or id in {', '.join(pages)}")
     return page
 
 
 def _pages_like(source: Source, target: str) -> Iterator[SourcePage]:
-    """Yield the pages of a source with a URL or id."""
+    """Yield the pages of a source with a URL or id; HTML files may declare the URL."""
     url = None
     if isinstance(source, tuple):
-        source = tuple(file for file in source if file.name == target)
-    elif isinstance(source, FetchedShard):
+        canonical = canonical_url(target)
+        yield from (page for page in read_pages(source) if target == page.id or _declares(page, canonical))
+        return
+    if isinstance(source, FetchedShard):
         # WARC files, whose checksums are verified before they are read, are only read if the page is in one.
         urls = (row["url"] for row in shards.read_rows(source.pages.path, ["url"]))
         url = next((url for url in urls if target == url or ("://" not in target and target == id_of_url(url))), None)
         if url is None:
             return
     yield from (page for page in read_pages(source, url) if target in (page.url, page.id))
+
+
+def _declares(page: SourcePage, url: str | None) -> bool:
+    """Return whether an HTML file declares a canonical URL."""
+    raw = page.content
+    html = html_of(raw.data, raw.content_type) if url and isinstance(raw, RawPage) else None
+    return html is not None and read_declared(parse_html(html).tree).url()[0] == url
 
 
 def _explain_blocks(

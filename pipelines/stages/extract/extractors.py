@@ -47,7 +47,7 @@ class Extracted:
     `declared` is what the page declares, if the extractor reads it, which saves parsing the page again. `is_fixed` says
     that mojibake was repaired, which is then done in the metadata, too. Only `fast` provides `page_type`, `confidence`
     (the expected F1) and `list_blocks`. `plain` is the text without Markdown, if the text has some; it decides whether
-    the page is a document.
+    the page is a document. `why_nothing` says why `fast` keeps no text.
     """
 
     title: str | None
@@ -58,6 +58,7 @@ class Extracted:
     confidence: float | None = None
     list_blocks: Callable[[], Blocks] | None = dataclasses.field(default=None, compare=False)
     plain: str | None = None
+    why_nothing: str | None = None
 
 
 Extractor = Callable[..., Extracted]
@@ -120,6 +121,7 @@ def fast_text(html: bytes, url: str | None, content: str = "auto", *, markdown: 
         confidence=choice.confidence,
         list_blocks=lambda: _first_blocks(page.segments, choice),
         plain=layout.text if markdown else None,
+        why_nothing=choice.why_nothing and f"no block is kept: {choice.why_nothing}",
     )
 
 

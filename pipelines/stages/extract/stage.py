@@ -42,7 +42,7 @@ from pipelines.stages.extract.pages import (
 from pipelines.stages.extract.report import PAGE, PageTally, write_report
 from pipelines.storage.compression import strip_compression
 
-STAGE = Stage("extract", 10, (PAGE, DATA_CARD), grows=("pages", "links"))
+STAGE = Stage("extract", 11, (PAGE, DATA_CARD), grows=("pages", "links"))
 
 # HTML files become 64 tasks, enough for the workers of most machines, if the tasks are neither tiny nor large. The
 # number of workers must not matter: the shards are part of the result. An empty file costs some time, too.
@@ -215,7 +215,7 @@ def drop_reason(text: PageText, words: int, config: ExtractConfig) -> tuple[str 
     if text.rejection is not None and not config.keep_non_documents:
         return text.rejection
     if words == 0:
-        return "empty_text", None
+        return "empty_text", text.detail or "no text was found"
     if words < config.min_words:
         return "too_short", f"{words} words"
     return None, None

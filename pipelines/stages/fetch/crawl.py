@@ -209,10 +209,17 @@ def user_agent(config: FetchConfig) -> str:
     return f"{config.user_agent} (+{config.contact})" if config.contact else config.user_agent
 
 
-def crawl(links: Sequence[str], done: Collection[int], config: FetchConfig, segments: SegmentWriter) -> None:
+def crawl(
+    links: Sequence[str],
+    done: Collection[int],
+    config: FetchConfig,
+    segments: SegmentWriter,
+    suspicious: Collection[str] = UNREACHED,
+) -> None:
     """Fetch the links whose position is not in `done`, and record an outcome for each.
 
-    Raises WebtextError if no site responds at all, StorageError if a segment cannot be written.
+    Raises WebtextError if all of many sites in a row fail for `suspicious` reasons, StorageError if a segment cannot be
+    written.
     """
     headers = {
         "User-Agent": user_agent(config),
@@ -221,6 +228,7 @@ def crawl(links: Sequence[str], done: Collection[int], config: FetchConfig, segm
     }
     client = Client[Visit](headers, config.concurrency, config.allow_private_addresses)
     work = _Crawl(links, done, config, segments)
+    work.suspicious = suspicious
     with contextlib.closing(client):
         work.run(client)
 
@@ -234,7 +242,9 @@ def check_stop_file(config: FetchConfig) -> None:
 
 
 class _Crawl:
-    """`open` is the number of links without an outcome."""
+    """`open` is the number of links without an outcome; `suspicious` are reasons that may be the local network's."""
+
+    suspicious: Collection[str] = UNREACHED
 
     def __init__(self, links: Sequence[str], done: Collection[int], config: FetchConfig, writer: SegmentWriter) -> None:
         self._links = links
@@ -380,7 +390,7 @@ class _Crawl:
     def _fail(self, visit: Visit, failure: Failure, status: int | None, at: dt.datetime | None = None) -> None:
         """Record a failure; defer it while the local network may be its cause."""
         outcome = dropped(visit.link, failure, visit.url, status, at)
-        if status is not None or failure.reason not in UNREACHED:
+        if status is not None or failure.reason not in self.suspicious:
             self._record(outcome)
             return
         self._unreached.append(outcome)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 
 from pipelines import progress, storage
 from pipelines.engine.config import check_known
-from pipelines.engine.manifest import has_manifest, read_manifest
+from pipelines.engine.manifest import ShardEntry, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.errors import UsageError, WebtextError
+from pipelines.records import shards
 from pipelines.stages.fetch.archives import archives_input, query_archives
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
 from pipelines.stages.fetch.links import LinkShard, open_links, read_links
-from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, REASONS
+from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, OK, REASONS
 from pipelines.stages.fetch.page_sources import open_source, record_absent, take_pages
 from pipelines.stages.fetch.report import PAGE, TABLES, write_report
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter, find_known, write_shard_files
 
 ARCHIVES = "archives"
 PAGES = "pages"
+# In the error if there are no pages.
+_SHOWN_DROPS, _SHOWN_CHARACTERS = 3, 200
 
 # Pages change and vanish from the web.
 STAGE = Stage("fetch", 1, (PAGE, TABLES), is_irreplaceable=True, grows=("links", "urls", ARCHIVES, PAGES))
@@ -63,6 +68,7 @@ def fetch(
         is_whole = not retry and inputs.items() <= earlier.items()
         inputs[ARCHIVES] = archives if is_whole else "partial"
     with stage_run(STAGE, config, inputs=inputs, output=output, options=options, reopen=bool(retry)) as run:
+        examples = ""
         if not run.finished:
             if not config.contact and page_source is None:
                 run.note("no --contact set: site owners cannot reach you")
@@ -84,25 +90,40 @@ def fetch(
                 on_complete=lambda shard: storage.remove(context.segments_folder(shard)),
             )
             outcomes = sum((Counter(entry.dropped) + Counter(ok=entry.records_out) for entry in entries), Counter())
+            if outcomes and not outcomes[OK]:
+                examples = _describe_drops(run.output, entries, outcomes)
             for shard in source.shards:
                 known = context.known_rows(shard)["outcome"].to_pylist()
                 outcomes -= Counter(outcome.removeprefix("dropped.") for outcome in known)
-            _check_network(run, outcomes)
+            before = context.earlier.manifest.dropped if context.earlier else {}
+            _check_network(run, outcomes, sum(before.get(reason, 0) for reason in UNREACHED & {*retry}), examples)
             run.once("report", lambda: write_report(run.output, [shard.index for shard in source.shards]))
-        return run.finish()
+        return run.finish(examples=examples)
 
 
-def _check_network(run: StageRun, outcomes: Counter[str]) -> None:
+def _describe_drops(output: str, entries: Sequence[ShardEntry], outcomes: Counter[str]) -> str:
+    """Return what the most frequent reason means, with the first links that were dropped for it."""
+    [(main, _)] = outcomes.most_common(1)
+    names = (file.name for entry in entries for file in entry.files if file.name.startswith("dropped-"))
+    rows = itertools.chain.from_iterable(shards.read_rows(storage.join(output, name)) for name in names)
+    first = itertools.islice((row for row in rows if row["reason"] == main), _SHOWN_DROPS)
+    links = ", ".join(f"{row['url'][:_SHOWN_CHARACTERS]} ({row['detail'][:_SHOWN_CHARACTERS]})" for row in first)
+    return f": {REASONS[main]}, such as {links}"
+
+
+def _check_network(run: StageRun, outcomes: Counter[str], retried: int, examples: str) -> None:
     """Raise WebtextError if all links that needed the network failed as if the local network were down.
 
-    `outcomes` are those of this run. It is discarded then, so that a re-run requests these links again.
+    `outcomes` are those of this run, which is discarded then, so that a re-run requests these links again. That
+    `retried` links, which could not be reached before, cannot be reached now either, is no sign of it.
     """
-    if outcomes.keys() & UNREACHED and outcomes.keys() <= UNREACHED | NO_REQUEST:
+    is_unreached = sum(outcomes[reason] for reason in UNREACHED) > retried
+    if is_unreached and outcomes.keys() <= UNREACHED | NO_REQUEST:
         run.discard()
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(outcomes.items()))
         raise WebtextError(
-            f"{STAGE.name}: no site could be reached ({reasons}); this machine's network, name server or proxy is the "
-            f"likely cause. Check it, then re-run the same command: it retries every link"
+            f"{STAGE.name}: no site could be reached ({reasons}){examples}; this machine's network, name server or "
+            "proxy is the likely cause. Check it, then re-run the same command: it retries every link"
         )
 
 
@@ -125,6 +146,9 @@ def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
     progress.advance(len(done))
     if len(done) < len(links):
         with SegmentWriter(context.segments_folder(shard)) as writer:
-            record = crawl if context.config.source == LIVE else record_absent
+            # Sites that could not be reached before say nothing about the local network.
+            suspicious = UNREACHED if UNREACHED.isdisjoint(context.retry) else ()
+            live = functools.partial(crawl, suspicious=suspicious)
+            record = live if context.config.source == LIVE else record_absent
             record(links, done, context.config, writer)
     return TaskResult()

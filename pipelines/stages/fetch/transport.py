@@ -30,6 +30,7 @@ import pycurl
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
 
 from pipelines import storage
+from pipelines.engine.retry import check_proxies
 from pipelines.errors import InputError, UsageError
 from pipelines.stages.fetch import addresses
 from pipelines.stages.fetch.exchange import BodyDecoder, BodyError, Exchange, Response, body_length, content_coding
@@ -103,6 +104,7 @@ class Client(Generic[Token]):
         self.idle = concurrency
         self.decode = decode
         self.public_only = not allow_private_addresses
+        check_proxies()
         self._proxies = getproxies()
         # As requests finds it.
         path = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH

@@ -14,7 +14,7 @@ class FilterConfig(DocumentConfig):
 
     profile: tuple[str, ...] = option(
         ("webtext",),
-        "Rules to apply, in this order: webtext, gopher-quality, gopher-repetition, c4, fineweb, none, or a TOML file.",
+        "Rules to apply in order: webtext, gopher-quality (English), gopher-repetition, c4, fineweb, none, or a file.",
     )
     rule: tuple[str, ...] = option((), "Additional rule by name: of any profile, or a function in the --rules file.")
     set: tuple[str, ...] = option((), "Override the threshold of a rule; NAME=off disables the rule.")

@@ -237,7 +237,7 @@ def load_rules(
             bound = None if value == "off" else float(value)
         except ValueError as error:
             raise UsageError(f"--set {threshold}: is neither RULE=NUMBER nor RULE=off") from error
-        check_known(name, [*statistics, *published], "rule", "--set")
+        check_known(name, [*(statistics | published)], "rule", "--set")
         if name not in statistics:
             raise UsageError(f"--set {threshold}: no profile of this run has a rule {name}; add it with --rule")
         if name in changed:

@@ -22,6 +22,7 @@ from pipelines.engine.retry import (
     Retries,
     RetryableError,
     RetryPolicy,
+    check_proxies,
     describe_failure,
     is_retryable_status,
     requested_wait_s,
@@ -81,6 +82,7 @@ class ApiClient:
     ) -> None:
         import requests
 
+        check_proxies()
         self._base_url = base_url.rstrip("/")
         self._clock, self._now, self._sleep = clock, now, sleep
         self._session = requests.Session()
@@ -110,7 +112,7 @@ class ApiClient:
             response = self._session.get(self._base_url + path, params=dict(parameters), timeout=_TIMEOUT_S)
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
             raise describe_failure(error) from error
-        except (requests.RequestException, TypeError) as error:  # the latter for a proxy without a host
+        except requests.RequestException as error:
             raise InputError(f"{self._base_url}: failed ({shorten(str(error))}); check --api-url, proxy") from error
         status, wait_s = response.status_code, None
         if status == 429 or _is_used_up(response.headers):

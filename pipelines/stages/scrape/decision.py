@@ -215,15 +215,14 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.subreddits:
             return [link for link in links if link[0].subreddit.lower() not in self.subreddits]
         if self.subreddit_words:
-            return [link for link in links if not self._has_word(link[0].subreddit.lower())]
+            names = ((link, link[0].subreddit.lower()) for link in links)
+            kept, words = self.except_subreddits, self.subreddit_words
+            return [link for link, name in names if name in kept or not any(word in name for word in words)]
         if self.endings:
             return [link for link in links if _extension(link[0].url or "") not in self.endings]
         if self.shorter_than is not None:
             return [link for link in links if len(link[0].url or "") >= self.shorter_than]
         return [link for link in links if self.unlike is None or self.unlike.fullmatch(link[0].url or "")]
-
-    def _has_word(self, subreddit: str) -> bool:
-        return subreddit not in self.except_subreddits and any(word in subreddit for word in self.subreddit_words)
 
 
 def _extension(url: str) -> str:

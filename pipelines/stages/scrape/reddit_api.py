@@ -123,12 +123,7 @@ def _send(request: Callable[[], Result], place: str) -> Result:
     def attempt() -> Result:
         try:
             return request()
-        except (
-            prawcore.TooManyRequests,
-            prawcore.ServerError,
-            prawcore.RequestException,
-            prawcore.BadJSON,
-        ) as error:
+        except (prawcore.TooManyRequests, prawcore.ServerError, prawcore.RequestException, prawcore.BadJSON) as error:
             failure = describe_failure(error)
             if isinstance(error, prawcore.TooManyRequests):
                 failure.requested_wait_s = requested_wait_s(error.response.headers, time.time())

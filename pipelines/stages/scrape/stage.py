@@ -178,10 +178,7 @@ def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, 
             ("files", [pa.RecordBatch.from_pylist(file_rows, FILE_SCHEMA)], FILE_SCHEMA),
             ("months", [pa.RecordBatch.from_pylist(reports, MONTH_SCHEMA)], MONTH_SCHEMA),
         ]
-        counts = {
-            "damaged_files": sum(bool(stat.damage) for stat in stats),
-            "months_with_fresh_scores": len(unusable),
-        }
+        counts = {"damaged_files": sum(bool(stat.damage) for stat in stats), "months_with_fresh_scores": len(unusable)}
         if score_files is not None:
             lists.append(("scores", _read_all(run.output, score_files), SCORE_SCHEMA))
             counts["refreshed_scores"] = sum(stat.fetched for stat in stats)

@@ -47,12 +47,7 @@ STAGE = Stage("tokenize", 4, (TOKENIZER, "tokens.json", *_NANOGPT_FILES))
 
 
 def tokenize(
-    config: TokenizeConfig,
-    *,
-    documents: str | Sequence[str],
-    tokenizer: str,
-    output: str,
-    options: RunOptions,
+    config: TokenizeConfig, *, documents: str | Sequence[str], tokenizer: str, output: str, options: RunOptions
 ) -> Summary:
     """Write the ids of each document, each followed by `<|endoftext|>`, into files of the training and held-out split.
 

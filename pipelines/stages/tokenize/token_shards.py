@@ -262,10 +262,11 @@ def _merge_tokens(
     numbers = documents.column("run").to_numpy()[pieces.rows]
     sources = documents.column("start").to_numpy()[pieces.rows] + pieces.offsets
 
+    order = np.lexsort((sources, numbers))
+    bounds = np.searchsorted(numbers[order], np.arange(len(runs) + 1))
+
     def copy(number: int) -> None:
-        chosen = np.flatnonzero(numbers == number)
-        chosen = chosen[np.argsort(sources[chosen], kind="stable")]
-        if len(chosen):
+        if len(chosen := order[bounds[number] : bounds[number + 1]]):
             parts = {"targets": pieces.targets[chosen], "counts": pieces.counts[chosen]}
             copy_tokens(runs[number], sources[chosen], **parts, out=tokens)
 

@@ -29,10 +29,7 @@ class TrainBpeConfig(DocumentConfig):
         example=10_000_000_000,
     )
     held_out: float = option(
-        0.05,
-        "Held-out fraction; use the same value for `webtext tokenize`.",
-        minimum=0.0,
-        maximum=0.5,
+        0.05, "Held-out fraction; use the same value for `webtext tokenize`.", minimum=0.0, maximum=0.5
     )
     train_on: str = option(
         "all", "all: every document; kept: only documents that are not held out.", choices=("all", "kept")

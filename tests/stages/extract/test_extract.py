@@ -83,7 +83,9 @@ def test_every_drop_has_a_reason_and_the_sums_hold(tmp_path):
     pages = [(f"http://example.org/{name}", data, headers) for name, (data, headers) in cases.items()]
     write_pages(tmp_path / "fetch", [pages])
     summary = run(tmp_path / "fetch", tmp_path / "out", min_words=60, declared_language="EN")
-    reasons = {row["url"].rsplit("/", 1)[1]: row["reason"] for row in rows(tmp_path / "out", "dropped")}
+    dropped = {row["url"].rsplit("/", 1)[1]: row for row in rows(tmp_path / "out", "dropped")}
+    assert dropped["empty_text"]["detail"] == "no block is kept: the page is empty"
+    reasons = {name: row["reason"] for name, row in dropped.items()}
     assert reasons == {name: name for name in cases if name not in ("ok", "gzip", "no-type")}
     assert summary.records_in == len(cases)
     assert summary.records_out + sum(summary.dropped.values()) == summary.records_in

@@ -89,7 +89,7 @@ def read_records(path: Path) -> list[tuple[str, str, bytes]]:
 def refuse_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a fetch fail that requests pages."""
 
-    def crawl(*_: object) -> None:
+    def crawl(*_: object, **__: object) -> None:
         raise AssertionError("requested a page")
 
     monkeypatch.setattr("pipelines.stages.fetch.stage.crawl", crawl)

@@ -107,7 +107,9 @@ def test_dropped_links_are_retried_by_reason(tmp_path: Path) -> None:
         assert not (tmp_path / "new" / "fetch").exists()
 
 
-def test_links_that_are_added_while_the_network_is_down_are_not_dropped(tmp_path: Path) -> None:
+def test_links_that_are_added_while_the_network_is_down_are_not_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with LocalWeb(_pages(3)) as web:
         urls = [web.url(path) for path in web.pages]
         first = run_fetch(tmp_path, urls)
@@ -122,9 +124,16 @@ def test_links_that_are_added_while_the_network_is_down_are_not_dropped(tmp_path
     with LocalWeb(_pages(8)) as web:
         fetched = run_fetch(tmp_path, [*urls, *closed, web.url("/06")])
     assert list(fetched.outcomes.values())[3:] == ["connection", "connection", "ok"]
-    with pytest.raises(WebtextError, match=r"no site could be reached \(connection 2\)"):
-        run_fetch(tmp_path, retry=["connection"])
+    with pytest.raises(WebtextError, match=r"no site could be reached \(connection 1\); this machine's network"):
+        run_fetch(tmp_path, retry=["http_not_found"])
     assert fetched.rows == run_fetch(tmp_path).rows
+    # Sites that could not be reached before say nothing about the network, however many they are.
+    monkeypatch.setattr("pipelines.stages.fetch.crawl._UNREACHED_SITES", 1)
+    before = fetched.rows
+    after = run_fetch(tmp_path, retry=["connection"]).rows
+    assert [row["outcome"] for row in after] == [row["outcome"] for row in before]
+    requested = [row["fetched_at"] > earlier["fetched_at"] for row, earlier in zip(after, before, strict=True)]
+    assert requested == [row["outcome"] == "dropped.connection" for row in before]
 
 
 def test_an_addition_that_is_interrupted_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,8 +105,14 @@ def test_private_addresses_are_refused_before_a_byte_is_sent(tmp_path: Path, mon
             f"http://[::ffff:127.0.0.1]:{web.port}/",
             f"https://127.0.0.1:{web.port}/",
         ]
-        with pytest.raises(WebtextError, match="all 7 records were dropped"):
+        with pytest.raises(WebtextError) as raised:
             run_fetch(tmp_path, urls, allow_private_addresses=False)
+        assert str(raised.value) == (
+            "fetch: no pages left: all 7 records were dropped (private_address 7): the host's address is not on the "
+            f"public internet (see --allow-private-addresses), such as {urls[0]} (127.0.0.1 is 127.0.0.1), {urls[1]} "
+            f"(inside.example is 127.0.0.1), {urls[2]} (localhost is 127.0.0.1); relax the options, or retry if the "
+            "cause was temporary"
+        )
         assert web.requests == []
     assert list(Fetched(tmp_path / "fetch", None).outcomes.values()) == ["private_address"] * 7
 
@@ -171,3 +177,9 @@ def test_the_user_agent_contains_the_name_and_the_contact(tmp_path: Path) -> Non
         assert {request.headers["User-Agent"] for request in web.requests} == {"webtext/0.1 (+mailto:me@example.org)"}
     with pytest.raises(UsageError, match="it and --contact must be printable ASCII"):
         run_fetch(tmp_path, contact="a\nb: c")
+
+
+def test_a_proxy_variable_that_is_no_address_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy:port")
+    with pytest.raises(UsageError, match=r"^http_proxy: is not the address of a proxy"):
+        run_fetch(tmp_path, ["http://a.example/"])

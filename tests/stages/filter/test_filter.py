@@ -179,6 +179,7 @@ def test_the_report_has_the_documents_near_each_threshold(documents: str, tmp_pa
     [
         ({"profile": ("gopher",)}, "--profile gopher: unknown profile; did you mean gopher-quality"),
         ({"set": ("too_shrt=3",)}, "--set too_shrt: unknown rule; did you mean too_short"),
+        ({"set": ("nonesuch=1",)}, "--set nonesuch: unknown rule; known: too_short, few_letters, damaged, mostly_rep"),
         ({"set": ("too_short=abc",)}, "--set too_short=abc: is neither RULE=NUMBER nor RULE=off"),
         ({"rule": ("nothing",)}, "--rule nothing: unknown rule"),
         ({"rule": ("curly_bracket",)}, "--rule curly_bracket: is computed while lines are removed"),
@@ -294,3 +295,10 @@ def test_removed_lines_are_those_of_documents_that_are_kept(documents: str, tmp_
     kept, _ = run(documents, tmp_path, profile=("c4",))
     manifest = json.loads((tmp_path / "filter" / "manifest.json").read_text())
     assert manifest["counts"]["removed_lines"] == sum(row["removed_lines"] for row in kept.values()) > 0
+
+
+def test_an_unknown_rule_is_answered_by_each_known_one_once() -> None:
+    with pytest.raises(UsageError, match="known: ") as raised:
+        DocumentFilter.open(FilterConfig(set=("nonesuch=1",)), None, None)
+    known = str(raised.value).partition("known: ")[2].split(", ")
+    assert len(known) == len({*known}) > 30
