@@ -37,7 +37,7 @@ CASES = {
     "fetch": Case({"per_host_delay": 0.0, "concurrency": 4}, {"max_page_bytes": 500_000}),
     # The processes of killed runs are forks that have the addresses of all that any stage imports.
     "extract": Case({"memory_limit_mib": 16_384}, {"extractor": "trafilatura"}),
-    "filter": Case({}, {"set": ["too_short=150"]}),
+    "filter": Case({"redact": ["email", "ip", "phone"]}, {"set": ["too_short=150"]}),
     "dedup": Case({}, {"threshold": 0.5}),
     "remove-wikipedia": Case({}, {"extra_domain": ["example.org"]}),
     "train-bpe": Case({"vocab_size": 400}, {"vocab_size": 380}),

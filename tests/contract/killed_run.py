@@ -32,7 +32,7 @@ from pipelines.storage import files
 # What a stage imports when it runs.
 _LAZY_IMPORTS = {
     "extract": ["pipelines.algorithms.blocks.model", "pipelines.algorithms.blocks.rendering"],
-    "filter": ["numba"],
+    "filter": ["numba", "pipelines.algorithms.web.urls", "phonenumbers"],
     "dedup": ["numba"],
     "train-bpe": ["gigatoken", "numba"],
     "tokenize": ["gigatoken"],
