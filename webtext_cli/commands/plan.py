@@ -100,8 +100,7 @@ def _print_costs(costs: list[StageCost], work: Workload, resources: Resources, a
             if cost.amount >= 1e6 and cost.unit != "bytes"
             else format_quantity(cost.amount, cost.unit),
             format_duration(cost.seconds),
-            format_bytes(cost.disk_bytes),
-            format_bytes(cost.memory_bytes),
+            *map(format_bytes, (cost.disk_bytes, cost.memory_bytes)),
             cost.bottleneck,
             *([] if cost.money is None else [f"{cost.money:,.2f}"]),
         ]
