@@ -360,9 +360,7 @@ def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
         records_out=manifest.records_out,
         dropped=manifest.dropped,
         # Without what is one task of its own, such as a report.
-        shards=sum(
-            entry.phase != entry.name and (entry.phase == "shards" or not entry.work) for entry in manifest.shards
-        ),
+        shards=sum(task.phase != task.name and (task.phase == "shards" or not task.work) for task in manifest.shards),
         size_bytes=manifest.size_bytes,
         problems=tuple(problems),
         replacement=OutputFolder(folder).describe_replacement(writer),

@@ -44,7 +44,7 @@ def format_duration(seconds: float) -> str:
     hours, minutes = divmod(minutes, 60)
     if hours < 72:
         return f"{hours} h {minutes:02d} min"
-    return f"{hours // 24} days {hours % 24} h"
+    return f"{hours // 24:,} days {hours % 24} h"
 
 
 def format_percent(share: float | None, digits: int = 1) -> str:

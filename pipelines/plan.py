@@ -18,6 +18,7 @@ from pipelines.engine.run_record import read_runs
 from pipelines.errors import InputError
 from pipelines.format import plural
 from pipelines.records import inputs
+from pipelines.records.file_parts import count_parts
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.storage.resources import data_path
@@ -85,6 +86,9 @@ class Workload:
             raise InputError(f"--target-{unit}: {self.basis} contain no {unit}; name a corpus with --corpus instead")
         names = ("submissions", "links", "pages", "documents", "text_bytes")
         scaled: dict[str, Any] = {name: getattr(self, name) * target / amount for name in names}
+        if not self.links:  # more text of your own is divided into more parts
+            size_bytes = round(scaled["text_bytes"])
+            scaled["shards"] = max(self.shards, count_parts(size_bytes, size_bytes)[0])
         return dataclasses.replace(self, **scaled, basis=f"{self.basis}, scaled to {target:,.0f} {unit}")
 
     def hashes_ids(self, stage: str) -> bool:

@@ -203,6 +203,7 @@ def test_documents_are_scaled(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     )
     assert large["documents"] == 1e8
     assert large["text_bytes"] == pytest.approx(small["text_bytes"] * 1e8 / small["documents"])
+    assert (small["shards"], large["shards"]) == (1, 533)  # of 896 MiB
     assert large["basis"] == "the documents of --input, scaled to 100,000,000 documents"
 
 

@@ -112,17 +112,14 @@ def _join_pairs(pattern: re.Pattern[str], text: str) -> str:
     and precedes the end of the line or a lower-case word (`, " he said .`).
     """
     quotes = list(pattern.finditer(text))
-    opens = not (len(quotes) % 2 and _closes(text, quotes[0]))
-    pieces, end = [], 0
+    pieces, end, opens = [], 0, True
+    if len(quotes) % 2:
+        before, after = text[: quotes[0].start()], text[quotes[0].end() : quotes[0].end() + 1]
+        opens = not (before.endswith((",", ".", "!", "?")) and (after.islower() or not after.strip()))
     for quote in quotes:
         pieces += [text[end : quote.start()], quote[0].rstrip(" ") if opens else quote[0].lstrip(" ")]
         opens, end = not opens, quote.end()
     return "".join(pieces) + text[end:]
-
-
-def _closes(text: str, quote: re.Match[str]) -> bool:
-    before, after = text[: quote.start()], text[quote.end() : quote.end() + 1]
-    return before.endswith((",", ".", "!", "?")) and (after.islower() or not after.strip())
 
 
 def _join_even_pairs(pattern: re.Pattern[str], text: str) -> str:

@@ -35,7 +35,7 @@ def split_rows(group_rows: Sequence[int], text_bytes: int, input_bytes: int) -> 
 
     `text_bytes` is an estimate of its text, `input_bytes` of that of the whole input.
     """
-    count, prefix_parts = _count_parts(text_bytes, input_bytes)
+    count, prefix_parts = count_parts(text_bytes, input_bytes)
     pieces = -(-min(count, prefix_parts) // max(1, len(group_rows)))
     groups = zip(itertools.accumulate(group_rows, initial=0), group_rows, strict=False)
     cuts = sorted({start + rows * piece // pieces for start, rows in groups if rows for piece in range(pieces)})
@@ -45,7 +45,7 @@ def split_rows(group_rows: Sequence[int], text_bytes: int, input_bytes: int) -> 
 
 def split_lines(path: str, size_bytes: int, text_bytes: int, input_bytes: int) -> list[FilePart]:
     """Return parts of a file of lines by bytes, of a compressed one by lines; none if it is read whole."""
-    count, prefix_parts = _count_parts(text_bytes, input_bytes)
+    count, prefix_parts = count_parts(text_bytes, input_bytes)
     if path.lower().endswith(SUFFIXES):
         count = min(count, prefix_parts) if path.lower().endswith(_FAST_SUFFIXES) else 1
         lines = estimate_lines(path) if count > 1 else 0
@@ -60,7 +60,7 @@ def split_lines(path: str, size_bytes: int, text_bytes: int, input_bytes: int) -
     ]
 
 
-def _count_parts(text_bytes: int, input_bytes: int) -> tuple[int, int]:
+def count_parts(text_bytes: int, input_bytes: int) -> tuple[int, int]:
     """Return the number of parts of a file, and the largest number of those that decode what precedes them."""
     part_bytes = min(max(_MIN_PART_BYTES, input_bytes // _PARTS), _MAX_PART_BYTES)
     count = -(-text_bytes // part_bytes) if text_bytes >= _MIN_DIVIDED_BYTES else 1

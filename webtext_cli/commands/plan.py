@@ -100,8 +100,7 @@ def _print_costs(costs: list[StageCost], work: Workload, resources: Resources, a
             if cost.amount >= 1e6 and cost.unit != "bytes"
             else format_quantity(cost.amount, cost.unit),
             format_duration(cost.seconds),
-            format_bytes(cost.disk_bytes),
-            format_bytes(cost.memory_bytes),
+            *map(format_bytes, (cost.disk_bytes, cost.memory_bytes)),
             cost.bottleneck,
             *([] if cost.money is None else [f"{cost.money:,.2f}"]),
         ]
@@ -115,7 +114,7 @@ def _print_costs(costs: list[StageCost], work: Workload, resources: Resources, a
     say(f"with {machines} of {cores} and {format_bytes(resources.memory_bytes)} of memory; the memory is per machine")
     say(f"amounts: {work.basis}")
     size, unit = (work.links, "links") if work.links else (work.documents, "documents")
-    fewest = min(_MAX_SHARDS, math.ceil(size / _MAX_SHARD_LINKS))
-    advice = f"; `scrape --shards {fewest}` would need less memory" if work.links and fewest > work.shards else ""
+    more = min(_MAX_SHARDS, math.ceil(work.links / _MAX_SHARD_LINKS))
+    advice = f"; `scrape --shards {more}` would need less memory" if more > work.shards else ""
     say(f"shards: {work.shards:,}, of about {format_quantity(round(size / work.shards), unit)} each{advice}")
     say(f"rates: {describe_rates(costs)}")

@@ -148,7 +148,7 @@ def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
         with SegmentWriter(context.segments_folder(shard)) as writer:
             # Sites that could not be reached before say nothing about the local network.
             suspicious = UNREACHED if UNREACHED.isdisjoint(context.retry) else ()
-            live = functools.partial(crawl, suspicious=suspicious)
-            record = live if context.config.source == LIVE else record_absent
+            is_live = context.config.source == LIVE
+            record = functools.partial(crawl, suspicious=suspicious) if is_live else record_absent
             record(links, done, context.config, writer)
     return TaskResult()
