@@ -51,6 +51,9 @@ _GROUPS = {
         "sql": "Query the files of a corpus with SQL (DuckDB).",
         "export-text": "Write documents as JSONL or plain text.",
     },
+    "Publish": {
+        "rehydrate": "Rebuild a corpus from a release: fetch its URLs, extract, and compare.",
+    },
     "Other": {
         "demo": "Run the whole pipeline on a small local web, offline.",
         "completion": "Print the completion script of a shell.",

@@ -20,6 +20,7 @@ from pipelines.errors import InputError
 from pipelines.records import shards
 from pipelines.records.archives import MAX_HEADER_BYTES, RECORD_DAMAGE, BoundedArchiveIterator, is_arc
 from pipelines.records.documents import parse_instant
+from pipelines.records.reader import table_schema
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import BodyDecoder, BodyError, Response, content_coding, decode_prefix
 from pipelines.stages.fetch.links import BadUrlError, LinkShard, read_links, redirect_url
@@ -52,7 +53,7 @@ class CaptureError(Exception):
 
 
 class Wanted(NamedTuple):
-    """A link to look up in an archive, when it was posted (seconds since 1970), and its outcome so far."""
+    """A link to look up in an archive, the time that captures should be near to (see `_times`), its outcome so far."""
 
     url: str
     at: int | None
@@ -77,8 +78,7 @@ def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterato
     """Yield the links of a shard to look up in an archive, by their latest outcomes."""
     links = read_links(shard)
     files = () if shard.is_list else shard.files  # only links of scrape have a time
-    batches = (batch for file in files for batch in shards.read_batches(file.path, ["created_utc"]))
-    times = [time for batch in batches for time in batch.column(0).to_pylist()] or [None] * len(links)
+    times = [time for file in files for time in _times(file.path)] or [None] * len(links)
     for row in context.latest(shard).select(Outcome.__struct_fields__).to_pylist():
         outcome = Outcome(**row)
         reason = outcome.outcome.removeprefix("dropped.")
@@ -88,6 +88,14 @@ def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterato
         is_done = token in (outcome.archives or "").split(",")
         if ((is_wanted and outcome.source == LIVE) or reason == NOT_IN_SOURCE) and not is_done:
             yield Wanted(links[outcome.link], times[outcome.link], outcome)
+
+
+def _times(path: str) -> Iterator[int | None]:
+    """Yield when each link was captured for a release, or else posted, in seconds since 1970; None if unknown."""
+    columns = [name for name in ("captured_at", "created_utc") if name in table_schema(path).names]
+    for row in shards.read_rows(path, columns):
+        captured_at = row.get("captured_at")
+        yield int(captured_at.timestamp()) if captured_at else row["created_utc"] or None
 
 
 def record_answer(
