@@ -70,7 +70,7 @@ class StageCall:
     def config(self) -> Any:
         """Return the stage's config: its table in `webtext.toml`, overridden by flags."""
         config_type = BY_NAME[self.stage].config_type()
-        return self.settings.options(self.stage, config_type, flags_that_are_set(config_type, self.flags))
+        return self.settings.options(self.stage, config_type, _flags_that_are_set(config_type, self.flags))
 
     def configured(self, **paths: Any) -> dict[str, Any]:
         """Return paths that options name, by default those of the stage's table in `webtext.toml`."""
@@ -118,7 +118,7 @@ class StageCall:
 
     def run_options(self) -> RunOptions:
         """Return the executor, the progress display and what may be replaced, for a stage."""
-        flags = flags_that_are_set(RunSettings, self.flags)
+        flags = _flags_that_are_set(RunSettings, self.flags)
         settings = self.settings.run_settings(flags)
         # An address in webtext.toml is that of the executor there.
         address = settings.ray_address if settings.executor == "ray" or "ray_address" in flags else None
@@ -268,16 +268,14 @@ def stage_command(
 ) -> Callable[[Callable[..., Any]], Command]:
     """Make a command of a function with options of its own: add those of its stage and of all stages, passed as `call`.
 
-    A command that is not a stage has no `--input` and `--output`. `reads` is the help of `--input` (None: the command
-    has none); `corpus` is the default of `--corpus` (None: the command names it otherwise). Without tasks, the command
-    reads one folder, without workers.
+    A command that is not a stage has no `--input` and `--output`. `reads` is the help of `--input`, `corpus` the
+    default of `--corpus` (None: the command has none). Without tasks, the command reads one folder, without workers.
     """
     stage = name if name in BY_NAME else ""
     config_types = ([BY_NAME[stage].config_type()] if stage else []) + ([RunSettings] if has_tasks else [])
     flag_names = [field.name for config_type in config_types for field in dataclasses.fields(config_type)]
     added: list[Callable[[Any], Any]] = [*map(config_options, config_types)]
-    if corpus is not None:
-        added.append(functools.partial(corpus_option, default=corpus))
+    added += [functools.partial(corpus_option, default=corpus)] if corpus is not None else []
     if reads is not None:
         added.append(input_option(reads, is_many=has_tasks))
     if stage:
@@ -301,23 +299,21 @@ def stage_command(
     return decorate
 
 
-def config_options(config_type: type[Any], omitted: Sequence[str] = ()) -> Callable[[Any], Any]:
+def config_options(config_type: type[Any]) -> Callable[[Any], Any]:
     """Add one flag per field of a config; flags that the user set arrive as keyword arguments."""
     kinds, group, options = typing.get_type_hints(config_type), "", []
     for field in option_fields(config_type):
         group = spec_of(field).group or group
-        if field.name not in omitted:
-            options.append(_config_option(field, kinds[field.name], group))
+        options.append(_config_option(field, kinds[field.name], group))
     return _add_options(options)
 
 
 def config_of_flags(config_type: type[Config], flags: Mapping[str, Any]) -> Config:
     """Build a config from the flags that the user set."""
-    return make_config(config_type, {}, flags_that_are_set(config_type, flags), str)
+    return make_config(config_type, {}, _flags_that_are_set(config_type, flags), str)
 
 
-def flags_that_are_set(config_type: type[Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags of a config that the user set."""
+def _flags_that_are_set(config_type: type[Any], flags: Mapping[str, Any]) -> dict[str, Any]:
     names = {field.name for field in dataclasses.fields(config_type)}
     return {name: value for name, value in flags.items() if name in names and value not in (None, ())}
 

@@ -7,92 +7,59 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines import storage
+from pipelines.build import CorpusConfig, run_stage
+from pipelines.engine.config import make_config
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import InputError
-from pipelines.stages.dedup.config import DedupConfig
-from pipelines.stages.extract import stage as extract_stage
-from pipelines.stages.extract.config import ExtractConfig
+from pipelines.pipeline import BY_NAME
+from pipelines.stages.extract import stage as extract
 from pipelines.stages.extract.extractors import extractor_version
-from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.stage import fetch
-from pipelines.stages.filter import stage as filter_stage
-from pipelines.stages.filter.config import FilterConfig
-from pipelines.stages.filter.rules import RuleSet, load_rules
-from pipelines.stages.rehydrate.config import RehydrateConfig
-from pipelines.stages.rehydrate.links import write_release_links
-from pipelines.stages.rehydrate.release import Release, open_release
+from pipelines.stages.filter import stage as filter
+from pipelines.stages.filter.rules import load_rules
+from pipelines.stages.rehydrate.links import Release, open_release, write_release_links
 from pipelines.stages.rehydrate.stage import rehydrate
 
-# The options of fetch that decide which pages have a text. Others, such as the User-Agent, are those of the user.
-_OF_FETCH = ("max_page_bytes", "max_redirects", "honor_noarchive")
-_OF_FILTER = ("profile", "redact")
+# The options that decide whether a page has a text, and which; others, such as the User-Agent, are those of the user.
+_OF_FETCH, _OF_FILTER = ("max_page_bytes", "max_redirects", "honor", "honor_noarchive"), ("profile", "redact")
 
 
 def rehydrate_release(
-    folder: str,
-    corpus: str,
-    config: RehydrateConfig,
-    options: RunOptions,
-    fetch_flags: Mapping[str, Any],
-    retry: Sequence[str] = (),
+    folder: str, corpus: str, options: RunOptions, fetch_flags: Mapping[str, Any], any_version: bool = False
 ) -> Iterator[Summary]:
     """Run each stage that rebuilds the texts of a release in a corpus folder, and yield its summary.
 
-    Raises InputError, before anything is written, if the release was made by another version of a stage.
+    Raises InputError, before anything is written, for a release of another version of a stage, unless `any_version`.
     """
     release = open_release(folder)
-    fetch_config = release.options("fetch", FetchConfig, _OF_FETCH, fetch_flags)
-    extract_config = release.options("extract", ExtractConfig)
-    filter_config, rules = _line_filter(release)
-    for problem in _differences(release, extract_config, rules if filter_config else None, config.any_version):
-        options.progress.note(problem)
-    options = dataclasses.replace(options, follow_inputs=("links", "pages", "documents"))
-    links, pages, texts, filtered, output = (
-        storage.join(corpus, name) for name in ("scrape", "fetch", "extract", "filter", "rehydrate")
-    )
-    documents = [texts]
-    yield write_release_links(release, config, output=links, options=options)
-    yield fetch(fetch_config, links=links, output=pages, options=options, retry=retry)
-    yield extract_stage.extract(extract_config, pages=pages, links=links, output=texts, options=options)
-    if filter_config:
-        yield filter_stage.filter(filter_config, documents=texts, output=filtered, options=options)
-        documents.append(filtered)
-    yield rehydrate(config, links=links, pages=pages, documents=documents, output=output, options=options)
-
-
-def _line_filter(release: Release) -> tuple[FilterConfig | None, RuleSet]:
-    """Return the options of a filter that only edits texts as that of the release did, None if it did not edit them.
-
-    Its rules are off: which documents they dropped is known.
-    """
-    recorded = release.options("filter", FilterConfig, _OF_FILTER)
-    rules = load_rules(recorded.profile, (), (), None)
-    names = dict.fromkeys(rule.name for rule in rules.rules)
-    config = dataclasses.replace(recorded, set=tuple(f"{name}=off" for name in names))
-    edits = any(lines for lines, _ in rules.steps) or getattr(recorded, "redact", ())
-    return (config if edits and "filter" in release.stages else None), rules
-
-
-def _differences(
-    release: Release, extract_config: ExtractConfig, rules: RuleSet | None, any_version: bool
-) -> Iterator[str]:
-    """Yield why texts of equal pages may differ; raise InputError for another version, unless it is accepted."""
     if "extract" not in release.stages:
-        raise InputError(
-            f"{release.path}: has no stage extract, so its texts are not those of pages; nothing to rebuild"
-        )
-    own = {"extract": (extract_stage.STAGE.version, "extractor", extractor_version(extract_config.extractor))}
-    if rules:
-        own["filter"] = (filter_stage.STAGE.version, "rules", rules.fingerprint)
-    for name, (version, key, value) in own.items():
-        recorded = release.stages[name]
-        if recorded.version != version:
-            problem = f"was made by version {recorded.version} of {name}, this is version {version}"
-            if not any_version:
-                remedy = "install the webtext of that version, or use --any-version and see which texts are near"
-                raise InputError(f"{release.path}: {problem}; {remedy}")
-            yield f"{release.path}: {problem}; equal pages can give other texts"
-        if recorded.inputs.get(key) != value:
-            yield f"{name}: its {key} is not that of the release ({recorded.inputs.get(key)}), so texts can differ"
-    if release.options("dedup", DedupConfig, ("paragraphs",)).paragraphs:
-        yield "dedup removed frequent paragraphs from the texts of the release: documents that had any are not exact"
+        raise InputError(f"{release.path}: has no stage extract, so its texts are not of pages that could be fetched")
+    configs = {"fetch": _recorded(release, "fetch", _OF_FETCH, fetch_flags), "extract": _recorded(release, "extract")}
+    used = [(extract.STAGE, {"extractor": extractor_version(configs["extract"].extractor)})]
+    recorded = _recorded(release, "filter", _OF_FILTER)
+    rules = load_rules(recorded.profile, (), (), None)
+    if "filter" in release.stages and (any(lines for lines, _ in rules.steps) or getattr(recorded, "redact", ())):
+        # Only what edits texts: which documents the rules dropped is known.
+        off = dict.fromkeys(f"{rule.name}=off" for rule in rules.rules)
+        configs["filter"] = dataclasses.replace(recorded, set=tuple(off))
+        used.append((filter.STAGE, {"rules": rules.fingerprint}))
+    for stage, inputs in used:
+        was = release.stages[stage.name]
+        current = dataclasses.replace(was, version=stage.version, inputs={**was.inputs, **inputs})
+        if problem := "; ".join(was.differences(current)):
+            problem = f"{release.path}: {stage.name}: {problem}; equal pages can give other texts"
+            if was.version != stage.version and not any_version:
+                raise InputError(f"{problem}; install the webtext of that version, or use --any-version")
+            options.progress.note(problem)
+    links, pages, *documents = (storage.join(corpus, name) for name in ("scrape", *configs))
+    yield write_release_links(release, output=links, options=options)
+    for name, config in configs.items():
+        yield run_stage(CorpusConfig(corpus), BY_NAME[name], config, options)
+    output = storage.join(corpus, "rehydrate")
+    yield rehydrate(links=links, pages=pages, documents=documents, output=output, options=options)
+
+
+def _recorded(release: Release, stage: str, only: Sequence[str] = (), flags: Mapping[str, Any] | None = None) -> Any:
+    """Return the recorded options of a stage (`only` some of them), overridden by flags; the defaults without one."""
+    recorded = release.stages[stage].config if stage in release.stages else {}
+    table = {name: value for name, value in recorded.items() if not only or name in only}
+    return make_config(BY_NAME[stage].config_type(), table, flags or {}, lambda _: f"{release.path} [{stage}]")

@@ -53,7 +53,7 @@ class CaptureError(Exception):
 
 
 class Wanted(NamedTuple):
-    """A link to look up in an archive, the time that captures should be near to (see `_times`), its outcome so far."""
+    """A link to look up in an archive, the time that its capture should be near to, and its outcome so far."""
 
     url: str
     at: int | None
@@ -77,8 +77,7 @@ class Capture(NamedTuple):
 def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterator[Wanted]:
     """Yield the links of a shard to look up in an archive, by their latest outcomes."""
     links = read_links(shard)
-    files = () if shard.is_list else shard.files  # only links of scrape have a time
-    times = [time for file in files for time in _times(file.path)] or [None] * len(links)
+    times = [None] * len(links) if shard.is_list else [time for file in shard.files for time in _times(file.path)]
     for row in context.latest(shard).select(Outcome.__struct_fields__).to_pylist():
         outcome = Outcome(**row)
         reason = outcome.outcome.removeprefix("dropped.")
@@ -91,11 +90,10 @@ def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterato
 
 
 def _times(path: str) -> Iterator[int | None]:
-    """Yield when each link was captured for a release, or else posted, in seconds since 1970; None if unknown."""
-    columns = [name for name in ("captured_at", "created_utc") if name in table_schema(path).names]
-    for row in shards.read_rows(path, columns):
-        captured_at = row.get("captured_at")
-        yield int(captured_at.timestamp()) if captured_at else row["created_utc"] or None
+    """Yield when the page of each link was captured, in links of a release, or else when the link was posted."""
+    names = [name for name in ("captured_at", "created_utc") if name in table_schema(path).names]
+    for row in shards.read_rows(path, names):
+        yield int(at.timestamp()) if (at := row.get("captured_at")) else row["created_utc"] or None
 
 
 def record_answer(

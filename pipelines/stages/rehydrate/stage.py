@@ -4,171 +4,127 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections import Counter
+import json
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from pipelines import progress
-from pipelines.algorithms.minhash.sketch import SKETCH_TYPE, estimate_jaccard, sketches
+from pipelines import storage
+from pipelines.algorithms.minhash.sketch import estimate_jaccard, sketches
+from pipelines.algorithms.web.urls import registered_domain
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.records import inputs, shards
 from pipelines.records.data_card import DATA_CARD, write_data_card
-from pipelines.records.drops import Drops
-from pipelines.records.inputs import DocumentShard, InputFile, StageFolder
+from pipelines.records.document_filter import DropReason, filter_shard
+from pipelines.records.inputs import InputFile
 from pipelines.records.schemas import make_schema
-from pipelines.stages.rehydrate.config import CHANGED, EXACT, GONE, NEAR, RehydrateConfig
-from pipelines.stages.rehydrate.links import EXPECTED_SCHEMA
-from pipelines.stages.rehydrate.report import PAGE, TABLES, VerdictTally, write_report
+from pipelines.records.tally import Tally, read_tallies
+from pipelines.stages.rehydrate.links import EXPECTED_SCHEMA, ReleaseConfig
 
+PAGE, TABLES = "report.html", "report.json"
 STAGE = Stage("rehydrate", 1, (PAGE, TABLES, DATA_CARD))
+VERDICTS = EXACT, NEAR, CHANGED, GONE = "exact", "near", "changed", "gone"
+# The minimum estimated Jaccard similarity of a near text, as of near-duplicates.
+NEAR_JACCARD = 0.8
 VERDICT_SCHEMA = make_schema(
-    id="string", url="string", final_url="string?", verdict="string", jaccard="float64?", reason="string?",
-    source="string",
+    id="string", url="string", final_url="string?", source="string", verdict="string", jaccard="float64?",
+    reason="string?",
 )  # fmt: skip
-
+_DOMAINS = 20
 Row = dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Shard:
-    """The files of one task: what the release recorded, the pages, what each stage dropped of them, the documents.
-
-    All are in the order of the links; `drops` are the files of a stage each, in order.
-    """
-
-    index: int
-    expected: InputFile
-    pages: InputFile
-    drops: tuple[InputFile, ...]
-    documents: InputFile
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return f"documents-{self.index:05d}"
-
-
-def rehydrate(
-    config: RehydrateConfig, *, links: str, pages: str, documents: Sequence[str], output: str, options: RunOptions
-) -> Summary:
-    """Write a verdict for each document of a release, and the documents whose text is the same or near.
+def rehydrate(*, links: str, pages: str, documents: Sequence[str], output: str, options: RunOptions) -> Summary:
+    """Write a verdict for each document of a release, and the documents whose text is exact or near.
 
     `links` is the folder of `write_release_links`, `pages` that of fetch, and `documents` those of the stages that made
     the texts, the last of which has them. Records in are the documents of the release.
     """
-    folders = [inputs.open_stage(folder, [name]) for folder, name in ((links, "scrape"), (pages, "fetch"))]
-    folders += [inputs.open_stage(folder, ["extract", "filter"]) for folder in documents]
-    fingerprints = [folder.manifest.fingerprint() for folder in folders]
-    identities = {"links": fingerprints[0], "pages": fingerprints[1], "documents": " ".join(fingerprints[2:])}
-    items = _shards(folders[0], folders[1:])
-    texts = [item.documents for item in items]
-    with stage_run(STAGE, config, inputs=identities, output=output, options=options, texts=texts) as run:
+    folders = [inputs.open_stage(path, ["scrape", "fetch", "extract", "filter"]) for path in (links, pages, *documents)]
+    fingerprints = {folder.manifest.identity.stage: folder.manifest.fingerprint() for folder in folders}
+    # Every stage has a shard for each shard of links, in the same order.
+    files = [folders[0].files("links-"), folders[1].files("pages-", ".parquet"), folders[-1].files("documents-")]
+    items = list(enumerate(zip(*files, *(folder.files("dropped-") for folder in folders[1:]), strict=True)))
+    options = dataclasses.replace(options, follow_inputs=(*fingerprints,))
+    with stage_run(STAGE, ReleaseConfig(), inputs=fingerprints, output=output, options=options, texts=files[2]) as run:
         if not run.finished:
-            total = folders[0].manifest.records_out
-            run.map(_compare_shard, items, _Context(config, run.output), total=total)
+            total = folders[-1].manifest.records_out
+            run.map(_compare_shard, items, run.output, name=lambda item: f"documents-{item[0]:05d}", total=total)
             run.once("card", lambda: write_data_card(run.output, STAGE.name))
-            run.once("report", lambda: write_report(run.output, config, len(items)))
+            run.once("report", lambda: _write_report(run.output, len(items)))
         return run.finish()
 
 
-def _shards(links: StageFolder, later: Sequence[StageFolder]) -> list[_Shard]:
-    """Return the tasks: every stage has a file for each file of links."""
-    columns = [links.files("expected-"), later[0].files("pages-", ".parquet")]
-    columns += [later[-1].files("documents-", ".parquet"), *(stage.files("dropped-", ".parquet") for stage in later)]
-    return [
-        _Shard(index, expected, pages, tuple(drops), documents)
-        for index, (expected, pages, documents, *drops) in enumerate(zip(*columns, strict=True))
-    ]
+def _compare_shard(item: tuple[int, tuple[InputFile, ...]], output: str) -> TaskResult:
+    """Write the verdicts of a shard, in the order of the links, and the documents that are kept."""
+    index, (links, pages, documents, *drops) = item
+    tally, domains = Tally(), defaultdict[str, Counter[str]](Counter)
+    verdicts, rows = tally.counter("verdicts"), _expected(links, pages, drops)
+    with shards.write_shard(output, shards.shard_name("verdicts", index), VERDICT_SCHEMA) as written:
 
+        def add(row: Row, verdict: str, jaccard: float | None = None) -> None:
+            reason = row["reason"] if verdict == GONE else None
+            written.write({**row, "verdict": verdict, "jaccard": jaccard, "reason": reason})
+            tally.counter("sources")[f"{row['source']} {verdict}"] += 1
+            tally.counter("reasons").update([reason] if reason else [])
+            domains[registered_domain(row["url"]) or ""][verdict] += 1
+            verdicts[verdict] += 1
 
-@dataclasses.dataclass(frozen=True)
-class _Context:
-    """The context of the tasks."""
+        def add_gone(url: str | None) -> Row:
+            """Add the rows before the one of a URL, and return that."""
+            for row in rows:
+                if row["url"] == url:
+                    return row
+                add(row, GONE)
+            return {}
 
-    config: RehydrateConfig
-    output: str
-
-
-def _compare_shard(shard: _Shard, context: _Context) -> TaskResult:
-    """Write the verdicts of a shard, and the documents that are kept, with the ids of the release."""
-    config, output, rows = context.config, context.output, _expected_rows(shard)
-    documents = DocumentShard(shard.index, (shard.documents,))
-    schema = inputs.document_schema(documents)
-    with (
-        shards.write_shard(output, shards.shard_name("documents", shard.index), schema) as kept,
-        shards.write_shard(output, shards.shard_name("verdicts", shard.index), VERDICT_SCHEMA) as written,
-    ):
-        verdicts = _Verdicts(written)
-        for batch in inputs.read_documents(documents, Drops()):
-            ids, is_kept = [], []
-            for url, digest, sketch in _texts(batch):
-                row = verdicts.skip_gone(rows, url)
-                verdict, jaccard = _compare(row, digest, sketch, config.near)
-                verdicts.add(row, verdict, jaccard)
+        def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
+            texts, ids, reasons = batch.column("text"), list[str](), list[DropReason | None]()
+            for url, text, sketch in zip(batch.column("url").to_pylist(), texts, sketches(texts), strict=True):
+                row, jaccard = add_gone(url), 1.0
+                if is_changed := hashlib.sha256(text.as_buffer()).digest() != row["text_sha256"]:
+                    [jaccard] = estimate_jaccard(pa.array([row["sketch"]]), pa.array([sketch])).tolist()
+                add(row, (NEAR if jaccard >= NEAR_JACCARD else CHANGED) if is_changed else EXACT, jaccard)
                 ids.append(row["id"])
-                is_kept.append(verdict in config.verdict)
-            index = schema.get_field_index("id")
-            batch = batch.set_column(index, schema.field(index), pa.array(ids, schema.field(index).type))
-            kept.write_batch(batch.filter(pa.array(is_kept, pa.bool_())))
-        verdicts.skip_gone(rows, None)
-    totals = verdicts.tally.verdicts
-    dropped = {verdict: count for verdict, count in totals.items() if verdict not in config.verdict}
-    counts = {verdict: totals[verdict] for verdict in config.verdict}
-    files = (kept.entry, written.entry, verdicts.tally.write(output, shard.index))
-    return TaskResult(totals.total(), kept.records, dropped, counts, files)
+                reasons.append(DropReason(CHANGED, f"Jaccard {jaccard:.3f}") if jaccard < NEAR_JACCARD else None)
+            place = batch.schema.get_field_index("id")
+            return batch.set_column(place, batch.schema.field(place), pa.array(ids, pa.string())), reasons
+
+        result = filter_shard(inputs.DocumentShard(index, (documents,)), output, decide)
+        add_gone(None)
+    for domain, counts in domains.items():
+        row = [domain, *(counts[verdict] for verdict in VERDICTS)]
+        tally.sample("domains", _DOMAINS).add([counts[EXACT] - counts.total(), domain], row)
+    files = (*result.files, written.entry, tally.write(output, shards.shard_name("report", index, "json")))
+    dropped = {verdict: verdicts[verdict] for verdict in (CHANGED, GONE) if verdicts[verdict]}
+    counts = {verdict: verdicts[verdict] for verdict in (EXACT, NEAR)}
+    return TaskResult(verdicts.total(), result.records_out, dropped, counts, files)
 
 
-class _Verdicts:
-    """Writes and tallies verdicts in the order of the links."""
-
-    def __init__(self, written: shards.ShardWriter) -> None:
-        self._written = written
-        self.tally = VerdictTally()
-
-    def add(self, row: Row, verdict: str, jaccard: float | None = None) -> None:
-        """Add the verdict of a document; only one that is gone has a reason."""
-        row = {**row, "verdict": verdict, "jaccard": jaccard, "reason": row["reason"] if verdict == GONE else None}
-        self._written.write({name: row[name] for name in VERDICT_SCHEMA.names})
-        self.tally.add(row)
-        progress.advance()
-
-    def skip_gone(self, rows: Iterator[Row], url: str | None) -> Row:
-        """Return the row of the next document, whose URL is given; the documents of the rows before it are gone."""
-        for row in rows:
-            if row["url"] == url:
-                return row
-            self.add(row, GONE)
-        return {}
-
-
-def _expected_rows(shard: _Shard) -> Iterator[Row]:
-    """Yield what the release has of each document, with its page and the reason if there is no text."""
-    for file in (shard.expected, shard.pages, *shard.drops):
+def _expected(links: InputFile, pages: InputFile, drops: Sequence[InputFile]) -> Iterator[Row]:
+    """Yield what the release has of each document, with its page, and the reason if there is no text."""
+    reasons = dict[str, str]()
+    for file in (links, pages, *drops):
         file.verify()
-    reasons = {
-        row["url"]: f"{file.stage}.{row['reason']}"
-        for file in shard.drops
-        for row in shards.read_rows(file.path, ["url", "reason"])
-    }
-    expected = shards.read_rows(shard.expected.path, EXPECTED_SCHEMA.names)
-    pages = shards.read_rows(shard.pages.path, ["url", "final_url", "source"])
-    for row, page in zip(expected, pages, strict=True):
-        assert row["url"] == page["url"]
+    for file in drops:
+        rows = shards.read_rows(file.path, ["url", "reason"])
+        reasons.update((row["url"], f"{file.stage}.{row['reason']}") for row in rows)
+    fetched = shards.read_rows(pages.path, ["url", "final_url", "source"])
+    for row, page in zip(shards.read_rows(links.path, EXPECTED_SCHEMA.names), fetched, strict=True):
         yield {**row, **page, "reason": reasons.get(row["url"])}
 
 
-def _texts(batch: pa.RecordBatch) -> Iterator[tuple[str, bytes, bytes]]:
-    """Yield the URL, the hash and the sketch of each text."""
-    texts, urls = batch.column("text"), batch.column("url").to_pylist()
-    for url, text, sketch in zip(urls, texts, sketches(texts).to_pylist(), strict=True):
-        yield url, hashlib.sha256(text.as_buffer()).digest(), sketch
+def _write_report(output: str, tasks: int) -> TaskResult:
+    """Write the verdicts by source and of some domains as a page and as tables, from the tallies of all shards."""
+    from pipelines.reports.render import render, write_page
 
-
-def _compare(row: Row, digest: bytes, sketch: bytes, near: float) -> tuple[str, float]:
-    """Return the verdict of a text, and the estimated Jaccard similarity to that of the release."""
-    if row["text_sha256"] == digest:
-        return EXACT, 1.0
-    [jaccard] = estimate_jaccard(pa.array([row["sketch"]], SKETCH_TYPE), pa.array([sketch], SKETCH_TYPE)).tolist()
-    return NEAR if jaccard >= near else CHANGED, jaccard
+    tally = read_tallies([storage.join(output, shards.shard_name("report", index, "json")) for index in range(tasks)])
+    tables: dict[str, Any] = {name: dict(tally.counter(name).most_common()) for name in ("verdicts", "reasons")}
+    counts = tally.counter("sources")
+    sources = dict.fromkeys(key.partition(" ")[0] for key in sorted(counts))
+    tables["sources"] = {source: {name: counts[f"{source} {name}"] for name in VERDICTS} for source in sources}
+    tables["domains"] = list(tally.sample("domains", _DOMAINS))
+    page = write_page(output, PAGE, render("rehydrate.html", **tables, names=VERDICTS, threshold=NEAR_JACCARD))
+    return TaskResult(files=(page, shards.write_file(output, TABLES, json.dumps(tables).encode())))
