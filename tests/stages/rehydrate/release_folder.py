@@ -44,7 +44,9 @@ def page(words: str) -> bytes:
     """Return a page with these words as its text."""
     parts = words.split()
     paragraphs = "".join(f"<p>{' '.join(parts[at : at + 40])}.</p>" for at in range(0, len(parts), 40))
-    return f"<html><head><title>A page</title></head><body><article><h1>A page</h1>{paragraphs}</article></body>".encode()
+    return (
+        f"<html><head><title>A page</title></head><body><article><h1>A page</h1>{paragraphs}</article></body>".encode()
+    )
 
 
 def words_of(url: str) -> str:

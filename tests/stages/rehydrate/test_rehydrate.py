@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from local_archives import Archived, machine_options, wayback
-from local_web import Answer
+from local_web import Answer, LocalWeb
 from release_folder import (
-    HOSTS, URLS, make_corpus, page, rows_of, run, small_web, url_rows, verdicts, words_of, write_release,
+    HOSTS,
+    QUICK,
+    URLS,
+    make_corpus,
+    page,
+    rows_of,
+    run,
+    small_web,
+    url_rows,
+    verdicts,
+    words_of,
+    write_release,
 )  # fmt: skip
 from small_web import words_text
 
 from pipelines.algorithms.web.urls import id_of_url
+from pipelines.engine.run import RunOptions
+from pipelines.stages.fetch.config import FetchConfig
+from pipelines.stages.fetch.stage import fetch
 
 SLIGHTLY, WHOLLY, MISSING, MOVED, EMPTY = URLS[0], URLS[1], URLS[3], URLS[6], URLS[9]
 
@@ -59,7 +74,7 @@ def test_links_are_those_of_scrape_with_the_values_of_the_release(release: Path,
 def changed_web() -> dict[str, object]:
     web = small_web()
     words = words_of(SLIGHTLY).split()
-    web[SLIGHTLY] = page(" ".join([*words[:238], "other", "end"]))
+    web[SLIGHTLY] = page(" ".join([*words[:100], "entirely", "other", "words", "here", *words[104:]]))
     web[WHOLLY] = page(words_text(999, 240))
     web[MISSING] = Answer(b"gone", 404)
     web[f"http://{HOSTS[2]}/new.html"] = web[MOVED]
@@ -100,6 +115,7 @@ def test_each_verdict(release: Path, tmp_path: Path) -> None:
     assert all(text in html for text in ("Rehydration report", "12 documents", "fetch.http_not_found", "beta.org"))
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_one_and_two_workers_write_the_same_verdicts(release: Path, tmp_path: Path) -> None:
     for name, workers in (("one", 1), ("two", 2)):
         run(release, tmp_path / name, changed_web(), workers=workers)
@@ -117,12 +133,6 @@ def test_a_page_that_was_gone_is_fetched_again(release: Path, tmp_path: Path) ->
     run(release, new, changed_web())
     before = verdicts(new)
     assert run(release, new, changed_web())[0].extra["exact"] == 8
-    from pipelines.engine.run import RunOptions
-    from pipelines.stages.fetch.config import FetchConfig
-    from pipelines.stages.fetch.stage import fetch
-    from release_folder import QUICK
-    from local_web import LocalWeb
-
     with LocalWeb(small_web()) as web, web.as_proxy():
         config = FetchConfig(**QUICK)
         fetch(config, links=f"{new}/scrape", output=f"{new}/fetch", options=RunOptions(), retry=["http_not_found"])
@@ -169,8 +179,6 @@ def test_lines_are_removed_as_the_filter_of_the_release_did(tmp_path: Path) -> N
 
 
 def test_archives_take_the_capture_nearest_to_the_recorded_date(corpus: Path, tmp_path: Path) -> None:
-    import datetime as dt
-
     rows = url_rows(corpus)[:3]
     for row in rows:
         row |= {"captured_at": dt.datetime(2019, 5, 1), "created_utc": 1262304000}  # submitted in 2010
@@ -181,9 +189,9 @@ def test_archives_take_the_capture_nearest_to_the_recorded_date(corpus: Path, tm
     ]
     release = write_release(tmp_path / "release", corpus, rows)
     with wayback(captures) as machine:
-        summary, _ = run(release, tmp_path / "new", {}, source="archives", **machine_options(machine))
+        run(release, tmp_path / "new", {}, source="archives", **machine_options(machine))
     found = verdicts(tmp_path / "new")
     assert [found[row["url"]]["verdict"] for row in rows] == ["exact", "changed", "changed"]
     assert {row["source"] for row in found.values()} == {"wayback"}
     pages = {row["url"]: row["captured_days"] for row in rows_of(tmp_path / "new/fetch", "pages")}
-    assert pages[rows[0]["url"]] == 1
+    assert pages[rows[0]["url"]] == 2
