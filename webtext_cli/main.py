@@ -43,6 +43,7 @@ _GROUPS = {
         "plan": "Estimate time, disk space, memory and cost of a corpus.",
         "status": "Show the state of each stage of a corpus.",
         "clean": "Remove what a corpus no longer needs.",
+        "rehydrate": "Rebuild a corpus from a release: fetch its URLs, extract, and compare.",
     },
     "Look into a corpus": {
         "show": "Print documents of a corpus as readable text.",
@@ -50,9 +51,6 @@ _GROUPS = {
         "stats": "Count the documents, words and bytes of a corpus.",
         "sql": "Query the files of a corpus with SQL (DuckDB).",
         "export-text": "Write documents as JSONL or plain text.",
-    },
-    "Publish": {
-        "rehydrate": "Rebuild a corpus from a release: fetch its URLs, extract, and compare.",
     },
     "Other": {
         "demo": "Run the whole pipeline on a small local web, offline.",

@@ -37,10 +37,9 @@ def rehydrate_release(
     used = [(extract.STAGE, {"extractor": extractor_version(configs["extract"].extractor)})]
     recorded = _recorded(release, "filter", _OF_FILTER)
     rules = load_rules(recorded.profile, (), (), None)
-    if "filter" in release.stages and (any(lines for lines, _ in rules.steps) or getattr(recorded, "redact", ())):
+    if "filter" in release.stages and (any(lines for lines, _ in rules.steps) or getattr(recorded, "redact", False)):
         # Only what edits texts: which documents the rules dropped is known.
-        off = dict.fromkeys(f"{rule.name}=off" for rule in rules.rules)
-        configs["filter"] = dataclasses.replace(recorded, set=tuple(off))
+        configs["filter"] = dataclasses.replace(recorded, set=(*{f"{rule.name}=off": None for rule in rules.rules},))
         used.append((filter.STAGE, {"rules": rules.fingerprint}))
     for stage, inputs in used:
         was = release.stages[stage.name]
@@ -50,11 +49,10 @@ def rehydrate_release(
             if was.version != stage.version and not any_version:
                 raise InputError(f"{problem}; install the webtext of that version, or use --any-version")
             options.progress.note(problem)
-    links, pages, *documents = (storage.join(corpus, name) for name in ("scrape", *configs))
+    links, pages, *documents, output = (storage.join(corpus, name) for name in ("scrape", *configs, "rehydrate"))
     yield write_release_links(release, output=links, options=options)
     for name, config in configs.items():
         yield run_stage(CorpusConfig(corpus), BY_NAME[name], config, options)
-    output = storage.join(corpus, "rehydrate")
     yield rehydrate(links=links, pages=pages, documents=documents, output=output, options=options)
 
 

@@ -31,7 +31,6 @@ from pipelines.stages.fetch.captures import read_record
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.lookups import LAST_KEY, ROW_SCHEMA, Block, IndexPart, Lookup, key_range, look_up
-from pipelines.stages.fetch.outcomes import ARCHIVES
 from pipelines.stages.fetch.segments import FetchContext
 from pipelines.stages.fetch.wayback import query_wayback
 from pipelines.storage.compression import open_decompressed, strip_compression
@@ -65,7 +64,7 @@ def archives_input(config: FetchConfig) -> str | None:
     if not re.match("https?://[^/]", config.wayback_url):
         raise UsageError(f"--wayback-url {config.wayback_url}: is not an http or https URL")
     if not config.archive:
-        if config.source == ARCHIVES:
+        if config.source == "archives":
             raise UsageError("--source archives: needs --archive, the archives to look up pages in")
         return None
     if config.cc_index:

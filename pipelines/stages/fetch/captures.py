@@ -77,7 +77,12 @@ class Capture(NamedTuple):
 def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterator[Wanted]:
     """Yield the links of a shard to look up in an archive, by their latest outcomes."""
     links = read_links(shard)
-    times = [None] * len(links) if shard.is_list else [time for file in shard.files for time in _times(file.path)]
+    times: list[int | None] = [None] * len(links) if shard.is_list else []
+    for file in () if shard.is_list else shard.files:
+        # Links of a release have the time of its page; those of a list without times have 0.
+        names = [name for name in ("captured_at", "created_utc") if name in table_schema(file.path).names]
+        for row in shards.read_rows(file.path, names):
+            times += [int(at.timestamp()) if (at := row.get("captured_at")) else row["created_utc"] or None]
     for row in context.latest(shard).select(Outcome.__struct_fields__).to_pylist():
         outcome = Outcome(**row)
         reason = outcome.outcome.removeprefix("dropped.")
@@ -87,13 +92,6 @@ def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterato
         is_done = token in (outcome.archives or "").split(",")
         if ((is_wanted and outcome.source == LIVE) or reason == NOT_IN_SOURCE) and not is_done:
             yield Wanted(links[outcome.link], times[outcome.link], outcome)
-
-
-def _times(path: str) -> Iterator[int | None]:
-    """Yield when the page of each link was captured, in links of a release, or else when the link was posted."""
-    names = [name for name in ("captured_at", "created_utc") if name in table_schema(path).names]
-    for row in shards.read_rows(path, names):
-        yield int(at.timestamp()) if (at := row.get("captured_at")) else row["created_utc"] or None
 
 
 def record_answer(

@@ -13,8 +13,7 @@ class FetchConfig:
 
     source: str = option(
         "live",
-        "live: the web. archives: only --archive. warc: WARC and ARC files of --pages. files: HTML and text files in "
-        "--pages, named by --urls.",
+        "live: the web. archives: only --archive. warc: WARC/ARC in --pages. files: those in --pages, named by --urls.",
         choices=("live", "archives", "warc", "files"),
         group="Source",
     )

@@ -9,7 +9,6 @@ import msgspec
 
 OK = "ok"
 LIVE = "live"
-ARCHIVES = "archives"
 NOT_IN_SOURCE = "not_in_source"
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})

@@ -37,7 +37,7 @@ from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import Response
 from pipelines.stages.fetch.links import LinkShard, classify_links
 from pipelines.stages.fetch.lookups import ROW_SCHEMA, Block, IndexPart, Lookup, look_up
-from pipelines.stages.fetch.outcomes import ARCHIVES, LIVE, NOT_IN_SOURCE, REDIRECTS, Failure, dropped
+from pipelines.stages.fetch.outcomes import LIVE, NOT_IN_SOURCE, REDIRECTS, Failure, dropped
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.visit import page_failure
 from pipelines.storage.compression import open_decompressed, strip_compression
@@ -59,7 +59,7 @@ class PageSource(NamedTuple):
 def open_source(config: FetchConfig) -> PageSource | None:
     """Return the files to take pages from, None for the web and archives; raise UsageError for missing options."""
     kind, table = config.source, config.urls
-    if kind in (LIVE, ARCHIVES):
+    if kind in (LIVE, "archives"):
         return None
     if kind == "warc":
         if not config.pages:

@@ -7,7 +7,7 @@ import hashlib
 import re
 import zlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -19,22 +19,19 @@ from pipelines.engine.manifest import Identity
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import InputError, translate_format_errors
 from pipelines.records import shards
-from pipelines.records.schemas import INSTANT, LINK_SCHEMA, make_schema
+from pipelines.records.schemas import LINK_SCHEMA, make_schema
 
 # Fetch and extract read the folder as that of scrape.
 STAGE = Stage("scrape", 1)
-EXPECTED_SCHEMA = make_schema(id="string", url="string", text_sha256=pa.binary(32), sketch=SKETCH_TYPE)
-_ADDED = [*(field for field in EXPECTED_SCHEMA if field.name != "url"), pa.field("captured_at", INSTANT)]
+EXPECTED = ("id", "url", "text_sha256", "sketch")
+_ADDED = make_schema(id="string", text_sha256=pa.binary(32), sketch=SKETCH_TYPE, captured_at="instant?")
 _SCHEMA = pa.schema([*LINK_SCHEMA, *_ADDED])
 # What scrape writes where a source does not tell.
-_UNKNOWN: dict[str, Any] = {"score": 0, "submission_ids": [], "subreddits": [], "title": "", "created_utc": 0}
-_COLUMNS = [*EXPECTED_SCHEMA.names, *_UNKNOWN, "domain", "outcome", "fetched_at", "captured_at"]
+_UNKNOWN = {"domain": "", "score": 0, "title": "", "created_utc": 0, "submission_ids": [], "subreddits": []}
+_COLUMNS = [*EXPECTED, *_UNKNOWN, "outcome", "fetched_at", "captured_at"]
+# The release alone determines the result.
+NO_OPTIONS = dataclasses.make_dataclass("NoOptions", ())()
 _TABLE = re.compile(r"urls/urls-\d+\.parquet")
-
-
-@dataclasses.dataclass(frozen=True)
-class ReleaseConfig:
-    """No options: a release determines the result."""
 
 
 class Release(NamedTuple):
@@ -55,30 +52,24 @@ def open_release(folder: str) -> Release:
         sums = dict(line.split(maxsplit=1)[::-1] for line in storage.read_bytes(sums_path).decode().splitlines())
     paths = [path, *(storage.join(folder, name) for name in sorted(filter(_TABLE.fullmatch, sums)))]
     checksums = storage.map_files(storage.sha256_of, paths, local_threads=storage.HASHING_THREADS)
-    for file, checksum in zip(paths, checksums, strict=True):
-        if checksum not in sums.values():
-            raise InputError(f"{file}: its checksum is not in {sums_path}; download the release again")
+    if damaged := [file for file, checksum in zip(paths, checksums, strict=True) if checksum not in sums.values()]:
+        raise InputError(f"{damaged[0]}: its checksum is not in {sums_path}; download the release again")
     with translate_format_errors(path, "the description of a release; download it again"):
         value = storage.read_json(path)
         if value["format"] != 1 or not paths[1:]:
-            raise InputError(
-                f"{path}: has format {value['format']} and {len(paths) - 1} tables of URLs; update webtext"
-            )
+            raise InputError(f"{path}: has format {value['format']}, {len(paths) - 1} tables of URLs; update webtext")
         stages = {name: msgspec.convert({**stage, "stage": name}, Identity) for name, stage in value["stages"].items()}
     return Release(path, stages, paths[1:], hashlib.sha256("".join(checksums).encode()).hexdigest())
 
 
 def write_release_links(release: Release, *, output: str, options: RunOptions) -> Summary:
-    """Write a link for each document of a release, with the id, the hash and the sketch of its text.
+    """Write a link for each document of a release, with the hash and sketch of its text, and the date of its page.
 
-    `captured_at` is when the page of the document was captured or fetched. Raises InputError for tables that lack a
-    column, or that have a document without one of these values.
+    Raises InputError for tables that lack a column, or that have a document without its id, URL, hash or sketch.
     """
-    inputs = {"release": release.fingerprint}
-    with stage_run(STAGE, ReleaseConfig(), inputs=inputs, output=output, options=options) as run:
+    with stage_run(STAGE, NO_OPTIONS, inputs={"release": release.fingerprint}, output=output, options=options) as run:
         if not run.finished:
-            numbers = range(len(release.urls))
-            run.map(_write_links, numbers, (release.urls, run.output), name=lambda number: f"links-{number:05d}")
+            run.map(_write_links, range(len(release.urls)), (release.urls, run.output), name=lambda n: f"links-{n:05d}")
         return run.finish()
 
 
@@ -99,9 +90,8 @@ def _write_links(number: int, context: tuple[list[str], str]) -> TaskResult:
                     batch = batch.filter(pc.equal(pa.array(shares, pa.int64()).take(domains.indices), number))
                     documents = _links(batch.filter(pc.equal(batch.column("outcome"), "kept")))
                 records += batch.num_rows
-                for name in EXPECTED_SCHEMA.names:
-                    if documents.column(name).null_count:
-                        raise InputError(f"{path}: has a document without {name}; download the release again")
+                if missing := [name for name in EXPECTED if documents.column(name).null_count]:
+                    raise InputError(f"{path}: has a document without {missing[0]}; download the release again")
                 links.write_batch(documents)
                 progress.advance(batch.num_rows)
     dropped = {"not_in_release": records - links.records} if records > links.records else {}
@@ -114,5 +104,4 @@ def _links(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns[name] = pc.coalesce(columns[name], pa.scalar(value, _SCHEMA.field(name).type))
     columns |= {"original_url": columns["url"], "over_18": pa.repeat(False, batch.num_rows)}
     columns["captured_at"] = pc.coalesce(columns["captured_at"], columns["fetched_at"])
-    columns["domain"] = pc.fill_null(columns["domain"], "")
     return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in _SCHEMA], schema=_SCHEMA)

@@ -21,7 +21,7 @@ from pipelines.records.document_filter import DropReason, filter_shard
 from pipelines.records.inputs import InputFile
 from pipelines.records.schemas import make_schema
 from pipelines.records.tally import Tally, read_tallies
-from pipelines.stages.rehydrate.links import EXPECTED_SCHEMA, ReleaseConfig
+from pipelines.stages.rehydrate.links import EXPECTED, NO_OPTIONS
 
 PAGE, TABLES = "report.html", "report.json"
 STAGE = Stage("rehydrate", 1, (PAGE, TABLES, DATA_CARD))
@@ -33,7 +33,6 @@ VERDICT_SCHEMA = make_schema(
     reason="string?",
 )  # fmt: skip
 _DOMAINS = 20
-Row = dict[str, Any]
 
 
 def rehydrate(*, links: str, pages: str, documents: Sequence[str], output: str, options: RunOptions) -> Summary:
@@ -48,7 +47,7 @@ def rehydrate(*, links: str, pages: str, documents: Sequence[str], output: str, 
     files = [folders[0].files("links-"), folders[1].files("pages-", ".parquet"), folders[-1].files("documents-")]
     items = list(enumerate(zip(*files, *(folder.files("dropped-") for folder in folders[1:]), strict=True)))
     options = dataclasses.replace(options, follow_inputs=(*fingerprints,))
-    with stage_run(STAGE, ReleaseConfig(), inputs=fingerprints, output=output, options=options, texts=files[2]) as run:
+    with stage_run(STAGE, NO_OPTIONS, inputs=fingerprints, output=output, options=options, texts=files[2]) as run:
         if not run.finished:
             total = folders[-1].manifest.records_out
             run.map(_compare_shard, items, run.output, name=lambda item: f"documents-{item[0]:05d}", total=total)
@@ -64,26 +63,20 @@ def _compare_shard(item: tuple[int, tuple[InputFile, ...]], output: str) -> Task
     verdicts, rows = tally.counter("verdicts"), _expected(links, pages, drops)
     with shards.write_shard(output, shards.shard_name("verdicts", index), VERDICT_SCHEMA) as written:
 
-        def add(row: Row, verdict: str, jaccard: float | None = None) -> None:
+        def add(row: dict[str, Any], verdict: str, jaccard: float | None = None) -> bool:
             reason = row["reason"] if verdict == GONE else None
             written.write({**row, "verdict": verdict, "jaccard": jaccard, "reason": reason})
-            tally.counter("sources")[f"{row['source']} {verdict}"] += 1
+            tally.counter(row["source"])[verdict] += 1
             tally.counter("reasons").update([reason] if reason else [])
             domains[registered_domain(row["url"]) or ""][verdict] += 1
             verdicts[verdict] += 1
-
-        def add_gone(url: str | None) -> Row:
-            """Add the rows before the one of a URL, and return that."""
-            for row in rows:
-                if row["url"] == url:
-                    return row
-                add(row, GONE)
-            return {}
+            return verdict != GONE
 
         def decide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[DropReason | None]]:
             texts, ids, reasons = batch.column("text"), list[str](), list[DropReason | None]()
             for url, text, sketch in zip(batch.column("url").to_pylist(), texts, sketches(texts), strict=True):
-                row, jaccard = add_gone(url), 1.0
+                # Documents before the next one that has a text are gone.
+                row, jaccard = next(row for row in rows if row["url"] == url or add(row, GONE)), 1.0
                 if is_changed := hashlib.sha256(text.as_buffer()).digest() != row["text_sha256"]:
                     [jaccard] = estimate_jaccard(pa.array([row["sketch"]]), pa.array([sketch])).tolist()
                 add(row, (NEAR if jaccard >= NEAR_JACCARD else CHANGED) if is_changed else EXACT, jaccard)
@@ -93,17 +86,17 @@ def _compare_shard(item: tuple[int, tuple[InputFile, ...]], output: str) -> Task
             return batch.set_column(place, batch.schema.field(place), pa.array(ids, pa.string())), reasons
 
         result = filter_shard(inputs.DocumentShard(index, (documents,)), output, decide)
-        add_gone(None)
+        for row in rows:
+            add(row, GONE)
     for domain, counts in domains.items():
-        row = [domain, *(counts[verdict] for verdict in VERDICTS)]
-        tally.sample("domains", _DOMAINS).add([counts[EXACT] - counts.total(), domain], row)
+        shown = [domain, *(counts[verdict] for verdict in VERDICTS)]
+        tally.sample("domains", _DOMAINS).add([counts[EXACT] - counts.total(), domain], shown)
     files = (*result.files, written.entry, tally.write(output, shards.shard_name("report", index, "json")))
     dropped = {verdict: verdicts[verdict] for verdict in (CHANGED, GONE) if verdicts[verdict]}
-    counts = {verdict: verdicts[verdict] for verdict in (EXACT, NEAR)}
-    return TaskResult(verdicts.total(), result.records_out, dropped, counts, files)
+    return TaskResult(verdicts.total(), result.records_out, dropped, {n: verdicts[n] for n in (EXACT, NEAR)}, files)
 
 
-def _expected(links: InputFile, pages: InputFile, drops: Sequence[InputFile]) -> Iterator[Row]:
+def _expected(links: InputFile, pages: InputFile, drops: Sequence[InputFile]) -> Iterator[dict[str, Any]]:
     """Yield what the release has of each document, with its page, and the reason if there is no text."""
     reasons = dict[str, str]()
     for file in (links, pages, *drops):
@@ -112,7 +105,7 @@ def _expected(links: InputFile, pages: InputFile, drops: Sequence[InputFile]) ->
         rows = shards.read_rows(file.path, ["url", "reason"])
         reasons.update((row["url"], f"{file.stage}.{row['reason']}") for row in rows)
     fetched = shards.read_rows(pages.path, ["url", "final_url", "source"])
-    for row, page in zip(shards.read_rows(links.path, EXPECTED_SCHEMA.names), fetched, strict=True):
+    for row, page in zip(shards.read_rows(links.path, [*EXPECTED]), fetched, strict=True):
         yield {**row, **page, "reason": reasons.get(row["url"])}
 
 
@@ -122,9 +115,7 @@ def _write_report(output: str, tasks: int) -> TaskResult:
 
     tally = read_tallies([storage.join(output, shards.shard_name("report", index, "json")) for index in range(tasks)])
     tables: dict[str, Any] = {name: dict(tally.counter(name).most_common()) for name in ("verdicts", "reasons")}
-    counts = tally.counter("sources")
-    sources = dict.fromkeys(key.partition(" ")[0] for key in sorted(counts))
-    tables["sources"] = {source: {name: counts[f"{source} {name}"] for name in VERDICTS} for source in sources}
+    tables["sources"] = {name: dict(tally.counter(name)) for name in sorted(tally.counts.keys() - tables.keys())}
     tables["domains"] = list(tally.sample("domains", _DOMAINS))
     page = write_page(output, PAGE, render("rehydrate.html", **tables, names=VERDICTS, threshold=NEAR_JACCARD))
     return TaskResult(files=(page, shards.write_file(output, TABLES, json.dumps(tables).encode())))
