@@ -29,7 +29,6 @@ _SCHEMA = pa.schema([*LINK_SCHEMA, *_ADDED])
 # What scrape writes where a source does not tell.
 _UNKNOWN = {"domain": "", "score": 0, "title": "", "created_utc": 0, "submission_ids": [], "subreddits": []}
 _COLUMNS = [*EXPECTED, *_UNKNOWN, "outcome", "fetched_at", "captured_at"]
-# The release alone determines the result.
 NO_OPTIONS = dataclasses.make_dataclass("NoOptions", ())()
 _TABLE = re.compile(r"urls/urls-\d+\.parquet")
 
@@ -51,13 +50,15 @@ def open_release(folder: str) -> Release:
     with translate_format_errors(sums_path, "a list of checksums; download it again"):
         sums = dict(line.split(maxsplit=1)[::-1] for line in storage.read_bytes(sums_path).decode().splitlines())
     paths = [path, *(storage.join(folder, name) for name in sorted(filter(_TABLE.fullmatch, sums)))]
+    if not paths[1:]:
+        raise InputError(f"{sums_path}: lists no urls/urls-NNNNN.parquet, without which there is nothing to fetch")
     checksums = storage.map_files(storage.sha256_of, paths, local_threads=storage.HASHING_THREADS)
     if damaged := [file for file, checksum in zip(paths, checksums, strict=True) if checksum not in sums.values()]:
         raise InputError(f"{damaged[0]}: its checksum is not in {sums_path}; download the release again")
     with translate_format_errors(path, "the description of a release; download it again"):
         value = storage.read_json(path)
-        if value["format"] != 1 or not paths[1:]:
-            raise InputError(f"{path}: has format {value['format']}, {len(paths) - 1} tables of URLs; update webtext")
+        if value["format"] != 1:
+            raise InputError(f"{path}: has format {value['format']}, this version reads 1; update webtext")
         stages = {name: msgspec.convert({**stage, "stage": name}, Identity) for name, stage in value["stages"].items()}
     return Release(path, stages, paths[1:], hashlib.sha256("".join(checksums).encode()).hexdigest())
 

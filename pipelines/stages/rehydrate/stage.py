@@ -38,8 +38,7 @@ _DOMAINS = 20
 def rehydrate(*, links: str, pages: str, documents: Sequence[str], output: str, options: RunOptions) -> Summary:
     """Write a verdict for each document of a release, and the documents whose text is exact or near.
 
-    `links` is the folder of `write_release_links`, `pages` that of fetch, and `documents` those of the stages that made
-    the texts, the last of which has them. Records in are the documents of the release.
+    `documents` are the folders of the stages that made the texts, in order. Records in are those of the release.
     """
     folders = [inputs.open_stage(path, ["scrape", "fetch", "extract", "filter"]) for path in (links, pages, *documents)]
     fingerprints = {folder.manifest.identity.stage: folder.manifest.fingerprint() for folder in folders}

@@ -186,7 +186,7 @@ def _edit(name: str, old: str, new: str) -> Callable[[Path], None]:
         (_edit("release.json", '"stages"', '"s"'), "release.json: is not the description of a release"),
         (_edit("release.json", '"version": 1', '"version": "1'), "release.json: "),
         (_edit("release.json", '"extract": {', '"other": {'), "release.json: has no stage extract"),
-        (_edit("SHA256SUMS", "urls/", "urls/../urls/"), "has format 1 and 0 tables of URLs"),
+        (_edit("SHA256SUMS", "urls/", "urls/../urls/"), "SHA256SUMS: lists no urls/urls-NNNNN.parquet"),
     ],
 )
 def test_folders_that_are_no_release(release: Path, tmp_path: Path, change: Any, message: str) -> None:
