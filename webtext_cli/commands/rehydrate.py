@@ -7,10 +7,9 @@ from typing import Any
 import click
 
 from pipelines.build import write_index
-from pipelines.format import to_json
 from pipelines.stages.fetch.config import FetchConfig
-from webtext_cli.console import make_progress, print_summary, say
-from webtext_cli.options import StageCall, config_options, discard_pages_option, stage_command
+from webtext_cli.console import make_progress, print_result, print_summary
+from webtext_cli.options import StageCall, check_disjoint, config_options, discard_pages_option, stage_command
 
 
 @stage_command("rehydrate", corpus=None)
@@ -36,6 +35,7 @@ def command(call: StageCall, release: str, any_version: bool, **flags: Any) -> N
     """
     from pipelines.corpus.rehydration import rehydrate_release
 
+    check_disjoint(call.corpus, [release])
     flags = {name: value for name, value in flags.items() if value not in (None, ())}
     summaries = []
     for summary in rehydrate_release(release, call.corpus, call.run_options(), flags, any_version):
@@ -43,5 +43,4 @@ def command(call: StageCall, release: str, any_version: bool, **flags: Any) -> N
         if not call.as_json:
             print_summary(summary, as_json=False)
     write_index(call.corpus, make_progress(call.quiet).note)
-    if call.as_json:
-        say(to_json({"stages": summaries}))
+    print_result({"stages": summaries}, call.as_json, lambda _: None)  # the text was printed before

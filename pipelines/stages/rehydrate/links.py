@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import progress, storage
+from pipelines import storage
 from pipelines.algorithms.minhash.sketch import SKETCH_TYPE
 from pipelines.engine.manifest import Identity
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
@@ -75,10 +75,7 @@ def write_release_links(release: Release, *, output: str, options: RunOptions) -
 
 
 def _write_links(number: int, context: tuple[list[str], str]) -> TaskResult:
-    """Write the links of the domains of a shard: a release may divide them otherwise, but fetch must be polite.
-
-    Each task reads all tables, which takes far less time than to fetch a shard.
-    """
+    """Write the links of the domains of a shard, from all tables: fetch needs them together, to be polite."""
     urls, output = context
     records = 0
     with shards.write_shard(output, shards.shard_name("links", number), _SCHEMA) as links:
@@ -94,7 +91,6 @@ def _write_links(number: int, context: tuple[list[str], str]) -> TaskResult:
                 if missing := [name for name in EXPECTED if documents.column(name).null_count]:
                     raise InputError(f"{path}: has a document without {missing[0]}; download the release again")
                 links.write_batch(documents)
-                progress.advance(batch.num_rows)
     dropped = {"not_in_release": records - links.records} if records > links.records else {}
     return TaskResult(records, links.records, dropped, files=(links.entry,))
 
