@@ -233,6 +233,7 @@ def describe_field(name: str, value: Any) -> str:
     value = dt.datetime.fromtimestamp(value, dt.UTC) if name == "created_utc" else value
     value = value.isoformat(" ", "seconds") if isinstance(value, dt.datetime) else value
     value = ", ".join(map(str, value)) if isinstance(value, list) else value
+    value = value.hex() if isinstance(value, bytes) else value
     return f"{words}: {format_bytes(value) if name.endswith('bytes') else format_number(value)}"
 
 

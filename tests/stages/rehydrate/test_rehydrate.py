@@ -195,3 +195,16 @@ def test_archives_take_the_capture_nearest_to_the_recorded_date(corpus: Path, tm
     assert {row["source"] for row in found.values()} == {"wayback"}
     pages = {row["url"]: row["captured_days"] for row in rows_of(tmp_path / "new/fetch", "pages")}
     assert pages[rows[0]["url"]] == 2
+
+
+def test_without_dates_archives_take_the_latest_capture(corpus: Path, tmp_path: Path) -> None:
+    rows = [row | {"fetched_at": None, "created_utc": None} for row in url_rows(corpus)[:2]]
+    captures = []
+    for row in rows:
+        captures.append(Archived(row["url"], "1999-01-01", page(words_text(999, 240))))
+        captures.append(Archived(row["url"], "2019-05-02", small_web()[row["url"]]))
+    release = write_release(tmp_path / "release", corpus, rows)
+    with wayback(captures) as machine:
+        summary, _ = run(release, tmp_path / "new", {}, source="archives", **machine_options(machine))
+    assert summary.extra["exact"] == 2
+    assert {row["captured_days"] for row in rows_of(tmp_path / "new/fetch", "pages")} == {None}
