@@ -36,7 +36,7 @@ def test_it_prints_every_stage_and_the_corpus_can_be_queried(
     assert stages[-1]["exact"] == 12
     assert (new / "index.html").exists()
     assert main(["stats", "-i", str(new / "rehydrate"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["totals"]["documents"] == 12
+    assert json.loads(capsys.readouterr().out)["total"]["documents"] == 12
     query = f"SELECT verdict, count(*) AS n FROM '{new}/rehydrate/verdicts-*.parquet' GROUP BY ALL"
     assert main(["sql", query, "--corpus", str(new), "--allow-files", "--format", "csv"]) == 0
     assert capsys.readouterr().out.split() == ["verdict,n", "exact,12"]
