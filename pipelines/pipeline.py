@@ -88,7 +88,7 @@ PIPELINE = (
     ),
 )
 
-# The stages that write documents, in order.
-DOCUMENT_STAGES = ("extract", "filter", "dedup", "remove-wikipedia")
+# The stages that write documents, in order; `webtext rehydrate` runs the last one outside the pipeline.
+DOCUMENT_STAGES = ("extract", "filter", "dedup", "remove-wikipedia", "rehydrate")
 
 BY_NAME = {stage.name: stage for stage in PIPELINE}

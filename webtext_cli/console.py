@@ -234,6 +234,7 @@ def describe_field(name: str, value: Any) -> str:
     value = value.isoformat(" ", "seconds") if isinstance(value, dt.datetime) else value
     if isinstance(value, list):
         value = ", ".join(" ".join(map(str, item.values())) if isinstance(item, dict) else str(item) for item in value)
+    value = value.hex() if isinstance(value, bytes) else value
     return f"{words}: {format_bytes(value) if name.endswith('bytes') else format_number(value)}"
 
 

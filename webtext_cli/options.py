@@ -260,18 +260,18 @@ _RUN_OPTIONS: list[Callable[[Any], Any]] = [
 
 
 def stage_command(
-    name: str, reads: str | None = None, *, corpus: str = ".", has_tasks: bool = True
+    name: str, reads: str | None = None, *, corpus: str | None = ".", has_tasks: bool = True
 ) -> Callable[[Callable[..., Any]], Command]:
     """Make a command of a function with options of its own: add those of its stage and of all stages, passed as `call`.
 
-    A command that is not a stage has no `--input` and `--output`. `reads` is the help of `--input` (None: the command
-    has none); `corpus` is the default of `--corpus`. Without tasks, the command reads one folder, without workers.
+    A command that is not a stage has no `--input` and `--output`. `reads` is the help of `--input`, `corpus` the
+    default of `--corpus` (None: the command has none). Without tasks, the command reads one folder, without workers.
     """
     stage = name if name in BY_NAME else ""
     config_types = ([BY_NAME[stage].config_type()] if stage else []) + ([RunSettings] if has_tasks else [])
     flag_names = [field.name for config_type in config_types for field in dataclasses.fields(config_type)]
     added: list[Callable[[Any], Any]] = [*map(config_options, config_types)]
-    added.append(functools.partial(corpus_option, default=corpus))
+    added += [functools.partial(corpus_option, default=corpus)] if corpus is not None else []
     if reads is not None:
         added.append(input_option(reads, is_many=has_tasks))
     if stage:

@@ -287,7 +287,7 @@ def _open_stages(source: str | Sequence[str]) -> tuple[dict[str, StageFolder], l
     folders, own = inputs.separate_stages(source)
     stages: dict[str, StageFolder] = {}
     for folder in folders:
-        stage = inputs.open_stage(folder, [*BY_NAME])
+        stage = inputs.open_stage(folder, [*BY_NAME, *DOCUMENT_STAGES])
         other = stages.setdefault(stage.manifest.identity.stage, stage)
         if other is not stage:
             raise UsageError(f"{folder}: is of the same stage as {other.path}; name one of them")

@@ -36,6 +36,7 @@ from webtext_cli.console import (
         ("created_utc", 1420070400, "created UTC: 2015-01-01 00:00:00+00:00"),
         ("near_duplicates", ["a", "b"], "near-duplicates: a, b"),
         ("text_bytes", 1500, "text bytes: 1.5 kB"),
+        ("text_sha256", b"\x00\xff", "text sha256: 00ff"),
     ],
 )
 def test_fields_are_in_words(name: str, value: object, shown: str) -> None:

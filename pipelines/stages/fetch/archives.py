@@ -64,6 +64,8 @@ def archives_input(config: FetchConfig) -> str | None:
     if not re.match("https?://[^/]", config.wayback_url):
         raise UsageError(f"--wayback-url {config.wayback_url}: is not an http or https URL")
     if not config.archive:
+        if config.source == "archives":
+            raise UsageError("--source archives: needs --archive, the archives to look up pages in")
         return None
     if config.cc_index:
         if storage.is_local(config.cc_records) and not storage.is_folder(config.cc_records):

@@ -20,6 +20,7 @@ from pipelines.errors import InputError
 from pipelines.records import shards
 from pipelines.records.archives import MAX_HEADER_BYTES, RECORD_DAMAGE, BoundedArchiveIterator, is_arc
 from pipelines.records.documents import parse_instant
+from pipelines.records.reader import table_schema
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import BodyDecoder, BodyError, Response, content_coding, decode_prefix
 from pipelines.stages.fetch.links import BadUrlError, LinkShard, read_links, redirect_url
@@ -52,7 +53,7 @@ class CaptureError(Exception):
 
 
 class Wanted(NamedTuple):
-    """A link to look up in an archive, when it was posted (seconds since 1970), and its outcome so far."""
+    """A link to look up in an archive, the time that its capture should be near to, and its outcome so far."""
 
     url: str
     at: int | None
@@ -76,9 +77,12 @@ class Capture(NamedTuple):
 def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterator[Wanted]:
     """Yield the links of a shard to look up in an archive, by their latest outcomes."""
     links = read_links(shard)
-    files = () if shard.is_list else shard.files  # only links of scrape have a time
-    batches = (batch for file in files for batch in shards.read_batches(file.path, ["created_utc"]))
-    times = [time for batch in batches for time in batch.column(0).to_pylist()] or [None] * len(links)
+    times: list[int | None] = [None] * len(links) if shard.is_list else []
+    for file in () if shard.is_list else shard.files:
+        # Links of a release have the time of its page; those of a list without times have 0.
+        names = [name for name in ("captured_at", "created_utc") if name in table_schema(file.path).names]
+        for row in shards.read_rows(file.path, names):
+            times += [int(at.timestamp()) if (at := row.get("captured_at")) else row["created_utc"] or None]
     for row in context.latest(shard).select(Outcome.__struct_fields__).to_pylist():
         outcome = Outcome(**row)
         reason = outcome.outcome.removeprefix("dropped.")

@@ -13,8 +13,8 @@ class FetchConfig:
 
     source: str = option(
         "live",
-        "live: the web. warc: WARC and ARC files of --pages. files: HTML and text files in --pages, named by --urls.",
-        choices=("live", "warc", "files"),
+        "live: the web. archives: only --archive. warc: WARC/ARC in --pages. files: those in --pages, named by --urls.",
+        choices=("live", "archives", "warc", "files"),
         group="Source",
     )
     pages: tuple[str, ...] = option(
@@ -89,7 +89,7 @@ class FetchConfig:
         "Archive in which to look up pages that are gone; several are tried in order.",
         identity=False,
         choices=("commoncrawl", "wayback"),
-        only_with="source=live",
+        only_with="source=live|archives",
         group="Archives",
     )
     archive_for: str = option(

@@ -19,7 +19,7 @@ REASONS = {
     "bad_url": "not an http or https URL that can be requested",
     "duplicate_url": "the same request as an earlier link",
     "domain_limit": "more than --max-pages-per-domain",
-    NOT_IN_SOURCE: "the files of --source have no page for this link",
+    NOT_IN_SOURCE: "the files or archives of --source have no page for this link",
     "robots": "disallowed by robots.txt",
     "noarchive": "the page asks not to be archived (--honor-noarchive)",
     "robots_unreachable": "robots.txt could not be read (server error, timeout), which RFC 9309 counts as a refusal",

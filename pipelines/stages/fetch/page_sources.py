@@ -57,9 +57,9 @@ class PageSource(NamedTuple):
 
 
 def open_source(config: FetchConfig) -> PageSource | None:
-    """Return the files to take pages from, None for the web; raise UsageError for options that are missing."""
+    """Return the files to take pages from, None for the web and archives; raise UsageError for missing options."""
     kind, table = config.source, config.urls
-    if kind == LIVE:
+    if kind in (LIVE, "archives"):
         return None
     if kind == "warc":
         if not config.pages:

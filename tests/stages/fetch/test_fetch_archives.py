@@ -20,6 +20,7 @@ from warcio.checker import Checker
 
 from pipelines.engine.executor import make_executor
 from pipelines.engine.run import RunOptions
+from pipelines.errors import UsageError
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.stage import extract
 from pipelines.stages.fetch import archives, lookups
@@ -363,3 +364,18 @@ def test_links_added_or_retried_without_archives_are_asked_for_later(tmp_path: P
     assert list(sources(run_fetch(tmp_path, **options)).values()) == ["live", "2014-01-01", "2014-01-01"]
     assert list(sources(run_fetch(tmp_path)).values()) == ["live", "2014-01-01", "2014-01-01"]
     assert len(web.requests) == before
+
+
+def test_only_archives_are_asked(tmp_path: Path, web: LocalWeb) -> None:
+    urls = [web.url(path) for path in ("/live", "/a")]
+    with pytest.raises(UsageError, match="--source archives: needs --archive"):
+        fetch_links(tmp_path, urls, source="archives")
+    with wayback([Archived(web.url("/live"), "2014-05-20")]) as machine:
+        fetched = fetch_links(tmp_path, urls, source="archives", **machine_options(machine))
+        assert sources(fetched) == {"/live": "2014-05-20", "/a": "dropped.not_in_source"}
+        machine.requests.clear()
+        fetch_links(tmp_path, urls, source="archives", **machine_options(machine))
+        assert machine.requests == web.paths() == []
+    assert fetched.row(urls[1])["source"] == "archives"
+    [dropped] = read_rows(fetched.folder, "dropped")
+    assert dropped["detail"] == "wayback: no capture"

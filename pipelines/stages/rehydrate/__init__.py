@@ -1,0 +1,1 @@
+"""Compares the texts of fetched pages with those that a release recorded."""
