@@ -24,7 +24,7 @@ from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import BodyDecoder, BodyError, Response, content_coding, decode_prefix
 from pipelines.stages.fetch.links import BadUrlError, LinkShard, read_links, redirect_url
 from pipelines.stages.fetch.outcomes import DETAIL_CHARACTERS, LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REDIRECTS, Outcome
-from pipelines.stages.fetch.segments import NO_CAPTURE, FetchContext, SegmentWriter
+from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.visit import asks_for_no_archive, page_failure
 from pipelines.stages.fetch.warc import response_record
 
@@ -79,8 +79,7 @@ def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterato
     files = () if shard.is_list else shard.files  # only links of scrape have a time
     batches = (batch for file in files for batch in shards.read_batches(file.path, ["created_utc"]))
     times = [time for batch in batches for time in batch.column(0).to_pylist()] or [None] * len(links)
-    for row in context.latest(shard).select(Outcome.__struct_fields__).to_pylist():
-        outcome = Outcome(**row)
+    for outcome in context.latest(shard).values():
         reason = outcome.outcome.removeprefix("dropped.")
         is_wanted = reason in GONE or (
             context.config.archive_for == "all" and reason not in (*NO_REQUEST, "private_address")
@@ -101,24 +100,13 @@ def record_answer(
         # An archive may have several indexes.
         parts = dict.fromkeys(filter(None, (*(outcome.detail or "").split("; "), f"{archive}: {why}")))
         detail = "; ".join(parts)[:DETAIL_CHARACTERS]
-        outcome = msgspec.structs.replace(outcome, outcome=NO_CAPTURE, warc_offset=None)
         writer.add(msgspec.structs.replace(outcome, archives=archives, detail=detail))
         return
-    origin = {"WARC-Source-URI": capture.record, "WARC-Source-Archive": token}
-    outcome = Outcome(
-        outcome.link,
-        OK,
-        capture.url,
-        capture.response.status,
-        dt.datetime.now(dt.UTC),
-        capture.response.decoded_bytes,
-        writer.append(capture.warc_record(origin)),
-        source=archive,
-        captured_at=capture.captured_at,
-        captured_days=None if wanted.at is None else round((capture.captured_at.timestamp() - wanted.at) / 86400),
-        archives=archives,
-    )
-    writer.add(outcome)
+    origin, at = {"WARC-Source-URI": capture.record, "WARC-Source-Archive": token}, capture.captured_at
+    days = None if wanted.at is None else round((at.timestamp() - wanted.at) / 86400)
+    place, size = writer.append(capture.warc_record(origin)), capture.response.decoded_bytes
+    page = Outcome(outcome.link, OK, capture.url, capture.response.status, dt.datetime.now(dt.UTC), size, *place)
+    writer.add(msgspec.structs.replace(page, source=archive, captured_at=at, captured_days=days, archives=archives))
 
 
 def find_page(
@@ -187,11 +175,11 @@ def page_of(url: str) -> str:
 
 
 def read_record(path_of: Callable[[str], str], max_bytes: int, row: Mapping[str, Any]) -> Capture:
-    """Return the response at the `offset` of a capture in its WARC or ARC `file`, of which `path_of` returns the path.
+    """Return the response of a row of an index in its WARC or ARC file, of which `path_of` returns the path.
 
     Raises CaptureError if there is none, StorageError if the file cannot be read now.
     """
-    path, offset, length = path_of(row["file"]), row["offset"], row["length"]
+    path, offset, length = path_of(row["warc_filename"]), row["warc_record_offset"], row["warc_record_length"]
     if length > max_bytes + MAX_HEADER_BYTES:
         raise CaptureError("too_large")
     try:
@@ -205,7 +193,7 @@ def read_record(path_of: Callable[[str], str], max_bytes: int, row: Mapping[str,
         if not is_same_page(capture.url, row["url"]):
             raise CaptureError("other_page")  # the index does not belong to these files
         place = record.rec_headers.get_header(COPY_OF) or f"{path}#{offset}+{length}"
-        return capture._replace(captured_at=row["captured_at"], record=place)
+        return capture._replace(captured_at=row["fetch_time"], record=place)
     except InputError as error:
         raise CaptureError("no_file") from error
     except (*RECORD_DAMAGE, StopIteration, TypeError, zlib.error, OSError) as error:

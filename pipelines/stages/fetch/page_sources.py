@@ -12,11 +12,11 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from pipelines import progress, storage
 from pipelines.algorithms.web.text_repair import replace_surrogates
@@ -36,15 +36,17 @@ from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capt
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import Response
 from pipelines.stages.fetch.links import LinkShard, classify_links
-from pipelines.stages.fetch.lookups import ROW_SCHEMA, Block, IndexPart, Lookup, look_up
+from pipelines.stages.fetch.lookups import INDEX_SCHEMA, KEY, IndexFile, Lookup, look_up
 from pipelines.stages.fetch.outcomes import LIVE, NOT_IN_SOURCE, REDIRECTS, Failure, dropped
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.visit import page_failure
 from pipelines.storage.compression import open_decompressed, strip_compression
 
 _BATCH_ROWS = 4096
-# The index has 1, 16 or 256 buckets, by the size of the files and the links: a task joins those of one bucket.
-_BUCKET_BYTES = 256 << 20
+# The index has a bucket per so many bytes of the files and the links: a task joins those of one bucket.
+_BUCKET_BYTES, _MAX_BUCKETS = 256 << 20, 256
+_KEYS = 1 << 64
+_GROUP_ROWS = 1 << 16
 _TEXT_TYPES = {".txt": "text/plain", ".md": "text/markdown", ".xhtml": "application/xhtml+xml"}
 _NAMED = 5
 
@@ -90,23 +92,28 @@ def record_absent(links: Sequence[str], done: Collection[int], config: FetchConf
 
 @dataclasses.dataclass(frozen=True)
 class _SourceIndex:
-    """The index of the files of a source, in one file per archive, with a bucket per first `digits` of the key."""
+    """The index of the files of a source, in one file per archive, with `buckets` of equal ranges of the key."""
 
     fetch: FetchContext
     files: Sequence[str]
-    digits: int
+    buckets: int
 
     def name(self, number: int) -> str:
         """Return the name of the index of one of the files."""
         return f"{WORK}/source-{number:05d}"
 
     def write(self, number: int, rows: Iterator[tuple[Any, ...]]) -> FileEntry:
-        """Write the rows (`ROW_SCHEMA`) of one of the files."""
-        with write_buckets(storage.join(self.fetch.output, self.name(number)), ROW_SCHEMA) as index:
+        """Write the rows (`INDEX_SCHEMA`) of one of the files."""
+        with write_buckets(storage.join(self.fetch.output, self.name(number)), INDEX_SCHEMA) as index:
             while part := list(itertools.islice(rows, _BATCH_ROWS)):
-                buckets = [int(row[0][: self.digits] or "0", 16) for row in part]
-                index.write(pa.RecordBatch.from_arrays([*zip(*part, strict=True)], schema=ROW_SCHEMA), buckets)
+                buckets = [int(row[0], 16) * self.buckets // _KEYS for row in part]
+                index.write(pa.RecordBatch.from_arrays([*zip(*part, strict=True)], schema=INDEX_SCHEMA), buckets)
         return index.entry(self.name(number))
+
+    def bucket(self, bucket: int) -> IndexFile:
+        """Return the file with the sorted rows of a bucket."""
+        name = f"index-{bucket}"
+        return IndexFile(name, storage.join(self.fetch.output, f"{WORK}/source-{name}.parquet"))
 
 
 def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, source: PageSource) -> None:
@@ -116,24 +123,30 @@ def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
     files = [table] if table else source.files
     size_bytes = sum(storage.map_files(storage.size_bytes, files))
     size_bytes += sum({file.path: file.size_bytes for shard in link_shards for file in shard.files}.values())
-    digits = (size_bytes >= _BUCKET_BYTES) + (size_bytes >= _BUCKET_BYTES << 8)
-    index, phase = _SourceIndex(context, files, digits), f"{token.replace(':', '-')}-source"
+    buckets = min(_MAX_BUCKETS, 1 + size_bytes // _BUCKET_BYTES)
+    index, phase = _SourceIndex(context, files, buckets), f"{token.replace(':', '-')}-source"
     read: Callable[[dict[str, Any]], Capture]
     if table:
         read = functools.partial(_read_file, config.pages[0], config.max_page_bytes)
         run.once(phase, lambda: _index_table(run, index, source.files), work=True)
     else:
-        read = functools.partial(
-            read_record, functools.partial(_archive_path, files, run.output), config.max_page_bytes
-        )
+        path_of = functools.partial(_archive_path, files, run.output)
+        read = functools.partial(read_record, path_of, config.max_page_bytes)
         numbers = range(len(files))
         run.map(_index_archive, numbers, index, name=str, phase=phase, work=True, total=len(files), unit="files")
-    paths = [storage.join(run.output, index.name(number)) for number in range(len(files))]
-    parts = [
-        IndexPart(f"index-{bucket}", functools.partial(_open_bucket, paths, bucket, digits))
-        for bucket in range(16**digits)
-    ]
-    look_up(run, link_shards, Lookup(context, token, parts, _key, read, 1 + config.max_redirects))
+    run.map(_sort_bucket, range(buckets), index, name=str, phase=f"{phase}-index", work=True)
+    files_of_index = [index.bucket(bucket) for bucket in range(buckets)]
+    look_up(run, link_shards, Lookup(context, token, files_of_index, _key, read, 1 + config.max_redirects))
+
+
+def _sort_bucket(bucket: int, index: _SourceIndex) -> TaskResult:
+    """Write a bucket of all files as a file of an index, sorted by key."""
+    paths = [storage.join(index.fetch.output, index.name(number)) for number in range(len(index.files))]
+    rows = pa.Table.from_batches(read_bucket(paths, INDEX_SCHEMA, bucket), INDEX_SCHEMA).sort_by(KEY)
+    path = index.bucket(bucket).path
+    with storage.atomic_write(path, durable=False) as stream:
+        pq.write_table(rows, stream, row_group_size=_GROUP_ROWS)
+    return TaskResult(files=(FileEntry(f"{WORK}/{storage.basename(path)}", stream.size_bytes, stream.checksum),))
 
 
 def _key(url: str) -> str:
@@ -217,24 +230,13 @@ def _index_table(run: StageRun, index: _SourceIndex, names: Sequence[str]) -> Ta
     return TaskResult(counts=counts, files=(entry,))
 
 
-def _open_bucket(paths: Sequence[str], bucket: int, digits: int) -> AbstractContextManager[list[Block]]:
-    """Return the block of the rows in all index files whose keys begin with the digits of a bucket."""
-
-    def read(keys: pa.Array) -> pa.Table:
-        rows = pa.Table.from_batches(read_bucket(paths, ROW_SCHEMA, bucket), ROW_SCHEMA)
-        return rows.filter(pc.is_in(rows["key"], value_set=keys))
-
-    prefix = f"{bucket:0{digits}x}" if digits else ""
-    return nullcontext([Block(prefix, f"{prefix}~", read)])  # ~ is after all digits
-
-
 def _archive_path(files: Sequence[str], output: str, name: str) -> str:
     """Return the path of an archive by its number, or of a copy in the work folder by its name."""
     return files[int(name)] if name.isdigit() else storage.join(output, name)
 
 
 def _read_file(folder: str, max_bytes: int, row: dict[str, Any]) -> Capture:
-    path = storage.join(folder, row["file"])
+    path = storage.join(folder, row["warc_filename"])
     try:
         with open_decompressed(path) as stream:
             body = stream.read(max_bytes + 1)
@@ -243,4 +245,4 @@ def _read_file(folder: str, max_bytes: int, row: dict[str, Any]) -> Capture:
     name = strip_compression(path)
     kind = next((kind for suffix, kind in _TEXT_TYPES.items() if name.endswith(suffix)), "text/html")
     response = Response(200, "OK", "HTTP/1.1", (("Content-Type", kind),), body=body)
-    return Capture(row["url"], row["captured_at"], response, path)
+    return Capture(row["url"], row["fetch_time"], response, path)

@@ -13,7 +13,7 @@ from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import Exchange, Response, decode_prefix, looks_binary
 from pipelines.stages.fetch.links import BadUrlError, redirect_url
 from pipelines.stages.fetch.outcomes import REDIRECTS, Failure, status_failure, unexpected_failure
-from pipelines.stages.fetch.transport import Request
+from pipelines.stages.fetch.transfer import Request
 from pipelines.stages.fetch.warc import exchange_records
 
 _HEAD_BYTES = 1 << 16

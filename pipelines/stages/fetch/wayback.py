@@ -38,7 +38,8 @@ from pipelines.stages.fetch.exchange import Response, decode_prefix
 from pipelines.stages.fetch.links import LinkShard, redirect_url, request_url
 from pipelines.stages.fetch.outcomes import REDIRECTS
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
-from pipelines.stages.fetch.transport import Client, Request
+from pipelines.stages.fetch.transfer import Request
+from pipelines.stages.fetch.transport import Client
 
 # The index ignores case, so some rows may be of other pages; at most this many captures of the page are requested.
 _INDEX_ROWS = 50

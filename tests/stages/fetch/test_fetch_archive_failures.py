@@ -263,7 +263,7 @@ def test_answers_of_archives_for_links_whose_outcome_was_damaged_are_left_out(
         (tmp_path / "fetch" / "_work" / "pages-00000" / "segment-000000.journal").unlink()
         fetched = run_fetch(tmp_path, urls, **machine_options(machine))
     assert list(fetched.outcomes.values()) == ["ok", "http_not_found", "http_not_found"]
-    assert web.paths() == ["/live", "/a", "/b"] * 2
+    assert web.paths() == ["/live", "/a", "/b", "/live", "/b"]
 
 
 def test_wrong_options_are_refused_before_any_request(tmp_path: Path, web: LocalWeb) -> None:

@@ -20,9 +20,10 @@ from warm_processes import start_process
 
 from pipelines.engine.machine import peak_bytes, resident_bytes
 from pipelines.errors import StorageError, UsageError
-from pipelines.stages.fetch import addresses, transport
+from pipelines.stages.fetch import addresses, transfer
 from pipelines.stages.fetch.exchange import Exchange
-from pipelines.stages.fetch.transport import Client, Request
+from pipelines.stages.fetch.transfer import Request
+from pipelines.stages.fetch.transport import Client
 from pipelines.stages.fetch.warc import exchange_records
 
 _PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\n"
@@ -200,7 +201,7 @@ def test_a_body_that_cannot_be_stored_is_no_outcome(monkeypatch: pytest.MonkeyPa
     def refuse(*_: object) -> bool:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(transport._Transfer, "_read_body", refuse)
+    monkeypatch.setattr(transfer.Transfer, "_read_body", refuse)
     with LocalWeb({"/": b"text"}) as web, _client() as client, pytest.raises(StorageError, match="free some space"):
         client.perform(_request(web.url("/")), "")
 
