@@ -21,7 +21,7 @@ from pipelines.records import shards
 from pipelines.records.archives import MAX_HEADER_BYTES, RECORD_DAMAGE, BoundedArchiveIterator, is_arc
 from pipelines.records.documents import parse_instant
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.exchange import BodyDecoder, BodyError, Response, content_coding, decode_prefix
+from pipelines.stages.fetch.exchange import BodyError, Response, content_coding, decode_body
 from pipelines.stages.fetch.links import BadUrlError, LinkShard, read_links, redirect_url
 from pipelines.stages.fetch.outcomes import DETAIL_CHARACTERS, LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REDIRECTS, Outcome
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
@@ -140,24 +140,22 @@ def _usable_capture(capture: Capture, wanted: Wanted, config: FetchConfig) -> Ca
     if days is not None and wanted.at is not None and abs(capture.captured_at.timestamp() - wanted.at) > days * 86400:
         raise CaptureError("outside_window")
     response, body = capture.response, capture.response.body or b""
+    limit, coding = config.max_page_bytes, None
     try:
-        decoder = BodyDecoder(coding := content_coding(response.header("content-encoding")))
-        decoder.feed(body, config.max_page_bytes + 1)
-        if decoder.decoded_bytes <= config.max_page_bytes:
-            decoder.finish()
+        coding = content_coding(response.header("content-encoding"))
+        decoded = decode_body(body, coding, limit + 1)
     except BodyError as error:
         if error.failure.reason != "bad_encoding":
             raise CaptureError(error.failure.reason) from error
-        decoder = BodyDecoder(coding := None)  # archives decode bodies, and some keep the header
-        decoder.feed(body, config.max_page_bytes + 1)
-    if decoder.decoded_bytes > config.max_page_bytes:
+        coding, decoded = None, body  # archives decode bodies, and some keep the header
+    if len(decoded) > limit:
         raise CaptureError("too_large")
-    response = dataclasses.replace(response, coding=coding, decoded_bytes=decoder.decoded_bytes)
+    response = dataclasses.replace(response, coding=coding, decoded_bytes=len(decoded))
     if failure := page_failure(response):
         raise CaptureError(failure.reason)
     if config.honor_noarchive and asks_for_no_archive(response):
         raise CaptureError("noarchive")
-    title = _TITLE.search(decode_prefix(body, coding, _HEAD_BYTES).decode("utf-8", "replace"))
+    title = _TITLE.search(decoded[:_HEAD_BYTES].decode("utf-8", "replace"))
     path, captured_path = (page_of(url).partition("?")[0].partition("/")[2] for url in (wanted.url, capture.url))
     if (title and _NOT_FOUND.search(" ".join(title[1].split()))) or (path and not captured_path):
         raise CaptureError("soft_not_found")  # its title says so, or it is the home page of its site

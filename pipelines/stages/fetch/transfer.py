@@ -24,7 +24,7 @@ import pycurl
 from pipelines import storage
 from pipelines.errors import InputError
 from pipelines.stages.fetch import addresses
-from pipelines.stages.fetch.exchange import BodyDecoder, BodyError, Exchange, Response, body_length, content_coding
+from pipelines.stages.fetch.exchange import BodyError, Exchange, Response, body_length, content_coding, decode_body
 from pipelines.stages.fetch.outcomes import Failure, unexpected_failure
 
 # For how long messages in a TLS handshake may keep libcurl from returning, while all other requests wait.
@@ -106,7 +106,8 @@ class Transfer(Generic[Token]):
         self._head: list[str] = []
         self._response: Response | None = None
         self.body: Any = storage.temporary_file(_BODY_BYTES_IN_MEMORY)
-        self._has_body, self._decoder = False, BodyDecoder(None)
+        self._has_body = False
+        self._coding: str | None = None
         self._truncated: str | None = None
         self._failure: Failure | None = None
         self._error: Exception | None = None
@@ -175,20 +176,26 @@ class Transfer(Generic[Token]):
 
     def exchange(self) -> Exchange:
         """Return the request with its response; the body is in memory only from now on."""
-        response, failure, coding, body = self._response, self._failure, None, None
+        response, failure, limit = self._response, self._failure, self._request.max_bytes
+        coding, body, decoded = self._coding, None, b""
         with self.body:
-            if response is not None and self._has_body and failure is None:
+            if self._has_body:  # what is wrong with a part of a body came before what is wrong with its end
+                self.body.seek(0)
+                body = self.body.read()
                 try:
-                    if self._truncated is None:
-                        self._decoder.finish()
-                    self.body.seek(0)
-                    coding, body = self._decoder.coding, self.body.read()
+                    decoded = decode_body(body, coding, limit + 1, failure is None and self._truncated is None)
+                    if len(decoded) > limit and not self._request.truncate:
+                        raise BodyError(self._too_large())
                 except BodyError as error:
                     failure = error.failure
+        if failure is not None:
+            self._truncated = _TRUNCATIONS.get(failure.reason, "unspecified")
+            coding = body = None
         if response is not None:
-            truncated = self._truncated if failure is None else _TRUNCATIONS.get(failure.reason, "unspecified")
-            size = min(self._decoder.decoded_bytes, self._request.max_bytes)
-            response = dataclasses.replace(response, coding=coding, body=body, decoded_bytes=size, truncated=truncated)
+            size = min(len(decoded), limit)
+            response = dataclasses.replace(
+                response, coding=coding, body=body, decoded_bytes=size, truncated=self._truncated
+            )
         cookies = tuple(self.curl.getinfo_raw(pycurl.INFO_COOKIELIST))
         return Exchange(
             self._request.url,
@@ -288,7 +295,7 @@ class Transfer(Generic[Token]):
             self._truncated = "unspecified"
             return False
         if not self._decode:
-            self._decoder = BodyDecoder(content_coding(response.header("content-encoding")))
+            self._coding = content_coding(response.header("content-encoding"))
         length = body_length(response)
         if not self._request.truncate and length is not None and length > self._request.max_bytes:
             raise BodyError(Failure("too_large", f"Content-Length: {length}"))
@@ -296,15 +303,16 @@ class Transfer(Generic[Token]):
         return True
 
     def _read_body(self, data: bytes) -> bool:
-        limit = self._request.max_bytes
         self.body.write(data)
-        self._decoder.feed(data, limit + 1 - self._decoder.decoded_bytes)
-        if max(self.body.tell(), self._decoder.decoded_bytes) <= limit:
+        if self.body.tell() <= self._request.max_bytes:
             return True
         if not self._request.truncate:
-            raise BodyError(Failure("too_large", f"more than {limit} bytes"))
+            raise BodyError(self._too_large())
         self._truncated = "length"
         return False
+
+    def _too_large(self) -> Failure:
+        return Failure("too_large", f"more than {self._request.max_bytes} bytes")
 
 
 def set_options(curl: pycurl.Curl, options: Mapping[int, Any]) -> pycurl.Curl:
