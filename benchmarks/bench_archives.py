@@ -24,9 +24,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.engine.executor import LocalExecutor
-from pipelines.stages.fetch.archives import open_index, surt_key
+from pipelines.stages.fetch.archives import (
+    CAPTURE_SCHEMA,
+    IndexFile,
+    Lookup,
+    join_index,
+    open_index,
+    surt_key,
+    write_wanted,
+)
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.lookups import CAPTURE_SCHEMA, IndexFile, Lookup, join_index, write_wanted
 from pipelines.stages.fetch.segments import FetchContext
 
 _FILE_ROWS = 2_000_000

@@ -197,10 +197,9 @@ def _look_up(index: str, folder: str) -> None:
     import pyarrow as pa
 
     from pipelines.records import shards
-    from pipelines.stages.fetch.archives import open_index
+    from pipelines.stages.fetch.archives import open_index, open_index_file, read_row_group
     from pipelines.stages.fetch.captures import Wanted, find_page, read_record
     from pipelines.stages.fetch.config import FetchConfig
-    from pipelines.stages.fetch.lookups import open_index_file, read_row_group
     from pipelines.stages.fetch.outcomes import Failure, dropped
 
     config = FetchConfig(archive_window=9)

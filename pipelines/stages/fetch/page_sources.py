@@ -32,11 +32,11 @@ from pipelines.records.documents import parse_instant
 from pipelines.records.reader import file_format, read_records, table_schema
 from pipelines.records.text_columns import is_text
 from pipelines.records.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES
+from pipelines.stages.fetch.archives import INDEX_SCHEMA, KEY, IndexFile, Lookup, look_up
 from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import Response
 from pipelines.stages.fetch.links import LinkShard, classify_links
-from pipelines.stages.fetch.lookups import INDEX_SCHEMA, KEY, IndexFile, Lookup, look_up
 from pipelines.stages.fetch.outcomes import LIVE, NOT_IN_SOURCE, REDIRECTS, Failure, dropped
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.visit import page_failure

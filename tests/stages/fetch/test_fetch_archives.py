@@ -22,7 +22,7 @@ from pipelines.engine.executor import make_executor
 from pipelines.engine.run import RunOptions
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.stage import extract
-from pipelines.stages.fetch import archives, lookups
+from pipelines.stages.fetch import archives
 
 # The links of write_links were posted on this day.
 _POSTED = dt.datetime(2014, 5, 13, tzinfo=dt.UTC)
@@ -54,15 +54,15 @@ def test_the_capture_nearest_to_the_submission_is_taken(tmp_path: Path, web: Loc
 
 
 def test_a_join_has_few_links_in_memory(tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, counts = lookups.read_row_group, list[int]()
+    read, counts = archives.read_row_group, list[int]()
 
     def read_row_group(*arguments: Any) -> Any:
         counts.append(len(arguments[-1]))
         return read(*arguments)
 
-    monkeypatch.setattr(lookups, "read_row_group", read_row_group)
-    monkeypatch.setattr(lookups, "_WANTED_ROWS", 2)
-    monkeypatch.setattr(lookups, "_MAX_WANTED", 8)
+    monkeypatch.setattr(archives, "read_row_group", read_row_group)
+    monkeypatch.setattr(archives, "_WANTED_ROWS", 2)
+    monkeypatch.setattr(archives, "_MAX_WANTED", 8)
     pages = [web.url(f"/{number}") for number in range(24)]
     same_key = [web.url("/" + "".join(letters)) for letters in itertools.product("pP", "aA", "gG")]
     urls = [*pages, *same_key, *(f"{url}/" for url in same_key)]
@@ -274,8 +274,8 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
 
     with monkeypatch.context() as patch:
         patch.setattr(archives, "read_record", stop)
-        patch.setattr(lookups, "_READ_AHEAD", 1)
-        patch.setattr(lookups, "_LINKS", 5)
+        patch.setattr(archives, "_READ_AHEAD", 1)
+        patch.setattr(archives, "_LINKS", 5)
         with pytest.raises(KeyboardInterrupt):
             fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"))
     fetched = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"))

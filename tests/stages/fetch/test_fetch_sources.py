@@ -20,7 +20,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.stage import extract
-from pipelines.stages.fetch import lookups, page_sources
+from pipelines.stages.fetch import archives, page_sources
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.stage import fetch
 
@@ -242,7 +242,7 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
 
     with monkeypatch.context() as patch:
         patch.setattr(page_sources, "read_record", stop)
-        patch.setattr(lookups, "_READ_AHEAD", 1)
+        patch.setattr(archives, "_READ_AHEAD", 1)
         with pytest.raises(KeyboardInterrupt):
             take_pages(tmp_path, urls, tmp_path / "a.warc.zst")
     fetched = take_pages(tmp_path, urls, tmp_path / "a.warc.zst")
@@ -353,7 +353,7 @@ def test_an_interrupted_run_resumes_from_another_folder(
 
     monkeypatch.chdir(before)
     with monkeypatch.context() as patch:
-        patch.setattr(lookups, "_store_pages", stop)
+        patch.setattr(archives, "_store_pages", stop)
         with pytest.raises(KeyboardInterrupt):
             take_pages(Path(), urls, "saved", **options)
     before.rename(after)
