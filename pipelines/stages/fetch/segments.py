@@ -15,7 +15,6 @@ import dataclasses
 import datetime as dt
 import json
 import time
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from isal import isal_zlib
 
 from pipelines import storage
 from pipelines.engine.journal import WORK
@@ -87,7 +87,7 @@ class SegmentWriter:
         warc, _ = self._segment()
         place = f"{_SEGMENT}{self._number - 1:06d}{_WARC}", warc.size_bytes
         warc.write(records)
-        self._checksum = zlib.crc32(records, self._checksum)
+        self._checksum = isal_zlib.crc32(records, self._checksum)
         return place
 
     def add(self, outcome: Outcome) -> None:
@@ -95,7 +95,7 @@ class SegmentWriter:
         warc, journal = self._segment()
         line = msgspec.json.encode((warc.size_bytes, outcome))
         warc.flush()
-        journal.write(b"%08x %b\n" % (zlib.crc32(line, self._checksum), line))
+        journal.write(b"%08x %b\n" % (isal_zlib.crc32(line, self._checksum), line))
         journal.flush()
         self._checksum = 0
         self._outcomes += 1
@@ -146,7 +146,7 @@ def _read_intact(stem: str) -> Segment:
                 end, outcome = msgspec.json.decode(text, type=tuple[int, Outcome])
                 size_bytes = end - segment.warc_size_bytes
                 records = warc.read(size_bytes) if warc is not None and size_bytes else b""
-                if int(checksum, 16) != zlib.crc32(text, zlib.crc32(records)):
+                if int(checksum, 16) != isal_zlib.crc32(text, isal_zlib.crc32(records)):
                     break
             except ValueError:  # whatever a disk may hold after a loss of power
                 break
@@ -200,7 +200,7 @@ def find_known(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
     earlier, retry = context.earlier, context.retry
     tables = [file for file in earlier.manifest.files if file.name.endswith(".parquet")]
     require_files(earlier.path, tables, "fetch")
-    suffix = f"-retry-{zlib.crc32(' '.join(sorted(retry)).encode()):08x}" if retry else ""
+    suffix = f"-retry-{isal_zlib.crc32(' '.join(sorted(retry)).encode()):08x}" if retry else ""
     phases = [f"{name}{suffix}" for name in _PHASES]
     pages = ("shards", context.config.source)
     is_begun = any(run.resumed_entry(phase, shard.name) for phase in pages for shard in link_shards)
