@@ -57,7 +57,7 @@ _MAX_WANTED = 2_000_000
 # This many pages are read ahead of what is stored.
 _READ_AHEAD = 64
 
-# Where a page is in an index, and the columns of it that are read. Of files on disk, it is a hash of the page.
+# The column of keys, for files on disk those of `page_of`, and the columns that are read.
 KEY = "url_surtkey"
 INDEX_SCHEMA = make_schema(
     url_surtkey="string?", url="string?", fetch_time="instant?", fetch_status="int32?", warc_filename="string?",
@@ -247,7 +247,10 @@ def join_index(index_file: IndexFile, lookup: Lookup) -> TaskResult:
                 end = bisect_right(keys, high, start, key=pa.StringScalar.as_py)
                 if end == start or not (rows := read_row_group(path, file, number, keys[start:end])).num_rows:
                     continue
-                captures = rows.join(links.slice(start, end - start), KEY, join_type="inner", use_threads=False)
+                found = links.slice(start, end - start).filter(
+                    pc.is_in(keys[start:end], value_set=rows[KEY].combine_chunks())
+                )
+                captures = rows.join(found, KEY, join_type="inner", use_threads=False)
                 for batch in _useful(captures, lookup.fetch.config.archive_window).combine_chunks().to_batches():
                     written.write(batch.select(CAPTURE_SCHEMA.names).cast(CAPTURE_SCHEMA), batch["shard"].to_numpy())
     progress.advance(1)

@@ -1,6 +1,6 @@
 """Pages from disk instead of the web: the responses in WARC and ARC files, or files that a table names with their URLs.
 
-All are indexed in one pass, by a hash of their page, which is then joined with the links like the index of an archive.
+All are indexed in one pass; the index is then joined with the links like that of an archive.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import functools
-import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -27,12 +26,11 @@ from pipelines.errors import InputError, UsageError
 from pipelines.format import plural
 from pipelines.records import inputs, shards
 from pipelines.records.archives import has_members, read_archive
-from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.documents import parse_instant
 from pipelines.records.reader import file_format, read_records, table_schema
 from pipelines.records.text_columns import is_text
 from pipelines.records.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES
-from pipelines.stages.fetch.archives import INDEX_SCHEMA, KEY, IndexFile, Lookup, look_up
+from pipelines.stages.fetch.archives import INDEX_SCHEMA, IndexFile, Lookup, look_up
 from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import Response
@@ -42,10 +40,7 @@ from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.visit import page_failure
 from pipelines.storage.compression import open_decompressed, strip_compression
 
-_BATCH_ROWS = 4096
-# The index has a bucket per so many bytes of the files and the links: a task joins those of one bucket.
-_BUCKET_BYTES, _MAX_BUCKETS = 256 << 20, 256
-_KEYS = 1 << 64
+# A join looks up all links of the index in memory for each row group: many rows, but not all of a large file.
 _GROUP_ROWS = 1 << 16
 _TEXT_TYPES = {".txt": "text/plain", ".md": "text/markdown", ".xhtml": "application/xhtml+xml"}
 _NAMED = 5
@@ -90,78 +85,51 @@ def record_absent(links: Sequence[str], done: Collection[int], config: FetchConf
             progress.advance(1)
 
 
-@dataclasses.dataclass(frozen=True)
-class _SourceIndex:
-    """The index of the files of a source, in one file per archive, with `buckets` of equal ranges of the key."""
-
-    fetch: FetchContext
-    files: Sequence[str]
-    buckets: int
-
-    def name(self, number: int) -> str:
-        """Return the name of the index of one of the files."""
-        return f"{WORK}/source-{number:05d}"
-
-    def write(self, number: int, rows: Iterator[tuple[Any, ...]]) -> FileEntry:
-        """Write the rows (`INDEX_SCHEMA`) of one of the files."""
-        with write_buckets(storage.join(self.fetch.output, self.name(number)), INDEX_SCHEMA) as index:
-            while part := list(itertools.islice(rows, _BATCH_ROWS)):
-                buckets = [int(row[0], 16) * self.buckets // _KEYS for row in part]
-                index.write(pa.RecordBatch.from_arrays([*zip(*part, strict=True)], schema=INDEX_SCHEMA), buckets)
-        return index.entry(self.name(number))
-
-    def bucket(self, bucket: int) -> IndexFile:
-        """Return the file with the sorted rows of a bucket."""
-        name = f"index-{bucket}"
-        return IndexFile(name, storage.join(self.fetch.output, f"{WORK}/source-{name}.parquet"))
-
-
 def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, source: PageSource) -> None:
     """Store the page of each link that the source has."""
     config, table = context.config, context.config.urls
     token = f"{config.source}:{source.fingerprint[:8]}"
-    files = [table] if table else source.files
-    size_bytes = sum(storage.map_files(storage.size_bytes, files))
-    size_bytes += sum({file.path: file.size_bytes for shard in link_shards for file in shard.files}.values())
-    buckets = min(_MAX_BUCKETS, 1 + size_bytes // _BUCKET_BYTES)
-    index, phase = _SourceIndex(context, files, buckets), f"{token.replace(':', '-')}-source"
+    phase, files = f"{token.replace(':', '-')}-source", [table] if table else source.files
     read: Callable[[dict[str, Any]], Capture]
     if table:
         read = functools.partial(_read_file, config.pages[0], config.max_page_bytes)
-        run.once(phase, lambda: _index_table(run, index, source.files), work=True)
+        run.once(phase, lambda: _index_table(run, table, config.pages[0], source.files), work=True)
     else:
         path_of = functools.partial(_archive_path, files, run.output)
         read = functools.partial(read_record, path_of, config.max_page_bytes)
-        numbers = range(len(files))
-        run.map(_index_archive, numbers, index, name=str, phase=phase, work=True, total=len(files), unit="files")
-    run.map(_sort_bucket, range(buckets), index, name=str, phase=f"{phase}-index", work=True)
-    files_of_index = [index.bucket(bucket) for bucket in range(buckets)]
-    look_up(run, link_shards, Lookup(context, token, files_of_index, _key, read, 1 + config.max_redirects))
+        task = context, files
+        run.map(
+            _index_archive, range(len(files)), task, name=str, phase=phase, work=True, total=len(files), unit="files"
+        )
+    names = map(_index_name, range(len(files)))
+    index = [IndexFile(f"index-{number}", storage.join(run.output, name)) for number, name in enumerate(names)]
+    look_up(run, link_shards, Lookup(context, token, index, page_of, read, 1 + config.max_redirects))
 
 
-def _sort_bucket(bucket: int, index: _SourceIndex) -> TaskResult:
-    """Write a bucket of all files as a file of an index, sorted by key."""
-    paths = [storage.join(index.fetch.output, index.name(number)) for number in range(len(index.files))]
-    rows = pa.Table.from_batches(read_bucket(paths, INDEX_SCHEMA, bucket), INDEX_SCHEMA).sort_by(KEY)
-    path = index.bucket(bucket).path
-    with storage.atomic_write(path, durable=False) as stream:
-        pq.write_table(rows, stream, row_group_size=_GROUP_ROWS)
-    return TaskResult(files=(FileEntry(f"{WORK}/{storage.basename(path)}", stream.size_bytes, stream.checksum),))
+def _index_name(number: int) -> str:
+    """Return the name of the index of one of the files."""
+    return f"{WORK}/source-{number:05d}.parquet"
 
 
-def _key(url: str) -> str:
-    return hashlib.blake2b(page_of(url).encode("utf-8", "replace"), digest_size=8).hexdigest()
+def _write_index(output: str, number: int, rows: Iterator[tuple[Any, ...]]) -> FileEntry:
+    """Write the rows of the index (`INDEX_SCHEMA`) of one of the files."""
+    path = storage.join(output, name := _index_name(number))
+    with storage.atomic_write(path, durable=False) as stream, pq.ParquetWriter(stream, INDEX_SCHEMA) as writer:
+        while part := list(itertools.islice(rows, _GROUP_ROWS)):
+            writer.write_batch(pa.RecordBatch.from_arrays([*zip(*part, strict=True)], schema=INDEX_SCHEMA))
+    return FileEntry(name, stream.size_bytes, stream.checksum)
 
 
-def _index_archive(number: int, index: _SourceIndex) -> TaskResult:
+def _index_archive(number: int, context_and_files: tuple[FetchContext, Sequence[str]]) -> TaskResult:
     """Write the position of each page and redirect in a WARC or ARC file.
 
     If its records cannot be read one by one, these are copied to a WARC file whose records can.
     """
-    path, copy_file, counts = index.files[number], f"{index.name(number)}.warc.gz", Counter[str]()
-    copied = storage.atomic_write(storage.join(index.fetch.output, copy_file), durable=False)
+    context, files = context_and_files
+    path, copy_file, counts = files[number], f"{WORK}/source-{number:05d}.warc.gz", Counter[str]()
+    copied = storage.atomic_write(storage.join(context.output, copy_file), durable=False)
     with nullcontext() if has_members(path) else copied as copy:
-        max_bytes = -1 if copy is None else index.fetch.config.max_page_bytes
+        max_bytes = -1 if copy is None else context.config.max_page_bytes
 
         def rows() -> Iterator[tuple[Any, ...]]:
             for record in read_archive(path, lambda record: capture_of(record, max_bytes)):
@@ -182,17 +150,16 @@ def _index_archive(number: int, index: _SourceIndex) -> TaskResult:
                         copy.write(stored)
                     status = response.status if is_redirect else 200
                     counts["pages_in_source"] += not is_redirect
-                    yield _key(capture.url), capture.url, capture.captured_at, status, *place, "text/html"
+                    yield page_of(capture.url), capture.url, capture.captured_at, status, *place, "text/html"
 
-        entry = index.write(number, rows())
+        entry = _write_index(context.output, number, rows())
     progress.advance(1)
     copies = () if copy is None else (FileEntry(copy_file, copy.size_bytes, copy.checksum),)
     return TaskResult(counts=counts, files=(entry, *copies))
 
 
-def _index_table(run: StageRun, index: _SourceIndex, names: Sequence[str]) -> TaskResult:
+def _index_table(run: StageRun, table: str, folder: str, names: Sequence[str]) -> TaskResult:
     """Write the URL of each file in the folder; say which rows of the table have no file, and which files no row."""
-    table, folder = index.files[0], index.fetch.config.pages[0]
     unnamed, columns, missing = dict.fromkeys(names), set[str](), list[str]()
     known, required, form = frozenset(unnamed), ["url", "file"], file_format(table)
     types = {field.name: field.type for field in table_schema(table)} if form == "parquet" else {}
@@ -215,12 +182,12 @@ def _index_table(run: StageRun, index: _SourceIndex, names: Sequence[str]) -> Ta
             if at is None and date not in (None, ""):
                 raise InputError(f"{table}: fetched_at of row {number:,} is not an ISO 8601 date ({str(date)[:60]!r})")
             url, at = url.strip(), at or storage.modified_at(storage.join(folder, name))
-            yield _key(url), url, at, 200, name, 0, 0, "text/html"
+            yield page_of(url), url, at, 200, name, 0, 0, "text/html"
         with open_decompressed(table) as stream:
             if form.startswith("json") or not stream.read(1):  # read_records checks only a header
                 shards.require_columns(table, sorted(columns), required)
 
-    entry = index.write(0, rows())
+    entry = _write_index(run.output, 0, rows())
     counts = {"rows_without_file": len(missing), "files_without_row": len(unnamed)}
     for names, noun, problem in ((missing, "row", "URL or file"), (list(unnamed), "file", "row")):
         if names:

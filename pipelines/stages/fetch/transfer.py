@@ -35,6 +35,8 @@ _MAX_HEADER_BYTES = 1 << 18
 _MAX_COOKIE_BYTES = 1 << 14
 # Of a body, before it is in a temporary file: hundreds of requests are open at a time.
 _BODY_BYTES_IN_MEMORY = 1 << 18
+# Of a body that is not wanted, so that its connection can be used again.
+_MAX_DISCARDED_BYTES = 1 << 14
 # Elsewhere, TLS connections are not reused.
 _SHOWS_BYTES = hasattr(socket, "TCP_INFO")
 # What a request has for the proxy alone, such as its password.
@@ -106,7 +108,7 @@ class Transfer(Generic[Token]):
         self._head: list[str] = []
         self._response: Response | None = None
         self.body: Any = storage.temporary_file(_BODY_BYTES_IN_MEMORY)
-        self._has_body = False
+        self._has_body, self._discarded_bytes = False, 0
         self._coding: str | None = None
         self._truncated: str | None = None
         self._failure: Failure | None = None
@@ -170,7 +172,7 @@ class Transfer(Generic[Token]):
     def end(self, failure: Failure | None) -> None:
         """Set what the request ended with."""
         self._seconds = self._request.timeout_s - (self.deadline - time.monotonic())
-        self._failure = failure
+        self._failure = failure if self._truncated is None else None  # of a body that nobody wants
         for opened in self._sockets:
             opened.close()
 
@@ -265,7 +267,9 @@ class Transfer(Generic[Token]):
             raise BodyError(Failure("bad_response", f"more than {_MAX_HEADER_BYTES:,} bytes of headers"))
         if self._response is not None:
             return True  # a trailer
-        if not self._head and self._reused and self._is_tls and _received_bytes(self._reused[0]) == self._reused[1]:
+        # Without a new socket: libcurl replaces a connection that was closed meanwhile.
+        reused = self._reused if self._is_tls and not self._head and not self._sockets else None
+        if reused and _received_bytes(reused[0]) == reused[1]:
             self.is_early = True  # it was in OpenSSL's buffer
             return False
         if line.startswith(b"HTTP/"):  # also after interim responses
@@ -289,11 +293,11 @@ class Transfer(Generic[Token]):
         return self._begin_body(Response(int(status), reason.strip(), version, tuple(headers)))
 
     def _begin_body(self, response: Response) -> bool:
-        """Return whether the body is to be read; raise BodyError if it cannot be."""
+        """Return whether the body is to be read, or thrown away; raise BodyError if it cannot be read."""
         self._response = response
         if response.status == 101 or not self._request.wants_body(response):
             self._truncated = "unspecified"
-            return False
+            return response.status != 101
         if not self._decode:
             self._coding = content_coding(response.header("content-encoding"))
         length = body_length(response)
@@ -303,6 +307,9 @@ class Transfer(Generic[Token]):
         return True
 
     def _read_body(self, data: bytes) -> bool:
+        if not self._has_body:
+            self._discarded_bytes += len(data)
+            return self._discarded_bytes <= _MAX_DISCARDED_BYTES
         self.body.write(data)
         if self.body.tell() <= self._request.max_bytes:
             return True

@@ -52,7 +52,6 @@ class Client(Generic[Token]):
         self._proxies = getproxies()
         # As requests finds it.
         path = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
-        is_folder = storage.is_folder(path)
         self._options: dict[int, Any] = {
             pycurl.HTTPHEADER: [f"{name}: {value}" for name, value in headers.items()],
             pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
@@ -64,10 +63,12 @@ class Client(Generic[Token]):
             pycurl.HTTP_CONTENT_DECODING: int(decode),
             pycurl.CONNECTTIMEOUT_MS: _CONNECT_TIMEOUT_MS,
             _SUPPRESS_CONNECT_HEADERS: 1,
-            pycurl.CAINFO: None if is_folder else path,
-            pycurl.PROXY_CAINFO: None if is_folder else path,
+            pycurl.CAINFO: path,
+            pycurl.PROXY_CAINFO: path,
         }
-        self._options |= {pycurl.CAPATH: path, pycurl.PROXY_CAPATH: path} if is_folder else {}
+        if storage.is_folder(path):
+            self._options |= dict.fromkeys((pycurl.CAPATH, pycurl.PROXY_CAPATH), path)
+            self._options |= dict.fromkeys((pycurl.CAINFO, pycurl.PROXY_CAINFO))
         self._options |= {pycurl.ACCEPT_ENCODING: ""} if decode else {}
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch_socket)
