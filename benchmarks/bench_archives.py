@@ -96,7 +96,7 @@ def shard_links(shard: int, links: int, pages: int) -> tuple[np.ndarray, np.ndar
 
 def lookup_in(folder: str, index: Sequence[IndexFile] = ()) -> Lookup:
     """Return the lookup whose work files are in a folder."""
-    return Lookup(FetchContext(FetchConfig(), folder, _SHARDS), "bench", index, surt_key, lambda *_: None, 1)
+    return Lookup(FetchContext(FetchConfig(), folder, _SHARDS), "bench", index, surt_key, str, 1)  # type: ignore[arg-type]
 
 
 def join(part: IndexFile, folder: str) -> int:

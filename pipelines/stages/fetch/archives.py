@@ -14,7 +14,6 @@ import itertools
 import json
 import operator
 import re
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -241,16 +240,12 @@ def join_index(index_file: IndexFile, lookup: Lookup) -> TaskResult:
         ranges = _key_ranges(file)
         first, last = min(map(min, ranges), default=""), max(map(max, ranges), default="")
         for links in _wanted_between(wanted, first, last):
-            keys = links[KEY]
             for number, (low, high) in enumerate(ranges):
-                start = bisect_left(keys, low, key=pa.StringScalar.as_py)
-                end = bisect_right(keys, high, start, key=pa.StringScalar.as_py)
-                if end == start or not (rows := read_row_group(path, file, number, keys[start:end])).num_rows:
+                near = links.filter((pc.field(KEY) >= low) & (pc.field(KEY) <= high))
+                if not near.num_rows or not (rows := read_row_group(path, file, number, near[KEY])).num_rows:
                     continue
-                found = links.slice(start, end - start).filter(
-                    pc.is_in(keys[start:end], value_set=rows[KEY].combine_chunks())
-                )
-                captures = rows.join(found, KEY, join_type="inner", use_threads=False)
+                near = near.filter(pc.is_in(near[KEY], value_set=rows[KEY].combine_chunks()))
+                captures = rows.join(near, KEY, join_type="inner", use_threads=False)
                 for batch in _useful(captures, lookup.fetch.config.archive_window).combine_chunks().to_batches():
                     written.write(batch.select(CAPTURE_SCHEMA.names).cast(CAPTURE_SCHEMA), batch["shard"].to_numpy())
     progress.advance(1)
@@ -276,7 +271,7 @@ def _key_ranges(file: pq.ParquetFile) -> list[tuple[str, str]]:
 
 
 def _wanted_between(paths: Sequence[str], first: str, last: str) -> Iterator[pa.Table]:
-    """Yield the wanted links between two keys, sorted by key, those of some shards at a time."""
+    """Yield the wanted links between two keys, those of some shards at a time."""
     tables, rows = list[pa.Table](), 0
     between = (pc.field(KEY) >= first) & (pc.field(KEY) <= last)
     for path in paths:
@@ -284,7 +279,7 @@ def _wanted_between(paths: Sequence[str], first: str, last: str) -> Iterator[pa.
             tables.append(pq.read_table(stream, columns=_JOINED, filters=between, use_threads=False))
         rows += tables[-1].num_rows
         if rows >= _MAX_WANTED or path == paths[-1]:
-            yield pa.concat_tables(tables).sort_by(KEY).combine_chunks()
+            yield pa.concat_tables(tables)
             tables, rows = [], 0
 
 

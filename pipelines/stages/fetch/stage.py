@@ -120,7 +120,7 @@ def _fetch_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
 def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
     """Request the links of a shard that have no outcome yet, into segments."""
     links = read_links(shard)
-    done = context.latest(shard).keys()
+    done = set(context.latest(shard))
     progress.advance(len(done))
     if len(done) < len(links):
         with SegmentWriter(context.segments_folder(shard)) as writer:
