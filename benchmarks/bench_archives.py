@@ -24,10 +24,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.engine.executor import LocalExecutor
-from pipelines.records.buckets import read_bucket
-from pipelines.stages.fetch.archives import open_index, surt_key
+from pipelines.stages.fetch.archives import (
+    CAPTURE_SCHEMA,
+    IndexFile,
+    Lookup,
+    join_index,
+    open_index,
+    surt_key,
+    write_wanted,
+)
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.lookups import CAPTURE_SCHEMA, IndexPart, Lookup, join_index, write_wanted
 from pipelines.stages.fetch.segments import FetchContext
 
 _FILE_ROWS = 2_000_000
@@ -77,11 +83,8 @@ def write_shard(shard: int, context: tuple[str, int, int]) -> None:
     numbers, at = shard_links(shard, links, pages)
     urls = [f"https://host{page // _PAGES_PER_HOST:08d}.com/article/{page % _PAGES_PER_HOST:02d}" for page in numbers]
     keys = [surt_key(url) or "" for url in urls]
-    write_wanted(
-        folder,
-        lookup_in(folder).wanted(shard),
-        [(key, shard, link, int(at[link]), None) for link, key in enumerate(keys)],
-    )
+    rows = [(key, shard, link, int(at[link]), url) for link, (key, url) in enumerate(zip(keys, urls, strict=True))]
+    write_wanted(lookup_in(folder), shard, rows)
 
 
 def shard_links(shard: int, links: int, pages: int) -> tuple[np.ndarray, np.ndarray]:
@@ -91,23 +94,23 @@ def shard_links(shard: int, links: int, pages: int) -> tuple[np.ndarray, np.ndar
     return random.integers(0, pages * 10 // 9, count), _START_S + random.integers(0, 4000, count) * _DAY_S
 
 
-def lookup_in(folder: str, index: Sequence[IndexPart] = ()) -> Lookup:
+def lookup_in(folder: str, index: Sequence[IndexFile] = ()) -> Lookup:
     """Return the lookup whose work files are in a folder."""
-    return Lookup(FetchContext(FetchConfig(), folder, _SHARDS), "bench", index, surt_key, lambda *_: None, 1)
+    return Lookup(FetchContext(FetchConfig(), folder, _SHARDS), "bench", index, surt_key, str, 1)  # type: ignore[arg-type]
 
 
-def join(part: IndexPart, folder: str) -> int:
+def join(part: IndexFile, folder: str) -> int:
     """Join one file of the index; return the peak memory of this process in bytes."""
     join_index(part, lookup_in(folder))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def check(shard: int, context: tuple[int, int, int, Sequence[str]]) -> int:
+def check(shard: int, context: tuple[int, int, int, Lookup]) -> int:
     """Choose the nearest capture of each link of a shard, and return how many links are as expected."""
-    links, pages, rows, files = context
+    links, pages, rows, lookup = context
     numbers, at = shard_links(shard, links, pages)
-    table = pa.Table.from_batches(read_bucket(files, CAPTURE_SCHEMA, shard), CAPTURE_SCHEMA)
-    seconds = table["captured_at"].cast(pa.timestamp("s")).cast(pa.int64()).to_numpy()
+    table = pa.Table.from_batches(lookup.read_captures(shard), CAPTURE_SCHEMA)
+    seconds = table["fetch_time"].cast(pa.timestamp("s")).cast(pa.int64()).to_numpy()
     nearest = np.full(len(numbers), np.inf)
     np.minimum.at(nearest, table["link"].to_numpy(), abs(seconds - at[table["link"].to_numpy()]))
     expected = np.full(len(numbers), np.inf)
@@ -145,8 +148,7 @@ def main() -> None:
         index = open_index([str(index_folder)], "")
         peaks = [peak for _, peak in run(join, index, context=temporary)]
         joined = time.perf_counter()
-        files = lookup_in(temporary, index).capture_paths
-        context = (options.links, pages, options.rows, files)
+        context = (options.links, pages, options.rows, lookup_in(temporary, index))
         right = sum(count for _, count in run(check, range(_SHARDS), context=context))
         chosen = time.perf_counter()
         total = options.links // _SHARDS * _SHARDS

@@ -172,7 +172,7 @@ _KEYS = ("example,a)/1", "example,a)/2")
 
 @functools.cache
 def _common_crawl() -> Path:
-    """Return a folder with both forms of the index, and the records that it names."""
+    """Return a folder with the index, and the records that it names."""
     import datetime as dt
 
     import pyarrow as pa
@@ -181,13 +181,9 @@ def _common_crawl() -> Path:
     folder = _new_folder()
     record = gz(warc_records()[1])
     (folder / "a.warc.gz").write_bytes(record)
-    place = {"url": "http://a.example/1", "status": "200", "filename": "a.warc.gz", "offset": "0", "mime": "text/html"}
-    line = f" 20140102030405 {json.dumps({**place, 'length': str(len(record))})}\n"
-    lines = gz("".join(key + line for key in _KEYS).encode())
-    (folder / "cdx-00000.gz").write_bytes(lines)
-    (folder / "cluster.idx").write_text(f"{_KEYS[0]} 20140102030405\tcdx-00000.gz\t0\t{len(lines)}\t1\n")
     columns = {
-        "url_surtkey": [_KEYS[0]], "url": [place["url"]], "fetch_time": [dt.datetime(2014, 1, 2, tzinfo=dt.UTC)],
+        "url_surtkey": [_KEYS[0]], "url": ["http://a.example/1"],
+        "fetch_time": [dt.datetime(2014, 1, 2, tzinfo=dt.UTC)],
         "fetch_status": pa.array([200], pa.int16()), "warc_filename": ["a.warc.gz"],
         "warc_record_offset": pa.array([0], pa.int32()), "warc_record_length": pa.array([len(record)], pa.int32()),
         "content_mime_detected": ["text/html"],
@@ -200,7 +196,8 @@ def _look_up(index: str, folder: str) -> None:
     """Read the captures of two keys, and the first of them that is a page."""
     import pyarrow as pa
 
-    from pipelines.stages.fetch.archives import open_index
+    from pipelines.records import shards
+    from pipelines.stages.fetch.archives import open_index, open_index_file, read_row_group
     from pipelines.stages.fetch.captures import Wanted, find_page, read_record
     from pipelines.stages.fetch.config import FetchConfig
     from pipelines.stages.fetch.outcomes import Failure, dropped
@@ -208,10 +205,12 @@ def _look_up(index: str, folder: str) -> None:
     config = FetchConfig(archive_window=9)
     read = functools.partial(read_record, lambda name: f"{folder}/{name.replace('/', '')}", config.max_page_bytes)
     wanted = Wanted("http://a.example/1", 1388631845, dropped(0, Failure("dns", "")))
-    for part in open_index([f"{folder}/{index}"], folder):
-        with part.open_blocks() as blocks:
-            for block in blocks[:9]:
-                find_page(block.read(pa.array(_KEYS)).to_pylist(), read, wanted, wanted.url, config)
+    for file in open_index([f"{folder}/{index}"], folder):
+        with shards.open_stream(file.path) as stream:
+            parquet = open_index_file(file.path, stream)
+            for number in range(parquet.num_row_groups)[:9]:
+                rows = read_row_group(file.path, parquet, number, pa.chunked_array([_KEYS]))
+                find_page(rows.to_pylist(), read, wanted, wanted.url, config)
 
 
 # Tokenizers and token shards
@@ -382,13 +381,8 @@ _add("fetched-pages", _fetched, "pages-00000.parquet", _read_fetched)
 _add("fetched-warc", _fetched, "pages-00000.warc", _read_fetched)
 _add("journal-header", _unfinished, "_journal/run.json", _resume_copy)
 _add("journal-entry", _unfinished, "_journal/first--first.json", _resume_copy)
-for _index_name, _file in (
-    ("cluster.idx", "cluster.idx"),
-    ("cluster.idx", "cdx-00000.gz"),
-    ("index.parquet", "index.parquet"),
-    ("index.parquet", "a.warc.gz"),
-):
-    _add(f"crawl-{_file}", _common_crawl, _file, functools.partial(_look_up, _index_name))
+for _file in ("index.parquet", "a.warc.gz"):
+    _add(f"crawl-{_file}", _common_crawl, _file, functools.partial(_look_up, "index.parquet"))
 _add("tokenizer.json", functools.partial(_form, "tokenizer.json"), "tokenizer.json", _read_tokenizer)
 _add("encoder.json", functools.partial(_form, "encoder.json", "vocab.bpe"), "encoder.json", _read_tokenizer)
 _add("merges.txt", functools.partial(_form, "vocab.json", "merges.txt"), "merges.txt", _read_tokenizer)

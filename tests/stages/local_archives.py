@@ -6,7 +6,6 @@ import dataclasses
 import datetime as dt
 import gzip
 import http.server
-import io
 import json
 import re
 import threading
@@ -20,8 +19,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import surt
-
-LINES_PER_BLOCK = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +41,8 @@ class Archived:
 
 
 def write_crawl(folder: Path, captures: Sequence[Archived], files: int = 2, row_group: int = 4) -> None:
-    """Write `warc/N.warc.gz`, `index/part-N.parquet` (sorted by key), and `cdx/cluster.idx` with its `cdx-N.gz`."""
-    for name in ("warc", "index", "cdx"):
+    """Write `warc/N.warc.gz` and `index/part-N.parquet` (sorted by key)."""
+    for name in ("warc", "index"):
         (folder / name).mkdir(parents=True)
     rows = []
     for number in range(files):
@@ -58,22 +55,12 @@ def write_crawl(folder: Path, captures: Sequence[Archived], files: int = 2, row_
         (folder / "warc" / f"{number}.warc.gz").write_bytes(data)
     rows.sort(key=lambda row: (row["url_surtkey"], row["fetch_time"]))
     half = -(-len(rows) // files)
-    idx = []
     for number in range(files):
         part = rows[number * half : (number + 1) * half]
         if part:
             pq.write_table(
                 pa.Table.from_pylist(part), folder / "index" / f"part-{number}.parquet", row_group_size=row_group
             )
-        stream = io.BytesIO()
-        for start in range(0, len(part), LINES_PER_BLOCK):
-            block = part[start : start + LINES_PER_BLOCK]
-            data = gzip.compress("".join(map(_cdx_line, block)).encode())
-            first = " ".join(_cdx_line(block[0]).split(" ")[:2])
-            idx.append(f"{first}\tcdx-{number:05d}.gz\t{stream.tell()}\t{len(data)}\t{len(idx) + 1}\n")
-            stream.write(data)
-        (folder / "cdx" / f"cdx-{number:05d}.gz").write_bytes(stream.getvalue())
-    (folder / "cdx" / "cluster.idx").write_text("".join(idx))
 
 
 def archived_record(capture: Archived) -> bytes:
@@ -96,19 +83,6 @@ def _index_row(capture: Archived) -> dict[str, Any]:
         "fetch_status": capture.status,
         "content_mime_detected": capture.headers.get("Content-Type", "text/html"),
     }
-
-
-def _cdx_line(row: Mapping[str, Any]) -> str:
-    fields = {
-        "url": row["url"],
-        "mime": row["content_mime_detected"],
-        "mime-detected": row["content_mime_detected"],
-        "status": str(row["fetch_status"]),
-        "length": str(row["warc_record_length"]),
-        "offset": str(row["warc_record_offset"]),
-        "filename": row["warc_filename"],
-    }
-    return f"{row['url_surtkey']} {row['fetch_time'].strftime('%Y%m%d%H%M%S')} {json.dumps(fields)}\n"
 
 
 @dataclasses.dataclass

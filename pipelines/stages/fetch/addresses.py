@@ -77,13 +77,11 @@ def literal_address(host: str) -> str | None:
 
 
 class Names:
-    """Looks names up in threads and remembers the answers; `bell` becomes readable when a lookup ends."""
+    """Looks names up in threads and remembers the answers."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_LOOKUPS)
         self._lookups: OrderedDict[str, tuple[float, Future[list[str]]]] = OrderedDict()
-        self.bell, self._ring = socket.socketpair()
-        self._ring.setblocking(False)
 
     def ask(self, host: str) -> Future[list[str]]:
         """Return the lookup of a name, which may have ended, with its addresses or a socket.gaierror."""
@@ -91,7 +89,6 @@ class Names:
         asked_at, lookup = self._lookups.get(host, (now, None))
         if lookup is None or now - asked_at > _valid_s(lookup):
             lookup = self._pool.submit(_look_up, host)
-            lookup.add_done_callback(self._report)
             self._lookups[host] = now, lookup
             if len(self._lookups) > _MOST_KNOWN:
                 self._lookups.popitem(last=False)
@@ -100,12 +97,6 @@ class Names:
     def close(self) -> None:
         """Forget the lookups that have not begun."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self.bell.close()
-        self._ring.close()
-
-    def _report(self, _: object) -> None:
-        with contextlib.suppress(OSError):  # closed, or so full that it rings anyway
-            self._ring.send(b".")
 
 
 def _look_up(host: str) -> list[str]:

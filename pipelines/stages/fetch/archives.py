@@ -1,57 +1,124 @@
-"""The archives that a fetch asks for links that are gone, and the index of Common Crawl.
+"""The archives that a fetch asks for links that are gone, and lookups of links in an index.
 
-The index is columnar (Parquet), or `cluster.idx` with its `cdx-*.gz`; both are sorted by SURT key (`com,example)/x`).
+An index is Parquet files as Common Crawl publishes them, sorted by key (SURT: `com,example)/x`), as are the links: one
+pass over the row groups between whose keys links lie serves any number of links. Then every page is one read. Redirects
+are looked up again, so that they are followed within the archive.
 """
 
 from __future__ import annotations
 
-import contextlib
-import datetime as dt
+import dataclasses
 import functools
 import hashlib
 import itertools
 import json
+import operator
 import re
-import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO, NamedTuple
 
-import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import surt
 
-from pipelines import storage
-from pipelines.engine.run import StageRun
+from pipelines import progress, storage
+from pipelines.algorithms.web.charset import TEXT_TYPES
+from pipelines.engine.journal import WORK
+from pipelines.engine.manifest import FileEntry
+from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError, UsageError
 from pipelines.format import mask_credentials
 from pipelines.records import inputs, shards
-from pipelines.stages.fetch.captures import read_record
+from pipelines.records.buckets import read_bucket, write_buckets
+from pipelines.records.schemas import make_schema
+from pipelines.stages.fetch.captures import Capture, find_page, read_record, record_answer, wanted_links
 from pipelines.stages.fetch.config import FetchConfig
+from pipelines.stages.fetch.crawl import check_stop_file
 from pipelines.stages.fetch.links import LinkShard
-from pipelines.stages.fetch.lookups import LAST_KEY, ROW_SCHEMA, Block, IndexPart, Lookup, key_range, look_up
-from pipelines.stages.fetch.segments import FetchContext
+from pipelines.stages.fetch.outcomes import REDIRECTS
+from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.wayback import query_wayback
 from pipelines.storage.compression import open_decompressed, strip_compression
 
 # How often a page is looked up in Common Crawl: once, and after each redirect.
 _LOOKUPS = 4
-# Where the fields of a row are in the columnar index.
-_COLUMNS = {
-    "url": "url",
-    "captured_at": "fetch_time",
-    "status": "fetch_status",
-    "file": "warc_filename",
-    "offset": "warc_record_offset",
-    "length": "warc_record_length",
-    "mime": "content_mime_detected",
-}
-_KEY = "url_surtkey"
-# cluster.idx of one crawl has a hundred megabytes.
-_IDX_PARTS = 64
-_IDX_LINE = re.compile(r"([^ \t]*)[^\t]*\t([^\t]*)\t(\d+)\t(\d+)(?![^\t\n])")
 _PATHS_SUFFIX = ".paths"
+_THREADS = 16
+_CHECKED_CAPTURES, _CHECKED_FILES = 1_000, 10
+# The links whose captures are dictionaries at a time: 750 bytes per capture.
+_LINKS = 20_000
+# The links that a join has in memory, about 200 bytes each, apart from those of one shard.
+_MAX_WANTED = 2_000_000
+# This many pages are read ahead of what is stored.
+_READ_AHEAD = 64
+
+# The column of keys, for files on disk those of `page_of`, and the columns that are read.
+KEY = "url_surtkey"
+INDEX_SCHEMA = make_schema(
+    url_surtkey="string?", url="string?", fetch_time="instant?", fetch_status="int32?", warc_filename="string?",
+    warc_record_offset="int64?", warc_record_length="int64?", content_mime_detected="string?",
+)  # fmt: skip
+# A link to look up, sorted by key; `at` is when it was posted (seconds since 1970), `url` is its URL, or that to which
+# an archived page redirected.
+WANTED_SCHEMA = make_schema(url_surtkey="string", shard="int32", link="int32", at="int64?", url="string")
+_JOINED = [KEY, "shard", "link", "at"]
+# Small, so that few rows outside the keys of a file of the index are read.
+_WANTED_ROWS = 4096
+# The captures of a link: pages before redirects, by the seconds between them and the link, which are their `rank`.
+CAPTURE_SCHEMA = pa.schema([("link", pa.int32()), *list(INDEX_SCHEMA)[1:-1], ("rank", pa.int64())])
+_PLACE = operator.itemgetter("warc_filename", "warc_record_offset")
+_LAST_KEY = chr(0x10FFFF)
+_REDIRECT_RANK = 1 << 40
+# Of a page that was captured thousands of times, the nearest captures are enough; pages of several URLs have one key.
+_CAPTURES_PER_URL = 8
+
+
+class IndexFile(NamedTuple):
+    """A file of an index, which one task joins with the links, and the name of that task."""
+
+    name: str
+    path: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Lookup:
+    """A lookup of all links in the index of an archive, or of the redirects of the one before; its tasks share it.
+
+    `key` returns the key of a URL in the index (None: it has none), `read` the response of a capture. A page is looked
+    up at most `limit` times: once, and after each redirect. Captures are in files below a `folder`, if there is one.
+    """
+
+    fetch: FetchContext
+    token: str
+    index: Sequence[IndexFile]
+    key: Callable[[str], str | None]
+    read: Callable[[dict[str, Any]], Capture]
+    limit: int
+    folder: str | None = None
+    number: int = 0
+
+    @property
+    def phase(self) -> str:
+        """The beginning of the names of its phases and work files."""
+        return f"{self.token.replace(':', '-')}-{self.number}"
+
+    @property
+    def wanted(self) -> list[str]:
+        """The names of the files with the links to look up, one per shard."""
+        return [f"{WORK}/{self.phase}-wanted-{index:05d}.parquet" for index in range(self.fetch.shard_count)]
+
+    def captures(self, file: IndexFile) -> str:
+        """Return the name of the file with the captures that a file of the index has of them."""
+        return f"{WORK}/{self.phase}-{file.name}"
+
+    def read_captures(self, shard: int) -> list[pa.RecordBatch]:
+        """Return the captures of the links of a shard."""
+        paths = [storage.join(self.fetch.output, self.captures(file)) for file in self.index]
+        return read_bucket(paths, CAPTURE_SCHEMA, shard)
 
 
 def archives_input(config: FetchConfig) -> str | None:
@@ -103,8 +170,8 @@ def surt_key(url: str) -> str | None:
         return None
 
 
-def open_index(paths: Sequence[str], records: str) -> list[IndexPart]:
-    """Return the parts of an index: Parquet files (also by folder or glob), `cluster.idx`, or lists `*.paths`.
+def open_index(paths: Sequence[str], records: str) -> list[IndexFile]:
+    """Return the files of a columnar index: Parquet (also by folder or glob), or lists of them (`*.paths`).
 
     A list, also compressed, names files relative to `records`, one per line, as Common Crawl publishes them. Raises
     InputError for other files.
@@ -115,104 +182,170 @@ def open_index(paths: Sequence[str], records: str) -> list[IndexPart]:
             with open_decompressed(path) as stream:
                 names = [line.decode().strip() for line in stream]
             files += [storage.join(records, name) for name in names if "subset=robotstxt" not in name and name]
-        elif "://" in path or path.endswith(".idx"):
-            storage.size_bytes(path)  # raises for a missing file now, not after the live pages
-            files.append(path)
         else:
-            files += inputs.expand_paths([path], (".parquet",), check_types=False)
-    index: list[IndexPart] = []
-    for number, path in enumerate(files):
-        name = f"index-{number:05d}"
-        if path.endswith(".idx"):
-            parts = range(_IDX_PARTS)
-            index += [IndexPart(f"{name}-{part:02d}", functools.partial(_open_idx, path, part)) for part in parts]
-        elif path.endswith(".parquet"):
-            index.append(IndexPart(name, functools.partial(_open_parquet, path)))
-        else:
-            raise InputError(
-                f"{path}: is not an index of Common Crawl; use *.parquet, cluster.idx or cc-index-table.paths"
-            )
-    if not index:
+            files += [path] if "://" in path else inputs.expand_paths([path], (".parquet",), check_types=False)
+    if other := next((path for path in files if not path.endswith(".parquet")), None):
+        raise InputError(f"{other}: is not an index of Common Crawl; use *.parquet or cc-index-table.paths")
+    if not files:
         raise InputError(f"{', '.join(paths)}: name no file of an index")
-    if first := next((path for path in files if path.endswith(".parquet")), None):
-        with _open_parquet(first):  # raises for other tables now, not after the live pages
-            pass
-    return index
+    with shards.open_stream(files[0]) as stream:
+        open_index_file(files[0], stream)  # raises for other tables now, not after the live pages
+    return [IndexFile(f"index-{number:05d}", path) for number, path in enumerate(files)]
 
 
-@contextlib.contextmanager
-def _open_parquet(path: str) -> Iterator[list[Block]]:
-    """Yield the row groups of a file of the columnar index."""
-    with shards.open_stream(path) as stream:
-        file = shards.open_parquet(stream, path)
-        names = file.schema_arrow.names
-        shards.require_columns(path, names, [_KEY, *_COLUMNS.values()])
-        columns = [file.metadata.row_group(number).column(names.index(_KEY)) for number in range(file.num_row_groups)]
-        read = functools.partial(_read_row_group, path, file)
-        yield [Block(*key_range(column), functools.partial(read, number)) for number, column in enumerate(columns)]
+def look_up(run: StageRun, link_shards: Sequence[LinkShard], lookup: Lookup) -> None:
+    """Look up all wanted links in the index, and store the nearest page of each; redirects are looked up again."""
+    run.map(_find_wanted, link_shards, lookup, phase=f"{lookup.phase}-wanted", work=True)
+    for number in range(lookup.limit):
+        lookup = dataclasses.replace(lookup, number=number)
+        phase, index, wanted = lookup.phase, lookup.index, [storage.join(run.output, name) for name in lookup.wanted]
+        if not any(storage.map_files(shards.count_rows, wanted)):
+            return
+        run.map(join_index, index, lookup, phase=f"{phase}-index", work=True, total=len(index), unit="index files")
+        if lookup.folder:
+            _check_folder(lookup.folder, lookup)
+        run.map(_store_pages, link_shards, lookup, phase=f"{phase}-pages", work=True)
 
 
-def _read_row_group(path: str, file: pq.ParquetFile, number: int, keys: pa.StringArray) -> pa.Table:
-    """See `Block`. The other columns are read only if a key occurs."""
+def _find_wanted(shard: LinkShard, lookup: Lookup) -> TaskResult:
+    links = wanted_links(lookup.fetch, shard, lookup.token)
+    keyed = [
+        (key, shard.index, link.outcome.link, link.at, link.url) for link in links if (key := lookup.key(link.url))
+    ]
+    return write_wanted(lookup, shard.index, keyed)
+
+
+def write_wanted(lookup: Lookup, shard: int, links: Sequence[tuple[str, int, int, int | None, str]]) -> TaskResult:
+    """Write the links of a shard to look up, as rows of `WANTED_SCHEMA`, as a work file."""
+    rows, name = [dict(zip(WANTED_SCHEMA.names, link, strict=True)) for link in sorted(links)], lookup.wanted[shard]
+    with storage.atomic_write(storage.join(lookup.fetch.output, name), durable=False) as stream:
+        pq.write_table(pa.Table.from_pylist(rows, WANTED_SCHEMA), stream, row_group_size=_WANTED_ROWS)
+    return TaskResult(files=(FileEntry(name, stream.size_bytes, stream.checksum),))
+
+
+def open_index_file(path: str, stream: BinaryIO) -> pq.ParquetFile:
+    """Open a file of an index; raise InputError if it is not one."""
+    file = shards.open_parquet(stream, path)
+    shards.require_columns(path, file.schema_arrow.names, INDEX_SCHEMA.names)
+    return file
+
+
+def join_index(index_file: IndexFile, lookup: Lookup) -> TaskResult:
+    """Write the captures of wanted links in a file of an index as a work file with a bucket per shard.
+
+    Row groups between whose keys no link lies are not read.
+    """
+    output, name, path = lookup.fetch.output, lookup.captures(index_file), index_file.path
+    wanted = [storage.join(output, file) for file in lookup.wanted]
+    with shards.open_stream(path) as stream, write_buckets(storage.join(output, name), CAPTURE_SCHEMA) as written:
+        file = open_index_file(path, stream)
+        ranges = _key_ranges(file)
+        first, last = min(map(min, ranges), default=""), max(map(max, ranges), default="")
+        for links in _wanted_between(wanted, first, last):
+            for number, (low, high) in enumerate(ranges):
+                near = links.filter((pc.field(KEY) >= low) & (pc.field(KEY) <= high))
+                if not near.num_rows or not (rows := read_row_group(path, file, number, near[KEY])).num_rows:
+                    continue
+                near = near.filter(pc.is_in(near[KEY], value_set=rows[KEY].combine_chunks()))
+                captures = rows.join(near, KEY, join_type="inner", use_threads=False)
+                for batch in _useful(captures, lookup.fetch.config.archive_window).combine_chunks().to_batches():
+                    written.write(batch.select(CAPTURE_SCHEMA.names).cast(CAPTURE_SCHEMA), batch["shard"].to_numpy())
+    progress.advance(1)
+    return TaskResult(files=(written.entry(name),))
+
+
+def read_row_group(path: str, file: pq.ParquetFile, number: int, keys: pa.ChunkedArray) -> pa.Table:
+    """Return the rows with some keys (`INDEX_SCHEMA`). The other columns are read only if a key occurs."""
     with shards.damage_reported(path):
-        present = file.read_row_group(number, [_KEY], use_threads=False)[_KEY].cast(pa.string())
-        is_wanted = pc.is_in(present, value_set=keys)
+        present = file.read_row_group(number, [KEY], use_threads=False)[KEY].cast(pa.string())
+        is_wanted = pc.is_in(present, value_set=keys.combine_chunks())
         if not pc.any(is_wanted).as_py():
-            return ROW_SCHEMA.empty_table()
-        rows = file.read_row_group(number, list(_COLUMNS.values()), use_threads=False).filter(is_wanted)
-        columns = [present.filter(is_wanted), *(rows[column] for column in _COLUMNS.values())]
-        return pa.table(columns, ["key", *_COLUMNS]).cast(ROW_SCHEMA)
+            return INDEX_SCHEMA.empty_table()
+        rows = file.read_row_group(number, INDEX_SCHEMA.names, use_threads=False).filter(is_wanted)
+        return rows.select(INDEX_SCHEMA.names).cast(INDEX_SCHEMA)
 
 
-def _open_idx(path: str, part: int) -> AbstractContextManager[list[Block]]:
-    """Return the blocks whose lines of a `cluster.idx` begin in one part of it: gzip members of a `cdx-*.gz`."""
-    size = storage.size_bytes(path)
-    start, end = (size * step // _IDX_PARTS for step in (part, part + 1))
-    members: list[tuple[str, str, int, int]] = []  # the last begins in the next part
-    position = -1
-    with storage.open_read(path, start=max(0, start - 1), size=end - start) as stream:
-        if start:
-            stream.readline()  # the rest of the line that begins in the part before
-        while position < end:
-            position = stream.tell()
-            line = stream.readline().decode("utf-8", "replace")
-            match = _IDX_LINE.match(line)
-            if line and not match:
-                raise InputError(f"{path}: {line[:80]!r} is not a line of a cluster.idx")
-            key, name, offset, length = match.groups() if match else (LAST_KEY, "", "0", "0")
-            members.append((key, storage.join(storage.parent(path), name), int(offset), int(length)))
-            if not line:
-                break
-    return nullcontext(
-        [
-            Block(key, following[0], functools.partial(_read_cdx, path, offset, length))
-            for (key, path, offset, length), following in itertools.pairwise(members)
-        ]
-    )
+def _key_ranges(file: pq.ParquetFile) -> list[tuple[str, str]]:
+    """Return the first and last key of each row group; any may occur if there are no statistics, or they are cut."""
+    metadata, column = file.metadata, file.schema_arrow.names.index(KEY)
+    groups = [metadata.row_group(number).column(column).statistics for number in range(metadata.num_row_groups)]
+    return [(keys.min, keys.max) if keys and keys.has_min_max else ("", _LAST_KEY) for keys in groups]
 
 
-def _read_cdx(path: str, offset: int, length: int, keys: pa.StringArray) -> pa.Table:
-    """See `Block`."""
-    wanted = {key.encode(): key for key in keys.to_pylist()}
-    rows = []
-    try:
-        for line in zlib.decompress(storage.read_range(path, offset, length), 16 + zlib.MAX_WBITS).splitlines():
-            key, _, rest = line.partition(b" ")
-            if key in wanted:
-                time, _, text = rest.partition(b" ")
-                fields = msgspec.json.decode(text, type=dict[str, str])
-                rows.append(
-                    {
-                        "key": wanted[key],
-                        "url": fields["url"],
-                        "captured_at": dt.datetime.strptime(time.decode(), "%Y%m%d%H%M%S").replace(tzinfo=dt.UTC),
-                        "status": int(status) if (status := fields.get("status", "")).isdigit() else 0,
-                        "file": fields["filename"],
-                        "offset": int(fields["offset"]),
-                        "length": int(fields["length"]),
-                        "mime": fields.get("mime-detected") or fields.get("mime"),
-                    }
-                )
-    except (zlib.error, ValueError, KeyError) as error:
-        raise InputError(f"{path}: is damaged at offset {offset} ({error})") from error
-    return pa.Table.from_pylist(rows, ROW_SCHEMA)
+def _wanted_between(paths: Sequence[str], first: str, last: str) -> Iterator[pa.Table]:
+    """Yield the wanted links between two keys, those of some shards at a time."""
+    tables, rows = list[pa.Table](), 0
+    between = (pc.field(KEY) >= first) & (pc.field(KEY) <= last)
+    for path in paths:
+        with shards.open_stream(path) as stream, shards.damage_reported(path):
+            tables.append(pq.read_table(stream, columns=_JOINED, filters=between, use_threads=False))
+        rows += tables[-1].num_rows
+        if rows >= _MAX_WANTED or path == paths[-1]:
+            yield pa.concat_tables(tables)
+            tables, rows = [], 0
+
+
+def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:
+    """Return pages and redirects, of each link and URL the nearest in time; of a link without a time, the latest."""
+    status, types = captures["fetch_status"], pa.array(sorted(TEXT_TYPES))
+    is_page = pc.and_(pc.equal(status, 200), pc.is_in(captures["content_mime_detected"], value_set=types))
+    captures = captures.filter(pc.or_(is_page, pc.is_in(status, value_set=pa.array(sorted(REDIRECTS), status.type))))
+    seconds = captures["fetch_time"].cast(pa.timestamp("s"), safe=False).cast(pa.int64())
+    distance = pc.coalesce(pc.abs(pc.subtract(seconds, captures["at"])), pc.negate(seconds)).to_numpy()
+    link, shard = captures["link"].to_numpy(), captures["shard"].to_numpy()
+    url = captures["url"].combine_chunks().dictionary_encode().indices.to_numpy()
+    ranks = distance + np.where(captures["fetch_status"].to_numpy() == 200, 0, _REDIRECT_RANK)
+    order = np.lexsort((ranks, url, link, shard))
+    if window_days is not None:
+        order = order[~(distance[order] > window_days * 86400)]
+    starts = np.flatnonzero(sum(np.diff(column[order], prepend=-1) != 0 for column in (url, link, shard)))
+    position = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+    captures = captures.append_column("rank", pa.array(ranks))
+    return captures.take(pa.array(order[position < _CAPTURES_PER_URL]))
+
+
+def _check_folder(folder: str, lookup: Lookup) -> None:
+    """Raise InputError if a folder has none of the first files that captures name; single ones may be missing."""
+    batches = itertools.chain.from_iterable(map(lookup.read_captures, range(lookup.fetch.shard_count)))
+    files = (name for batch in batches for name in batch.column("warc_filename").to_pylist())
+    names = list(dict.fromkeys(itertools.islice(files, _CHECKED_CAPTURES)))[:_CHECKED_FILES]
+    if names and not any(storage.exists(storage.join(folder, name)) for name in names):
+        raise InputError(f"{folder}: has none of the files that the index names, such as {names[0]}")
+
+
+def _store_pages(shard: LinkShard, lookup: Lookup) -> TaskResult:
+    """Read the captures of a shard's links, nearest first, until one is a page; write the redirects to look up next."""
+    fetch, token = lookup.fetch, lookup.token
+    rows = shards.read_rows(storage.join(fetch.output, lookup.wanted[shard.index]), ["link", "url"])
+    urls = {row["link"]: row["url"] for row in rows}
+    links = {wanted.outcome.link: wanted for wanted in wanted_links(fetch, shard, token) if wanted.outcome.link in urls}
+    captures = pa.Table.from_batches(lookup.read_captures(shard.index), CAPTURE_SCHEMA).sort_by("rank")
+
+    def find(item: tuple[int, list[dict[str, Any]]]) -> tuple[Capture | None, Capture | None, Counter[str]]:
+        return find_page(item[1], lookup.read, links[item[0]], urls[item[0]], fetch.config)
+
+    redirects: list[tuple[str, int, int, int | None, str]] = []
+    counts: Counter[str] = Counter()
+    with SegmentWriter(fetch.segments_folder(shard)) as writer, ThreadPoolExecutor(_THREADS) as threads:
+        for part in _parts(list(links), captures):
+            for (link, _), (page, target, refused) in zip(part, threads.map(find, part), strict=True):
+                counts.update(refused)
+                if target is not None and lookup.number + 1 < lookup.limit and (key := lookup.key(target.url)):
+                    redirects.append((key, shard.index, link, int(target.captured_at.timestamp()), target.url))
+                else:
+                    record_answer(writer, links[link], token, page, refused)
+                progress.advance(1)
+            check_stop_file(fetch.config)
+    result = write_wanted(dataclasses.replace(lookup, number=lookup.number + 1), shard.index, redirects)
+    return TaskResult(files=result.files, counts={f"refused_{reason}": count for reason, count in counts.items()})
+
+
+def _parts(links: Sequence[int], captures: pa.Table) -> Iterator[list[tuple[int, list[dict[str, Any]]]]]:
+    """Yield the links with their captures, nearest first, in parts that are read at a time."""
+    for start in range(0, len(links), _LINKS):
+        rows: dict[int, list[dict[str, Any]]] = {link: [] for link in links[start : start + _LINKS]}
+        for row in captures.filter(pc.is_in(captures["link"], value_set=pa.array(rows, pa.int32()))).to_pylist():
+            rows[row["link"]].append(row)
+        # In order of the files of the archive, which a store of whole files reads faster.
+        order = sorted(rows.items(), key=lambda item: min(map(_PLACE, item[1]), default=("", 0)))
+        yield from (order[number : number + _READ_AHEAD] for number in range(0, len(order), _READ_AHEAD))

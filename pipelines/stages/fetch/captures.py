@@ -22,10 +22,10 @@ from pipelines.records.archives import MAX_HEADER_BYTES, RECORD_DAMAGE, BoundedA
 from pipelines.records.documents import parse_instant
 from pipelines.records.reader import table_schema
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.exchange import BodyDecoder, BodyError, Response, content_coding, decode_prefix
+from pipelines.stages.fetch.exchange import BodyError, Response, content_coding, decode_body
 from pipelines.stages.fetch.links import BadUrlError, LinkShard, read_links, redirect_url
 from pipelines.stages.fetch.outcomes import DETAIL_CHARACTERS, LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REDIRECTS, Outcome
-from pipelines.stages.fetch.segments import NO_CAPTURE, FetchContext, SegmentWriter
+from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.visit import asks_for_no_archive, page_failure
 from pipelines.stages.fetch.warc import response_record
 
@@ -83,8 +83,7 @@ def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterato
         names = [name for name in ("captured_at", "created_utc") if name in table_schema(file.path).names]
         for row in shards.read_rows(file.path, names):
             times += [int(at.timestamp()) if (at := row.get("captured_at")) else row["created_utc"] or None]
-    for row in context.latest(shard).select(Outcome.__struct_fields__).to_pylist():
-        outcome = Outcome(**row)
+    for outcome in context.latest(shard).values():
         reason = outcome.outcome.removeprefix("dropped.")
         is_wanted = reason in GONE or (
             context.config.archive_for == "all" and reason not in (*NO_REQUEST, "private_address")
@@ -105,24 +104,13 @@ def record_answer(
         # An archive may have several indexes.
         parts = dict.fromkeys(filter(None, (*(outcome.detail or "").split("; "), f"{archive}: {why}")))
         detail = "; ".join(parts)[:DETAIL_CHARACTERS]
-        outcome = msgspec.structs.replace(outcome, outcome=NO_CAPTURE, warc_offset=None)
         writer.add(msgspec.structs.replace(outcome, archives=archives, detail=detail))
         return
-    origin = {"WARC-Source-URI": capture.record, "WARC-Source-Archive": token}
-    outcome = Outcome(
-        outcome.link,
-        OK,
-        capture.url,
-        capture.response.status,
-        dt.datetime.now(dt.UTC),
-        capture.response.decoded_bytes,
-        writer.append(capture.warc_record(origin)),
-        source=archive,
-        captured_at=capture.captured_at,
-        captured_days=None if wanted.at is None else round((capture.captured_at.timestamp() - wanted.at) / 86400),
-        archives=archives,
-    )
-    writer.add(outcome)
+    origin, at = {"WARC-Source-URI": capture.record, "WARC-Source-Archive": token}, capture.captured_at
+    days = None if wanted.at is None else round((at.timestamp() - wanted.at) / 86400)
+    place, size = writer.append(capture.warc_record(origin)), capture.response.decoded_bytes
+    page = Outcome(outcome.link, OK, capture.url, capture.response.status, dt.datetime.now(dt.UTC), size, *place)
+    writer.add(msgspec.structs.replace(page, source=archive, captured_at=at, captured_days=days, archives=archives))
 
 
 def find_page(
@@ -156,24 +144,22 @@ def _usable_capture(capture: Capture, wanted: Wanted, config: FetchConfig) -> Ca
     if days is not None and wanted.at is not None and abs(capture.captured_at.timestamp() - wanted.at) > days * 86400:
         raise CaptureError("outside_window")
     response, body = capture.response, capture.response.body or b""
+    limit, coding = config.max_page_bytes, None
     try:
-        decoder = BodyDecoder(coding := content_coding(response.header("content-encoding")))
-        decoder.feed(body, config.max_page_bytes + 1)
-        if decoder.decoded_bytes <= config.max_page_bytes:
-            decoder.finish()
+        coding = content_coding(response.header("content-encoding"))
+        decoded = decode_body(body, coding, limit + 1)
     except BodyError as error:
         if error.failure.reason != "bad_encoding":
             raise CaptureError(error.failure.reason) from error
-        decoder = BodyDecoder(coding := None)  # archives decode bodies, and some keep the header
-        decoder.feed(body, config.max_page_bytes + 1)
-    if decoder.decoded_bytes > config.max_page_bytes:
+        coding, decoded = None, body  # archives decode bodies, and some keep the header
+    if len(decoded) > limit:
         raise CaptureError("too_large")
-    response = dataclasses.replace(response, coding=coding, decoded_bytes=decoder.decoded_bytes)
+    response = dataclasses.replace(response, coding=coding, decoded_bytes=len(decoded))
     if failure := page_failure(response):
         raise CaptureError(failure.reason)
     if config.honor_noarchive and asks_for_no_archive(response):
         raise CaptureError("noarchive")
-    title = _TITLE.search(decode_prefix(body, coding, _HEAD_BYTES).decode("utf-8", "replace"))
+    title = _TITLE.search(decoded[:_HEAD_BYTES].decode("utf-8", "replace"))
     path, captured_path = (page_of(url).partition("?")[0].partition("/")[2] for url in (wanted.url, capture.url))
     if (title and _NOT_FOUND.search(" ".join(title[1].split()))) or (path and not captured_path):
         raise CaptureError("soft_not_found")  # its title says so, or it is the home page of its site
@@ -191,11 +177,11 @@ def page_of(url: str) -> str:
 
 
 def read_record(path_of: Callable[[str], str], max_bytes: int, row: Mapping[str, Any]) -> Capture:
-    """Return the response at the `offset` of a capture in its WARC or ARC `file`, of which `path_of` returns the path.
+    """Return the response of a row of an index in its WARC or ARC file, of which `path_of` returns the path.
 
     Raises CaptureError if there is none, StorageError if the file cannot be read now.
     """
-    path, offset, length = path_of(row["file"]), row["offset"], row["length"]
+    path, offset, length = path_of(row["warc_filename"]), row["warc_record_offset"], row["warc_record_length"]
     if length > max_bytes + MAX_HEADER_BYTES:
         raise CaptureError("too_large")
     try:
@@ -209,7 +195,7 @@ def read_record(path_of: Callable[[str], str], max_bytes: int, row: Mapping[str,
         if not is_same_page(capture.url, row["url"]):
             raise CaptureError("other_page")  # the index does not belong to these files
         place = record.rec_headers.get_header(COPY_OF) or f"{path}#{offset}+{length}"
-        return capture._replace(captured_at=row["captured_at"], record=place)
+        return capture._replace(captured_at=row["fetch_time"], record=place)
     except InputError as error:
         raise CaptureError("no_file") from error
     except (*RECORD_DAMAGE, StopIteration, TypeError, zlib.error, OSError) as error:

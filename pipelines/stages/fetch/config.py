@@ -109,7 +109,7 @@ class FetchConfig:
     )
     cc_index: tuple[str, ...] = option(
         (),
-        "Common Crawl's index: Parquet files, cluster.idx, or a list such as cc-index-table.paths.gz.",
+        "Common Crawl's columnar index: Parquet files, or a list such as cc-index-table.paths.gz.",
         identity=False,
         only_with="archive=commoncrawl",
     )

@@ -49,8 +49,6 @@ _ACTIVITY_S = 5.0
 _UNREACHED_SITES = 100
 UNREACHED = frozenset({"dns", "connection", "timeout"})
 
-# Hosts without work are remembered, with their rules, for later redirects to them.
-_REMEMBERED_HOSTS = 4096
 # The pause that is added after a sign of overload: it doubles with each, and any other answer halves it.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 16.0
 # Above this, the rules that were read first are forgotten; they are requested again if they are needed.
@@ -69,12 +67,13 @@ class Host:
     links: list[int]
     delay_s: float
     pause_s: float = 0.0
-    visits: deque[Visit] = dataclasses.field(default_factory=deque)
-    robots_visits: deque[Visit] = dataclasses.field(default_factory=deque)
+    visits: list[Visit] = dataclasses.field(default_factory=list)
+    robots_visits: list[Visit] = dataclasses.field(default_factory=list)
     rules: RobotsRules | None = None
     awaits_rules: bool = False
     busy_since: float | None = None
     queued: bool = False
+    is_open: bool = False
     ready_at: float = 0.0
     failures: int = 0
     give_up: tuple[Failure, int | None] | None = None
@@ -98,19 +97,20 @@ class Host:
 
 
 class HostQueues:
-    """Hands out hosts that are ready. A new host is opened only if no open host is ready, so that few are open."""
+    """Hands out hosts that are ready. A new host is opened only if no open host is ready, so that few are open.
+
+    Hosts without work are remembered, with their rules, for later redirects to them.
+    """
 
     def __init__(self, links: Mapping[str, list[int]], delay_s: float, per_domain: int) -> None:
         self._delay_s = delay_s
         self._per_domain = per_domain
         self._busy = Counter[str | None]()
-        # Ready hosts of domains from which as many hosts as allowed are requested; origins that were not opened yet.
-        self._waiting: defaultdict[str | None, deque[str]] = defaultdict(deque)
-        self._unopened = {origin: positions for origin, positions in links.items() if positions}
+        # Ready hosts of domains from which as many hosts as allowed are requested.
+        self._waiting: defaultdict[str | None, deque[Host]] = defaultdict(deque)
+        self._hosts = {origin: Host(origin, positions[::-1], delay_s) for origin, positions in links.items()}
         # The host with the most links determines how long the shard takes, so it comes first.
-        self._order = deque(sorted(self._unopened, key=lambda origin: -len(self._unopened[origin])))
-        self._hosts: dict[str, Host] = {}
-        self._idle: OrderedDict[str, Host] = OrderedDict()
+        self._unopened = deque(sorted(self._hosts.values(), key=lambda host: -len(host.links)))
         self._heap: list[tuple[float, int, Host]] = []
         self._counter = itertools.count()
         self._with_rules: OrderedDict[str, Host] = OrderedDict()
@@ -121,21 +121,19 @@ class HostQueues:
         while True:
             if self._heap and self._heap[0][0] <= now:
                 host = heapq.heappop(self._heap)[2]
-                host.queued = False
-                origin = host.origin
-            elif self._order:
-                origin = self._order.popleft()
-                if origin not in self._unopened:
+            elif self._unopened:
+                host = self._unopened.popleft()
+                if host.is_open:  # since a redirect led to it
                     continue
             else:
                 return None
-            domain = registered_domain(origin)
+            host.queued, host.is_open = False, True
+            domain = registered_domain(host.origin)
             if self._busy[domain] < self._per_domain:
                 self._busy[domain] += 1
-                host = self.get(origin)
                 host.busy_since = now
                 return host
-            self._waiting[domain].append(origin)
+            self._waiting[domain].append(host)
 
     def release(self, host: Host, ready_at: float) -> None:
         """Return a host to the queue; it is ready for its next request at `ready_at`."""
@@ -147,31 +145,17 @@ class HostQueues:
         if not self._busy[domain]:
             del self._busy[domain]
         waiting = self._waiting.get(domain, deque())
-        while waiting:
-            origin = waiting.popleft()
-            if origin in self._unopened:
-                self._order.appendleft(origin)
-                break
-            self.enqueue(self.get(origin))
-            if self.get(origin).queued:
-                break
+        while waiting and not self.enqueue(waiting.popleft()):
+            pass
         if not waiting:
             self._waiting.pop(domain, None)
 
-    def enqueue(self, host: Host) -> None:
-        """Queue a host that has work unless it is queued or busy; remember a host without work."""
-        if host.busy_since is not None or host.queued:
-            return
-        if host.has_work:
-            self._idle.pop(host.origin, None)
+    def enqueue(self, host: Host) -> bool:
+        """Queue a host if it has work and is not queued or busy; return whether it is queued."""
+        if host.busy_since is None and not host.queued and host.has_work:
             heapq.heappush(self._heap, (host.ready_at, next(self._counter), host))
-            host.queued = True
-        elif not host.awaits_rules:
-            self._idle[host.origin] = host
-            if len(self._idle) > _REMEMBERED_HOSTS:
-                forgotten, idle = self._idle.popitem(last=False)
-                del self._hosts[forgotten]
-                self._forget_rules(idle)
+            host.queued = host.is_open = True
+        return host.queued
 
     def set_rules(self, host: Host, rules: RobotsRules) -> None:
         """Set the rules that a host has been waiting for, and queue it; above the limit, forget the oldest."""
@@ -189,11 +173,10 @@ class HostQueues:
             host.rules = None
 
     def get(self, origin: str) -> Host:
-        """Return the host of an origin; open it if necessary."""
-        host = self._hosts.get(origin)
-        if host is None:
-            host = self._hosts[origin] = Host(origin, self._unopened.pop(origin, [])[::-1], self._delay_s)
-        return host
+        """Return the host of an origin."""
+        if origin not in self._hosts:
+            self._hosts[origin] = Host(origin, [], self._delay_s)
+        return self._hosts[origin]
 
     def open_hosts(self) -> list[Host]:
         """Return the hosts that are requested from, or will be after their delay."""
@@ -317,14 +300,14 @@ class _Crawl:
     def _next_visit(self, host: Host) -> Visit | None:
         """Return the visit that is requested next from a host, None if none is, or robots.txt disallows the next."""
         if host.robots_visits:
-            return host.robots_visits.popleft()
+            return host.robots_visits.pop(0)
         while host.has_work:
             if host.rules is None and host.give_up is None:
                 host.awaits_rules = True
                 url = host.visits[0].url if host.visits else request_url(self._links[host.links[-1]])
                 return Visit(urljoin(url, "/robots.txt"), robots_of=host.origin)
             if host.visits:
-                visit = host.visits.popleft()
+                visit = host.visits.pop(0)
             else:
                 link = host.links.pop()
                 visit = Visit(request_url(self._links[link]), link=link)
@@ -345,7 +328,7 @@ class _Crawl:
 
     def _apply(self, step: Step) -> None:
         host = self._queues.get(url_origin(step.visit.url))
-        offset = self._segments.append(step.records) if step.records else None
+        place = self._segments.append(step.records) if step.records else (None, None)
         if step.exchange.reached:
             self._record_unreached()
         visit = step.visit
@@ -369,16 +352,16 @@ class _Crawl:
             owner.delay_s = max(self._config.per_host_delay, min(step.rules.crawl_delay_s, max_wait_s))
             self._queues.set_rules(owner, step.rules)
         else:
-            self._end(host, step, offset)
+            self._end(host, step, place)
         self._queues.release(host, time.monotonic() + max(delay_s, host.delay_s + host.pause_s))
 
-    def _end(self, host: Host, step: Step, offset: int | None) -> None:
+    def _end(self, host: Host, step: Step, place: tuple[str | None, int | None]) -> None:
         failure, visit, exchange = step.failure, step.visit, step.exchange
         if failure is None:
             host.failures = 0
             assert exchange.response is not None
             size = exchange.response.decoded_bytes
-            self._record(Outcome(visit.link, OK, visit.url, exchange.status, exchange.started_at, size, offset))
+            self._record(Outcome(visit.link, OK, visit.url, exchange.status, exchange.started_at, size, *place))
             return
         count = _TIMEOUT_FAILURES if failure.reason == "timeout" else 1
         host.failures = host.failures + count if failure.reason in _HOST_FAILURES else 0

@@ -16,7 +16,8 @@ from pipelines.stages.fetch.outcomes import Failure
 
 ACCEPT_ENCODING = "gzip, deflate"
 
-_GZIP_WBITS = 16 + zlib.MAX_WBITS
+# `deflate` is zlib by the standard, but some servers send it without the zlib wrapper.
+_WBITS = {"gzip": (16 + zlib.MAX_WBITS,), "deflate": (zlib.MAX_WBITS, -zlib.MAX_WBITS)}
 _SNIFFED_BYTES = 1024
 _UTF16_BOMS = (b"\xfe\xff", b"\xff\xfe")
 # The "binary data bytes" of the WHATWG's MIME Sniffing Standard.
@@ -43,54 +44,30 @@ def content_coding(header: str | None) -> str | None:
     return next((_CODINGS[token] for token in tokens if token in _CODINGS), None)
 
 
-class BodyDecoder:
-    """Decodes one body incrementally. Like warcio, it reads one gzip member and ignores what follows."""
+def decode_body(body: bytes, coding: str | None, limit: int, is_whole: bool = True) -> bytes:
+    """Return at most `limit` decoded bytes of a body; like warcio, of one gzip member, ignoring what follows.
 
-    def __init__(self, coding: str | None) -> None:
-        self.coding = coding
-        wbits = _GZIP_WBITS if coding == "gzip" else zlib.MAX_WBITS
-        self._decompressor = None if coding is None else isal_zlib.decompressobj(wbits)
-        self._started = False
-        self.decoded_bytes = 0
-
-    def feed(self, data: bytes, limit: int) -> bytes:
-        """Decode a chunk of the body and return at most `limit` bytes, which `decoded_bytes` counts.
-
-        Raises BodyError if the chunk is not in the encoding.
-        """
-        decoded = data[:limit]
-        if self._decompressor is not None:
-            decoded = b"" if self._decompressor.eof or not data else self._decompress(data, max(1, limit))
-        self.decoded_bytes += len(decoded)
-        return decoded
-
-    def _decompress(self, data: bytes, limit: int) -> bytes:
-        assert self._decompressor is not None
+    Raises BodyError if it is not in the encoding, or truncated although it `is_whole`.
+    """
+    if coding is None or not body:
+        return body[:limit]
+    problem: Exception | None = None
+    for wbits in _WBITS[coding]:
+        decompressor = isal_zlib.decompressobj(wbits)
         try:
-            decoded = self._decompressor.decompress(data, limit)
+            decoded = decompressor.decompress(body, limit)
         except ISAL_ERROR as error:
-            if self._started or self.coding != "deflate":
-                raise BodyError(Failure("bad_encoding", f"not {self.coding} data ({error})")) from error
-            # `deflate` is zlib by the standard, but some servers send it without the zlib wrapper.
-            self._started, self._decompressor = True, isal_zlib.decompressobj(-zlib.MAX_WBITS)
-            return self._decompress(data, limit)
-        self._started = True
+            problem = problem or error
+            continue
+        if is_whole and len(decoded) < limit and not decompressor.eof:
+            raise BodyError(Failure("incomplete", f"truncated {coding} data", True))
         return decoded
-
-    def finish(self) -> None:
-        """Raise BodyError if the encoded data is truncated."""
-        if self._decompressor is not None and self._started and not self._decompressor.eof:
-            raise BodyError(Failure("incomplete", f"truncated {self.coding} data", True))
-
-
-def decode_prefix(body: bytes, coding: str | None, limit: int) -> bytes:
-    """Return at most the first `limit` decoded bytes of a body that `BodyDecoder` could read."""
-    return BodyDecoder(coding).feed(body, limit)
+    raise BodyError(Failure("bad_encoding", f"not {coding} data ({problem})"))
 
 
 def looks_binary(body: bytes, coding: str | None) -> bool:
     """Return whether the first KiB of a body contains bytes that never occur in text."""
-    prefix = decode_prefix(body, coding, _SNIFFED_BYTES)
+    prefix = decode_body(body, coding, _SNIFFED_BYTES, is_whole=False)
     return not prefix.startswith(_UTF16_BOMS) and not _BINARY_BYTES.isdisjoint(prefix)
 
 

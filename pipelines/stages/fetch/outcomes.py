@@ -65,7 +65,7 @@ class Failure:
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The outcome of the link at a position in its shard; `warc_offset` is relative to the segment being written."""
+    """The outcome of the link at a position in its shard; a new `warc_file` is that of a segment."""
 
     link: int
     outcome: str
@@ -73,6 +73,7 @@ class Outcome(msgspec.Struct, frozen=True):
     status: int | None
     fetched_at: dt.datetime
     bytes: int = 0
+    warc_file: str | None = None
     warc_offset: int | None = None
     # Of a page from an archive: which, when it was captured, and how many days after the link was posted.
     source: str = LIVE

@@ -1,6 +1,6 @@
 """Pages from disk instead of the web: the responses in WARC and ARC files, or files that a table names with their URLs.
 
-All are indexed in one pass, by a hash of their page, which is then joined with the links like the index of an archive.
+All are indexed in one pass; the index is then joined with the links like that of an archive.
 """
 
 from __future__ import annotations
@@ -8,15 +8,14 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import functools
-import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from pipelines import progress, storage
 from pipelines.algorithms.web.text_repair import replace_surrogates
@@ -27,24 +26,22 @@ from pipelines.errors import InputError, UsageError
 from pipelines.format import plural
 from pipelines.records import inputs, shards
 from pipelines.records.archives import has_members, read_archive
-from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.documents import parse_instant
 from pipelines.records.reader import file_format, read_records, table_schema
 from pipelines.records.text_columns import is_text
 from pipelines.records.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES
+from pipelines.stages.fetch.archives import INDEX_SCHEMA, IndexFile, Lookup, look_up
 from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import Response
 from pipelines.stages.fetch.links import LinkShard, classify_links
-from pipelines.stages.fetch.lookups import ROW_SCHEMA, Block, IndexPart, Lookup, look_up
 from pipelines.stages.fetch.outcomes import LIVE, NOT_IN_SOURCE, REDIRECTS, Failure, dropped
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.visit import page_failure
 from pipelines.storage.compression import open_decompressed, strip_compression
 
-_BATCH_ROWS = 4096
-# The index has 1, 16 or 256 buckets, by the size of the files and the links: a task joins those of one bucket.
-_BUCKET_BYTES = 256 << 20
+# A join looks up all links of the index in memory for each row group: many rows, but not all of a large file.
+_GROUP_ROWS = 1 << 16
 _TEXT_TYPES = {".txt": "text/plain", ".md": "text/markdown", ".xhtml": "application/xhtml+xml"}
 _NAMED = 5
 
@@ -88,67 +85,51 @@ def record_absent(links: Sequence[str], done: Collection[int], config: FetchConf
             progress.advance(1)
 
 
-@dataclasses.dataclass(frozen=True)
-class _SourceIndex:
-    """The index of the files of a source, in one file per archive, with a bucket per first `digits` of the key."""
-
-    fetch: FetchContext
-    files: Sequence[str]
-    digits: int
-
-    def name(self, number: int) -> str:
-        """Return the name of the index of one of the files."""
-        return f"{WORK}/source-{number:05d}"
-
-    def write(self, number: int, rows: Iterator[tuple[Any, ...]]) -> FileEntry:
-        """Write the rows (`ROW_SCHEMA`) of one of the files."""
-        with write_buckets(storage.join(self.fetch.output, self.name(number)), ROW_SCHEMA) as index:
-            while part := list(itertools.islice(rows, _BATCH_ROWS)):
-                buckets = [int(row[0][: self.digits] or "0", 16) for row in part]
-                index.write(pa.RecordBatch.from_arrays([*zip(*part, strict=True)], schema=ROW_SCHEMA), buckets)
-        return index.entry(self.name(number))
-
-
 def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, source: PageSource) -> None:
     """Store the page of each link that the source has."""
     config, table = context.config, context.config.urls
     token = f"{config.source}:{source.fingerprint[:8]}"
-    files = [table] if table else source.files
-    size_bytes = sum(storage.map_files(storage.size_bytes, files))
-    size_bytes += sum({file.path: file.size_bytes for shard in link_shards for file in shard.files}.values())
-    digits = (size_bytes >= _BUCKET_BYTES) + (size_bytes >= _BUCKET_BYTES << 8)
-    index, phase = _SourceIndex(context, files, digits), f"{token.replace(':', '-')}-source"
+    phase, files = f"{token.replace(':', '-')}-source", [table] if table else source.files
     read: Callable[[dict[str, Any]], Capture]
     if table:
         read = functools.partial(_read_file, config.pages[0], config.max_page_bytes)
-        run.once(phase, lambda: _index_table(run, index, source.files), work=True)
+        run.once(phase, lambda: _index_table(run, table, config.pages[0], source.files), work=True)
     else:
-        read = functools.partial(
-            read_record, functools.partial(_archive_path, files, run.output), config.max_page_bytes
+        path_of = functools.partial(_archive_path, files, run.output)
+        read = functools.partial(read_record, path_of, config.max_page_bytes)
+        task = context, files
+        run.map(
+            _index_archive, range(len(files)), task, name=str, phase=phase, work=True, total=len(files), unit="files"
         )
-        numbers = range(len(files))
-        run.map(_index_archive, numbers, index, name=str, phase=phase, work=True, total=len(files), unit="files")
-    paths = [storage.join(run.output, index.name(number)) for number in range(len(files))]
-    parts = [
-        IndexPart(f"index-{bucket}", functools.partial(_open_bucket, paths, bucket, digits))
-        for bucket in range(16**digits)
-    ]
-    look_up(run, link_shards, Lookup(context, token, parts, _key, read, 1 + config.max_redirects))
+    names = map(_index_name, range(len(files)))
+    index = [IndexFile(f"index-{number}", storage.join(run.output, name)) for number, name in enumerate(names)]
+    look_up(run, link_shards, Lookup(context, token, index, page_of, read, 1 + config.max_redirects))
 
 
-def _key(url: str) -> str:
-    return hashlib.blake2b(page_of(url).encode("utf-8", "replace"), digest_size=8).hexdigest()
+def _index_name(number: int) -> str:
+    """Return the name of the index of one of the files."""
+    return f"{WORK}/source-{number:05d}.parquet"
 
 
-def _index_archive(number: int, index: _SourceIndex) -> TaskResult:
+def _write_index(output: str, number: int, rows: Iterator[tuple[Any, ...]]) -> FileEntry:
+    """Write the rows of the index (`INDEX_SCHEMA`) of one of the files."""
+    path = storage.join(output, name := _index_name(number))
+    with storage.atomic_write(path, durable=False) as stream, pq.ParquetWriter(stream, INDEX_SCHEMA) as writer:
+        while part := list(itertools.islice(rows, _GROUP_ROWS)):
+            writer.write_batch(pa.RecordBatch.from_arrays([*zip(*part, strict=True)], schema=INDEX_SCHEMA))
+    return FileEntry(name, stream.size_bytes, stream.checksum)
+
+
+def _index_archive(number: int, context_and_files: tuple[FetchContext, Sequence[str]]) -> TaskResult:
     """Write the position of each page and redirect in a WARC or ARC file.
 
     If its records cannot be read one by one, these are copied to a WARC file whose records can.
     """
-    path, copy_file, counts = index.files[number], f"{index.name(number)}.warc.gz", Counter[str]()
-    copied = storage.atomic_write(storage.join(index.fetch.output, copy_file), durable=False)
+    context, files = context_and_files
+    path, copy_file, counts = files[number], f"{WORK}/source-{number:05d}.warc.gz", Counter[str]()
+    copied = storage.atomic_write(storage.join(context.output, copy_file), durable=False)
     with nullcontext() if has_members(path) else copied as copy:
-        max_bytes = -1 if copy is None else index.fetch.config.max_page_bytes
+        max_bytes = -1 if copy is None else context.config.max_page_bytes
 
         def rows() -> Iterator[tuple[Any, ...]]:
             for record in read_archive(path, lambda record: capture_of(record, max_bytes)):
@@ -169,17 +150,16 @@ def _index_archive(number: int, index: _SourceIndex) -> TaskResult:
                         copy.write(stored)
                     status = response.status if is_redirect else 200
                     counts["pages_in_source"] += not is_redirect
-                    yield _key(capture.url), capture.url, capture.captured_at, status, *place, "text/html"
+                    yield page_of(capture.url), capture.url, capture.captured_at, status, *place, "text/html"
 
-        entry = index.write(number, rows())
+        entry = _write_index(context.output, number, rows())
     progress.advance(1)
     copies = () if copy is None else (FileEntry(copy_file, copy.size_bytes, copy.checksum),)
     return TaskResult(counts=counts, files=(entry, *copies))
 
 
-def _index_table(run: StageRun, index: _SourceIndex, names: Sequence[str]) -> TaskResult:
+def _index_table(run: StageRun, table: str, folder: str, names: Sequence[str]) -> TaskResult:
     """Write the URL of each file in the folder; say which rows of the table have no file, and which files no row."""
-    table, folder = index.files[0], index.fetch.config.pages[0]
     unnamed, columns, missing = dict.fromkeys(names), set[str](), list[str]()
     known, required, form = frozenset(unnamed), ["url", "file"], file_format(table)
     types = {field.name: field.type for field in table_schema(table)} if form == "parquet" else {}
@@ -202,12 +182,12 @@ def _index_table(run: StageRun, index: _SourceIndex, names: Sequence[str]) -> Ta
             if at is None and date not in (None, ""):
                 raise InputError(f"{table}: fetched_at of row {number:,} is not an ISO 8601 date ({str(date)[:60]!r})")
             url, at = url.strip(), at or storage.modified_at(storage.join(folder, name))
-            yield _key(url), url, at, 200, name, 0, 0, "text/html"
+            yield page_of(url), url, at, 200, name, 0, 0, "text/html"
         with open_decompressed(table) as stream:
             if form.startswith("json") or not stream.read(1):  # read_records checks only a header
                 shards.require_columns(table, sorted(columns), required)
 
-    entry = index.write(0, rows())
+    entry = _write_index(run.output, 0, rows())
     counts = {"rows_without_file": len(missing), "files_without_row": len(unnamed)}
     for names, noun, problem in ((missing, "row", "URL or file"), (list(unnamed), "file", "row")):
         if names:
@@ -217,24 +197,13 @@ def _index_table(run: StageRun, index: _SourceIndex, names: Sequence[str]) -> Ta
     return TaskResult(counts=counts, files=(entry,))
 
 
-def _open_bucket(paths: Sequence[str], bucket: int, digits: int) -> AbstractContextManager[list[Block]]:
-    """Return the block of the rows in all index files whose keys begin with the digits of a bucket."""
-
-    def read(keys: pa.Array) -> pa.Table:
-        rows = pa.Table.from_batches(read_bucket(paths, ROW_SCHEMA, bucket), ROW_SCHEMA)
-        return rows.filter(pc.is_in(rows["key"], value_set=keys))
-
-    prefix = f"{bucket:0{digits}x}" if digits else ""
-    return nullcontext([Block(prefix, f"{prefix}~", read)])  # ~ is after all digits
-
-
 def _archive_path(files: Sequence[str], output: str, name: str) -> str:
     """Return the path of an archive by its number, or of a copy in the work folder by its name."""
     return files[int(name)] if name.isdigit() else storage.join(output, name)
 
 
 def _read_file(folder: str, max_bytes: int, row: dict[str, Any]) -> Capture:
-    path = storage.join(folder, row["file"])
+    path = storage.join(folder, row["warc_filename"])
     try:
         with open_decompressed(path) as stream:
             body = stream.read(max_bytes + 1)
@@ -243,4 +212,4 @@ def _read_file(folder: str, max_bytes: int, row: dict[str, Any]) -> Capture:
     name = strip_compression(path)
     kind = next((kind for suffix, kind in _TEXT_TYPES.items() if name.endswith(suffix)), "text/html")
     response = Response(200, "OK", "HTTP/1.1", (("Content-Type", kind),), body=body)
-    return Capture(row["url"], row["captured_at"], response, path)
+    return Capture(row["url"], row["fetch_time"], response, path)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
-
-import pyarrow as pa
+from collections.abc import Iterable, Sequence
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import registered_domain
@@ -18,7 +16,7 @@ from pipelines.errors import InputError
 from pipelines.format import format_bytes
 from pipelines.records import shards
 from pipelines.records.tally import Tally, read_tallies
-from pipelines.stages.fetch.outcomes import LIVE, OK
+from pipelines.stages.fetch.outcomes import LIVE, OK, Outcome
 
 PAGE, TABLES = "report.html", "report.json"
 _DOMAINS = 20
@@ -54,19 +52,17 @@ def describe_activity(output: str) -> str | None:
     return "; ".join(filter(None, parts))
 
 
-def write_tally(output: str, index: int, outcomes: pa.Table) -> FileEntry:
+def write_tally(output: str, index: int, outcomes: Iterable[tuple[str, Outcome]]) -> FileEntry:
     """Write what the report needs of the outcomes of a shard, which has all links of their domains."""
     tally, links, drops = Tally(), Counter[str](), dict[str, Counter[str]]()
-    columns = ("outcome", "status", "url", "source", "fetched_at")
-    for batch in outcomes.select(columns).to_batches(max_chunksize=1 << 16):
-        for outcome, status, url, source, at in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
-            name = outcome.removeprefix("dropped.") if outcome != OK or source == LIVE else source
-            tally.counter("outcomes")[f"{name} {status or 0}"] += 1
-            tally.counter(f"{OK if outcome == OK else 'dropped'} by minute")[str(int(at.timestamp() // 60))] += 1
-            domain = registered_domain(url) or ""
-            links[domain] += 1
-            if outcome != OK:
-                drops.setdefault(domain, Counter())[name] += 1
+    for url, outcome in outcomes:
+        is_ok = outcome.outcome == OK
+        name = outcome.source if is_ok and outcome.source != LIVE else outcome.outcome.removeprefix("dropped.")
+        tally.counter("outcomes")[f"{name} {outcome.status or 0}"] += 1
+        tally.counter(f"{OK if is_ok else 'dropped'} by minute")[str(int(outcome.fetched_at.timestamp() // 60))] += 1
+        links[domain := registered_domain(url) or ""] += 1
+        if not is_ok:
+            drops.setdefault(domain, Counter())[name] += 1
     domains = tally.sample("domains", _DOMAINS)
     for domain, reasons in drops.items():
         row = [domain, links[domain], reasons.total(), reasons.most_common(1)[0][0]]

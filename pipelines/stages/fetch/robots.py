@@ -8,7 +8,7 @@ import re
 
 from protego import Protego
 
-from pipelines.stages.fetch.exchange import Response, decode_prefix
+from pipelines.stages.fetch.exchange import Response, decode_body
 from pipelines.stages.fetch.outcomes import Failure
 
 MAX_REDIRECTS = 5
@@ -59,7 +59,7 @@ def product_token(user_agent: str) -> str:
 
 def parse_rules(response: Response, product: str) -> RobotsRules:
     """Parse the rules for a product token in a successful response."""
-    text = decode_prefix(response.body or b"", response.coding, MAX_BYTES).decode("utf-8", "replace")
+    text = decode_body(response.body or b"", response.coding, MAX_BYTES, is_whole=False).decode("utf-8", "replace")
     lines = applicable_lines(text.removeprefix("\ufeff"), product).encode()
     return RobotsRules(lines, float(_parser(lines).crawl_delay("*") or 0))
 

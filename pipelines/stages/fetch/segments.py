@@ -1,7 +1,7 @@
-"""The outcomes of a shard: its segments while it is fetched, what an earlier result knows, and its final files.
+"""The outcomes of a shard: its segments while it is fetched, and its final files.
 
 A killed run repeats only the requests under way. A run that adds links to a result does not request known pages again:
-their rows are copied, and their WARC files linked as they are.
+their outcomes are the first segments, and their WARC files are linked as they are.
 
 A segment is a WARC file and a journal of the outcomes of some links, in the order in which they became known. A line of
 the journal is the outcome and the size of the WARC file at that time, as JSON, behind a CRC-32 of both this JSON and
@@ -13,16 +13,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
+import json
 import time
-import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from isal import isal_zlib
 
 from pipelines import storage
 from pipelines.engine.journal import WORK
@@ -31,7 +32,7 @@ from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import ChangedRunError, WebtextError
 from pipelines.format import plural
 from pipelines.records import shards
-from pipelines.records.inputs import StageFolder, open_stage
+from pipelines.records.inputs import StageFolder
 from pipelines.records.schemas import DROPPED_SCHEMA, PAGE_SCHEMA
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.links import LinkShard, classify_links, read_links
@@ -44,26 +45,13 @@ FLUSH_OUTCOMES = 1000
 FLUSH_BYTES = 64 << 20
 FLUSH_S = 30.0
 
-_COPY_BYTES = 1 << 20
-_BATCH_ROWS = 8192
-
-SEGMENT_SCHEMA = pa.schema(
-    [
-        pa.field("link", pa.int32(), nullable=False),
-        *(field for field in PAGE_SCHEMA if field.name not in ("url", "warc_file")),
-        pa.field("detail", pa.string()),
-    ]
-)
-# Not an outcome: the link keeps its outcome, with the `archives` and `detail` of this row.
-NO_CAPTURE = "asked"
-# Rows of an earlier result that have a link, at its position, or that are to be fetched again.
-_KNOWN_SCHEMA = SEGMENT_SCHEMA.append(pa.field("warc_file", pa.string()))
-_UNKNOWN = -1
+_COPY_BYTES = 8 << 20
 # Where links are divided as in the earlier result, its shard of the same number has all known links of a shard;
 # otherwise all its shards are searched.
 _PHASES = ("known", "all-known")
-_WARC = "warc.gz"
-_JOURNAL = "journal"
+_SEGMENT = "segment-"
+_WARC = ".warc.gz"
+_JOURNAL = ".journal"
 
 
 class Segment(NamedTuple):
@@ -71,7 +59,7 @@ class Segment(NamedTuple):
 
     warc_path: str
     warc_size_bytes: int
-    outcomes: pa.Table
+    outcomes: list[Outcome]
 
 
 class SegmentWriter:
@@ -94,20 +82,20 @@ class SegmentWriter:
         with contextlib.suppress(*(() if error_type is None else (WebtextError,))):
             self.flush()
 
-    def append(self, records: bytes) -> int:
-        """Append WARC records and return their offset in the file of the segment."""
+    def append(self, records: bytes) -> tuple[str, int]:
+        """Append WARC records and return the name of their file and their offset."""
         warc, _ = self._segment()
-        offset = warc.size_bytes
+        place = f"{_SEGMENT}{self._number - 1:06d}{_WARC}", warc.size_bytes
         warc.write(records)
-        self._checksum = zlib.crc32(records, self._checksum)
-        return offset
+        self._checksum = isal_zlib.crc32(records, self._checksum)
+        return place
 
     def add(self, outcome: Outcome) -> None:
         """Add the outcome of a link, whose records were appended before."""
         warc, journal = self._segment()
         line = msgspec.json.encode((warc.size_bytes, outcome))
         warc.flush()
-        journal.write(b"%08x %b\n" % (zlib.crc32(line, self._checksum), line))
+        journal.write(b"%08x %b\n" % (isal_zlib.crc32(line, self._checksum), line))
         journal.flush()
         self._checksum = 0
         self._outcomes += 1
@@ -132,33 +120,12 @@ class SegmentWriter:
     def _segment(self) -> tuple[storage.HashingWriter, storage.HashingWriter]:
         """Return the WARC file and the journal that are being written."""
         if self._files is None:
-            stem = storage.join(self.folder, f"segment-{self._number:06d}")
+            stem = storage.join(self.folder, f"{_SEGMENT}{self._number:06d}")
             self._number += 1
             # Closed in reverse: in an object store, the journal must not be without its records.
-            journal = self._open_files.enter_context(storage.gradual_write(f"{stem}.{_JOURNAL}"))
-            self._files = self._open_files.enter_context(storage.gradual_write(f"{stem}.{_WARC}")), journal
+            journal = self._open_files.enter_context(storage.gradual_write(f"{stem}{_JOURNAL}"))
+            self._files = self._open_files.enter_context(storage.gradual_write(f"{stem}{_WARC}")), journal
         return self._files
-
-
-def _latest_outcomes(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the latest outcome of each link in some tables of segments, in order of the links.
-
-    Later rows `NO_CAPTURE` add to it. They count for nothing if the segment with the outcome was damaged.
-    """
-    table = pa.concat_tables(tables, promote_options="default")
-    links = table["link"].to_numpy()
-    with_outcome = _last_by_link(links, np.flatnonzero(pc.not_equal(table["outcome"], NO_CAPTURE)))
-    latest = _last_by_link(links, np.flatnonzero(np.isin(links, links[with_outcome])))
-    rows = table.take(pa.array(with_outcome))
-    for name in ("archives", "detail"):
-        rows = rows.set_column(rows.column_names.index(name), name, table[name].take(pa.array(latest)))
-    return rows
-
-
-def _last_by_link(links: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the last of some rows of each link, in order of the links."""
-    order = rows[np.argsort(links[rows], kind="stable")]
-    return np.asarray(order[np.diff(links[order], append=-1) != 0])
 
 
 def open_segments(folder: str) -> list[Segment]:
@@ -169,8 +136,7 @@ def open_segments(folder: str) -> list[Segment]:
 
 def _read_intact(stem: str) -> Segment:
     """Return a segment up to the first line that is torn, or that its records do not match."""
-    rows: list[dict[str, Any]] = []
-    size_bytes = 0
+    segment = Segment(stem + _WARC, 0, [])
     with contextlib.ExitStack() as stack:
         journal = stack.enter_context(storage.open_read(stem + _JOURNAL))
         warc = stack.enter_context(storage.open_read(stem + _WARC)) if storage.exists(stem + _WARC) else None
@@ -178,21 +144,36 @@ def _read_intact(stem: str) -> Segment:
             checksum, _, text = line.removesuffix(b"\n").partition(b" ")
             try:
                 end, outcome = msgspec.json.decode(text, type=tuple[int, Outcome])
-                records = warc.read(end - size_bytes) if warc is not None and end != size_bytes else b""
-                if int(checksum, 16) != zlib.crc32(text, zlib.crc32(records)):
+                size_bytes = end - segment.warc_size_bytes
+                records = warc.read(size_bytes) if warc is not None and size_bytes else b""
+                if int(checksum, 16) != isal_zlib.crc32(text, isal_zlib.crc32(records)):
                     break
             except ValueError:  # whatever a disk may hold after a loss of power
                 break
-            rows.append(msgspec.structs.asdict(outcome))
-            size_bytes = end
-    return Segment(stem + _WARC, size_bytes, pa.Table.from_pylist(rows, SEGMENT_SCHEMA))
+            segment.outcomes.append(outcome)
+            segment = segment._replace(warc_size_bytes=end)
+    return segment
+
+
+def latest_outcomes(segments: Sequence[Segment]) -> dict[int, Outcome]:
+    """Return the latest outcome of each link that has one, in order of the links.
+
+    An outcome that repeats an earlier one, after an archive had no page, does not count if its records were damaged.
+    """
+    sizes = {storage.basename(segment.warc_path): segment.warc_size_bytes for segment in segments}
+    latest: dict[int, Outcome] = {}
+    for outcome in (outcome for segment in segments for outcome in segment.outcomes):
+        file = outcome.warc_file or ""
+        if not file.startswith(_SEGMENT) or (outcome.warc_offset or 0) < sizes.get(file, 0):
+            latest[outcome.link] = outcome
+    return dict(sorted(latest.items()))
 
 
 @dataclasses.dataclass(frozen=True)
 class FetchContext:
     """What the tasks share: where they write, and the `earlier` result to which the run adds.
 
-    Its outcomes were found by the phase `known`; those to `retry` count as unknown.
+    Its outcomes for the reasons to `retry` count as unknown.
     """
 
     config: FetchConfig
@@ -200,38 +181,26 @@ class FetchContext:
     shard_count: int
     earlier: StageFolder | None = None
     retry: Sequence[str] = ()
-    known: str = ""
 
     def segments_folder(self, shard: LinkShard) -> str:
         """Return the folder of the segments of a shard."""
         return storage.join(self.output, WORK, shard.name)
 
-    def known_file(self, shard: LinkShard) -> str:
-        """Return the name of the work file with the rows of the earlier result for the links of a shard."""
-        return f"{WORK}/{self.known}-{shard.index:05d}.parquet"
-
-    def known_rows(self, shard: LinkShard) -> pa.Table:
-        """Return the outcomes that the earlier result has for the links of a shard."""
-        if not self.earlier:
-            return _KNOWN_SCHEMA.empty_table()
-        rows = _read_table(storage.join(self.output, self.known_file(shard)), _KNOWN_SCHEMA)
-        return rows.filter(pc.not_equal(rows["link"], _UNKNOWN))
-
-    def latest(self, shard: LinkShard) -> pa.Table:
+    def latest(self, shard: LinkShard) -> dict[int, Outcome]:
         """Return the latest outcome of each link of a shard that has one, in order of the links."""
-        tables = [segment.outcomes for segment in open_segments(self.segments_folder(shard))]
-        return _latest_outcomes([self.known_rows(shard), *tables])
+        return latest_outcomes(open_segments(self.segments_folder(shard)))
 
 
-def find_known(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, may_lose: bool) -> FetchContext:
-    """Write what the earlier result knows of the links of each shard to work files; return the context with it.
+def find_known(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, may_lose: bool) -> Counter[str]:
+    """Write what the earlier result knows of the links of each shard as segments; return the number by outcome.
 
     Raises ChangedRunError if links of the earlier result are not among the links, unless it `may_lose` their rows.
     """
-    assert run.earlier is not None
-    earlier, retry = open_stage(run.earlier, ["fetch"]), context.retry
-    require_files(run.earlier, [file for file in earlier.manifest.files if file.name.endswith(".parquet")], "fetch")
-    suffix = f"-retry-{zlib.crc32(' '.join(sorted(retry)).encode()):08x}" if retry else ""
+    assert context.earlier is not None
+    earlier, retry = context.earlier, context.retry
+    tables = [file for file in earlier.manifest.files if file.name.endswith(".parquet")]
+    require_files(earlier.path, tables, "fetch")
+    suffix = f"-retry-{isal_zlib.crc32(' '.join(sorted(retry)).encode()):08x}" if retry else ""
     phases = [f"{name}{suffix}" for name in _PHASES]
     pages = ("shards", context.config.source)
     is_begun = any(run.resumed_entry(phase, shard.name) for phase in pages for shard in link_shards)
@@ -243,55 +212,62 @@ def find_known(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
     if len(link_shards) != len(earlier.files("pages-", ".parquet")):
         phases = phases[1:]
     for phase in phases:
-        context = dataclasses.replace(context, earlier=earlier, known=phase)
-        run.map(_find_known_of_shard, link_shards, context, phase=phase, work=True)
-        files = [storage.join(run.output, context.known_file(shard)) for shard in link_shards]
-        if not (lost := earlier.manifest.records_in - sum(map(shards.count_rows, files))):
-            return context
-    problem = f"{plural(lost, 'link that was', 'links that were')} fetched {'is' if lost == 1 else 'are'} missing"
-    if not may_lose:
+        run.map(_find_known_of_shard, link_shards, (context, phase), phase=phase, work=True)
+        files = [storage.join(run.output, _known_file(shard, phase)) for shard in link_shards]
+        known = sum(map(Counter, storage.map_files(storage.read_json, files)), Counter[str]())
+        if not (lost := earlier.manifest.records_in - known.total()):
+            break
+    if lost and not may_lose:
         raise run.refuse_addition(
-            f"{run.earlier}: {problem} from the links. Use --overwrite to drop their rows (the WARC files keep "
+            f"{run.earlier}: {_missing(lost)} from the links. Use --overwrite to drop their rows (the WARC files keep "
             "their pages), or choose another --output to keep both"
         )
-    run.note(f"{problem} from the links: their rows are dropped; the WARC files keep their pages")
-    return context
+    if lost:
+        run.note(f"{_missing(lost)} from the links: their rows are dropped; the WARC files keep their pages")
+    return known
 
 
-def _find_known_of_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
-    """Write the rows of the earlier result for the links of a shard, with the positions of the links.
+def _missing(lost: int) -> str:
+    return f"{plural(lost, 'link that was', 'links that were')} fetched {'is' if lost == 1 else 'are'} missing"
+
+
+def _known_file(shard: LinkShard, phase: str) -> str:
+    """Return the name of the work file that counts the rows of the earlier result for the links of a shard."""
+    return f"{WORK}/{phase}-{shard.index:05d}.json"
+
+
+def _find_known_of_shard(shard: LinkShard, context_and_phase: tuple[FetchContext, str]) -> TaskResult:
+    """Write the outcomes of the earlier result for the links of a shard as segments, and their number.
 
     A link is known by its request, whose first link has the outcome: a new link may come before the known one.
     """
+    context, phase = context_and_phase
     assert context.earlier is not None
     links, first_link, link_of_url = read_links(shard), dict[str, int](), dict[str, int]()
     for link, request, _ in classify_links(links, None):
         link_of_url[links[link]] = first_link.setdefault(request, link)
-    unknown = {f"dropped.{reason}" for reason in (*NO_REQUEST, *context.retry)}
-    number = f"{shard.index:05d}" if context.known.startswith(_PHASES[0]) else ""
-    with shards.write_shard(context.output, context.known_file(shard), _KNOWN_SCHEMA) as written:
+    counts, number = Counter[str](), f"{shard.index:05d}" if phase.startswith(_PHASES[0]) else ""
+    with SegmentWriter(context.segments_folder(shard)) as writer:
         for pages in context.earlier.files(f"pages-{number}", ".parquet"):
-            urls = _read_table(pages.path, pa.schema([PAGE_SCHEMA.field("url")]))
-            is_known = pc.is_in(urls["url"], value_set=pa.array(links, pa.string()))
-            if not pc.any(is_known).as_py():
-                continue
-            rows = _rows_with_details(pages.path).filter(is_known)
-            named = zip(rows["url"].to_pylist(), rows["outcome"].to_pylist(), strict=True)
-            positions = [_UNKNOWN if outcome in unknown else link_of_url[url] for url, outcome in named]
-            rows = rows.append_column("link", pa.array(positions, pa.int32())).select(_KNOWN_SCHEMA.names)
-            for batch in rows.cast(_KNOWN_SCHEMA).combine_chunks().to_batches():
-                written.write_batch(batch)
-    return TaskResult(files=(written.entry,))
+            for row in _rows_of_links(pages.path, pa.array(links, pa.string())):
+                link, outcome = link_of_url[row.pop("url")], row["outcome"].removeprefix("dropped.")
+                is_unknown = outcome in (*NO_REQUEST, *context.retry)
+                counts["unknown" if is_unknown else outcome] += 1
+                if not is_unknown:
+                    writer.add(Outcome(link, **row))
+    text = json.dumps(counts).encode()
+    return TaskResult(files=(shards.write_file(context.output, _known_file(shard, phase), text),))
 
 
-def _rows_with_details(pages_path: str) -> pa.Table:
-    """Return the rows of a shard with the details of its drops, which have a file of their own in the same order."""
+def _rows_of_links(pages_path: str, links: pa.StringArray) -> list[dict[str, Any]]:
+    """Return the rows of links in a shard, with the details of drops, which have a file of their own in this order."""
     pages = _read_table(pages_path, PAGE_SCHEMA)
     folder, _, name = pages_path.rpartition("/")
-    dropped_path = storage.join(folder, name.replace("pages-", "dropped-"))
-    dropped = _read_table(dropped_path, pa.schema([DROPPED_SCHEMA.field("detail")]))
+    details = _read_table(storage.join(folder, name.replace("pages-", "dropped-")), DROPPED_SCHEMA)["detail"]
     failed = pc.not_equal(pages["outcome"], OK).to_numpy()
-    return pages.append_column("detail", dropped["detail"].take(pa.array(np.cumsum(failed) - 1, mask=~failed)))
+    pages = pages.append_column("detail", details.take(pa.array(np.cumsum(failed) - 1, mask=~failed)))
+    rows: list[dict[str, Any]] = pages.filter(pc.is_in(pages["url"], value_set=links)).to_pylist()
+    return rows
 
 
 def _read_table(path: str, schema: pa.Schema) -> pa.Table:
@@ -301,66 +277,73 @@ def _read_table(path: str, schema: pa.Schema) -> pa.Table:
 def write_shard_files(shard: LinkShard, context: FetchContext, warcinfo: Mapping[str, str]) -> TaskResult:
     """Write `pages-N.warc.gz`, `pages-N.parquet` and `dropped-N.parquet`; equal segments give equal files.
 
-    The shard takes over the outcomes and WARC files of an earlier result; new pages are then in
-    `pages-N-00001.warc.gz` and so on.
+    The shard takes over the WARC files of an earlier result; new pages are then in `pages-N-00001.warc.gz` and so on.
     """
     output, index, links = context.output, shard.index, read_links(shard)
     segments = open_segments(context.segments_folder(shard))
-    warc_files: list[FileEntry] = []
-    for file in context.earlier.files("pages-", ".warc.gz") if context.earlier else ():
-        if file.entry and shards.shard_number(file.path) % context.shard_count == index:
-            storage.link(file.path, storage.join(output, file.name))
-            warc_files.append(file.entry)
-    number = sum(file.name.startswith(shard.name) for file in warc_files)
-    warc_name = f"{shard.name}-{number:05d}.warc.gz" if number else f"{shard.name}.warc.gz"
-    times = [pc.max(segment.outcomes["fetched_at"]).as_py() for segment in segments if segment.outcomes.num_rows]
-    info = warcinfo_record(warc_name, max(times, default=dt.datetime.now(dt.UTC)), warcinfo)
-    if not warc_files or any(segment.warc_size_bytes for segment in segments):
-        warc_files.append(_write_warc(output, warc_name, info, segments))
-    tables, start = [context.known_rows(shard)], len(info)
-    for segment in segments:
-        offsets = pc.add(segment.outcomes["warc_offset"], pa.scalar(start, pa.int64()))
-        warc_names = pc.if_else(offsets.is_valid(), pa.scalar(warc_name), pa.scalar(None, pa.string()))
-        column = SEGMENT_SCHEMA.get_field_index("warc_offset")
-        table = segment.outcomes.set_column(column, SEGMENT_SCHEMA.field(column), offsets)
-        tables.append(table.append_column("warc_file", warc_names))
-        start += segment.warc_size_bytes
-    outcomes = _latest_outcomes(tables)
-    if not np.array_equal(outcomes["link"].to_numpy(), np.arange(len(links))):
+    outcomes = latest_outcomes(segments)
+    if list(outcomes) != list(range(len(links))):
         raise WebtextError(
-            f"{outcomes.num_rows} outcomes do not match {len(links)} links; this is a bug in webtext, please report it"
+            f"{len(outcomes)} outcomes do not match {len(links)} links; this is a bug in webtext, please report it"
         )
-    outcomes = outcomes.append_column("url", pa.array(links, pa.string()))
-    failed = outcomes.select(["url", "outcome", "detail"]).filter(pc.not_equal(outcomes["outcome"], OK))
-    reasons = pc.utf8_slice_codeunits(failed["outcome"], len("dropped."))
-    pages = _write_table(output, shards.shard_name("pages", index), outcomes.select(PAGE_SCHEMA.names), PAGE_SCHEMA)
-    dropped_columns = {"id": failed["url"], "url": failed["url"], "reason": reasons, "detail": failed["detail"]}
-    dropped = _write_table(output, shards.shard_name("dropped", index), pa.table(dropped_columns), DROPPED_SCHEMA)
-    sources = pc.value_counts(outcomes.filter(pc.equal(outcomes["outcome"], OK))["source"]).to_pylist()
-    archived = {f"pages_from_{row['values']}": int(row["counts"]) for row in sources if row["values"] != LIVE}
+    files = _link_warc_files(shard, context)
+    number = sum(file.name.startswith(shard.name) for file in files)
+    warc_name = f"{shard.name}-{number:05d}.warc.gz" if number else f"{shard.name}.warc.gz"
+    starts: dict[str | None, int] = {}
+    if not files or any(segment.warc_size_bytes for segment in segments):
+        newest = max((outcome.fetched_at for outcome in outcomes.values()), default=dt.datetime.now(dt.UTC))
+        entry, starts = _write_warc(output, warc_name, warcinfo_record(warc_name, newest, warcinfo), segments)
+        files.append(entry)
+    pages_name, dropped_name = (shards.shard_name(noun, index) for noun in ("pages", "dropped"))
+    dropped, archived = Counter[str](), Counter[str]()
+    with (
+        shards.write_shard(output, pages_name, PAGE_SCHEMA) as pages,
+        shards.write_shard(output, dropped_name, DROPPED_SCHEMA) as drops,
+    ):
+        for url, outcome in zip(links, outcomes.values(), strict=True):
+            if outcome.warc_file in starts:
+                offset = starts[outcome.warc_file] + (outcome.warc_offset or 0)
+                outcome = msgspec.structs.replace(outcome, warc_file=warc_name, warc_offset=offset)
+            pages.write({"url": url, **msgspec.structs.asdict(outcome)})
+            if outcome.outcome != OK:
+                reason = outcome.outcome.removeprefix("dropped.")
+                dropped[reason] += 1
+                drops.write({"id": url, "url": url, "reason": reason, "detail": outcome.detail})
+            elif outcome.source != LIVE:
+                archived[f"pages_from_{outcome.source}"] += 1
     return TaskResult(
         records_in=len(links),
-        records_out=len(links) - failed.num_rows,
-        dropped={str(row["values"]): int(row["counts"]) for row in pc.value_counts(reasons).to_pylist()},
-        counts={"page_bytes": int(pc.sum(outcomes["bytes"]).as_py() or 0), **archived},
-        files=(*warc_files, pages, dropped, write_tally(output, index, outcomes)),
+        records_out=len(links) - dropped.total(),
+        dropped=dropped,
+        counts={"page_bytes": sum(outcome.bytes for outcome in outcomes.values()), **archived},
+        files=(
+            *files,
+            pages.entry,
+            drops.entry,
+            write_tally(output, index, zip(links, outcomes.values(), strict=True)),
+        ),
     )
 
 
-def _write_warc(output: str, name: str, info: bytes, segments: Sequence[Segment]) -> FileEntry:
-    """Write the warcinfo record followed by the records of all segments: gzip members can simply be concatenated."""
+def _link_warc_files(shard: LinkShard, context: FetchContext) -> list[FileEntry]:
+    """Link the WARC files of the earlier result that this shard takes over; every shard does so for some of them."""
+    earlier = context.earlier.files("pages-", ".warc.gz") if context.earlier else []
+    files = [file for file in earlier if shards.shard_number(file.path) % context.shard_count == shard.index]
+    for file in files:
+        storage.link(file.path, storage.join(context.output, file.name))
+    return [file.entry for file in files if file.entry]
+
+
+def _write_warc(
+    output: str, name: str, info: bytes, segments: Sequence[Segment]
+) -> tuple[FileEntry, dict[str | None, int]]:
+    """Write the warcinfo record and the records of all segments, as gzip members; return where each segment begins."""
+    starts: dict[str | None, int] = {}
     with storage.atomic_write(storage.join(output, name)) as stream:
         stream.write(info)
         for segment in segments:
-            if size_bytes := segment.warc_size_bytes:
-                with storage.open_read(segment.warc_path) as source:
-                    for start in range(0, size_bytes, _COPY_BYTES):
-                        stream.write(source.read(min(_COPY_BYTES, size_bytes - start)))
-    return FileEntry(name, stream.size_bytes, stream.checksum)
-
-
-def _write_table(output: str, name: str, table: pa.Table, schema: pa.Schema) -> FileEntry:
-    with shards.write_shard(output, name, schema) as written:
-        for batch in table.cast(schema).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS):
-            written.write_batch(batch)
-    return written.entry
+            starts[storage.basename(segment.warc_path)] = stream.size_bytes
+            for start in range(0, segment.warc_size_bytes, _COPY_BYTES):
+                size_bytes = min(_COPY_BYTES, segment.warc_size_bytes - start)
+                stream.write(storage.read_range(segment.warc_path, start, size_bytes))
+    return FileEntry(name, stream.size_bytes, stream.checksum), starts

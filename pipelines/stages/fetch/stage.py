@@ -13,6 +13,7 @@ from pipelines.engine.manifest import ShardEntry, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.errors import UsageError, WebtextError
 from pipelines.records import shards
+from pipelines.records.inputs import open_stage
 from pipelines.stages.fetch.archives import archives_input, query_archives
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
@@ -72,9 +73,10 @@ def fetch(
         if not run.finished:
             if not config.contact and page_source is None:
                 run.note("no --contact set: site owners cannot reach you")
-            context = FetchContext(config, run.output, len(source.shards), retry=retry)
-            if run.earlier:
-                context = find_known(run, source.shards, context, may_lose=options.overwrite)
+            known, earlier_result = Counter[str](), open_stage(run.earlier, ["fetch"]) if run.earlier else None
+            context = FetchContext(config, run.output, len(source.shards), earlier_result, retry)
+            if earlier_result:
+                known = find_known(run, source.shards, context, may_lose=options.overwrite)
             if config.archive or page_source:
                 run.map(_crawl_shard, source.shards, context, phase=config.source, work=True, total=source.records)
                 if page_source:
@@ -92,11 +94,9 @@ def fetch(
             outcomes = sum((Counter(entry.dropped) + Counter(ok=entry.records_out) for entry in entries), Counter())
             if outcomes and not outcomes[OK]:
                 examples = _describe_drops(run.output, entries, outcomes)
-            for shard in source.shards:
-                known = context.known_rows(shard)["outcome"].to_pylist()
-                outcomes -= Counter(outcome.removeprefix("dropped.") for outcome in known)
-            before = context.earlier.manifest.dropped if context.earlier else {}
-            _check_network(run, outcomes, sum(before.get(reason, 0) for reason in UNREACHED & {*retry}), examples)
+            before = earlier_result.manifest.dropped if earlier_result else {}
+            retried = sum(before.get(reason, 0) for reason in UNREACHED & {*retry})
+            _check_network(run, outcomes - known, retried, examples)
             run.once("report", lambda: write_report(run.output, [shard.index for shard in source.shards]))
         return run.finish(examples=examples)
 
@@ -142,7 +142,7 @@ def _fetch_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
 def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
     """Request the links of a shard that have no outcome yet, into segments."""
     links = read_links(shard)
-    done = set(context.latest(shard)["link"].to_pylist())
+    done = set(context.latest(shard))
     progress.advance(len(done))
     if len(done) < len(links):
         with SegmentWriter(context.segments_folder(shard)) as writer:

@@ -10,10 +10,10 @@ from pipelines.algorithms.web.charset import HTML_TYPES, TEXT_TYPES, media_type
 from pipelines.engine.retry import RetryPolicy, is_retryable_status
 from pipelines.stages.fetch import robots
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.exchange import Exchange, Response, decode_prefix, looks_binary
+from pipelines.stages.fetch.exchange import Exchange, Response, decode_body, looks_binary
 from pipelines.stages.fetch.links import BadUrlError, redirect_url
 from pipelines.stages.fetch.outcomes import REDIRECTS, Failure, status_failure, unexpected_failure
-from pipelines.stages.fetch.transport import Request
+from pipelines.stages.fetch.transfer import Request
 from pipelines.stages.fetch.warc import exchange_records
 
 _HEAD_BYTES = 1 << 16
@@ -106,7 +106,7 @@ def _after_page(visit: Visit, exchange: Exchange, config: FetchConfig) -> Step:
 
 def asks_for_no_archive(response: Response) -> bool:
     """Return whether a page asks not to be archived, by a header or a meta element."""
-    head = decode_prefix(response.body or b"", response.coding, _HEAD_BYTES)
+    head = decode_body(response.body or b"", response.coding, _HEAD_BYTES, is_whole=False)
     tags = (tag for tag in _META_TAG.findall(head) if _ROBOTS_NAME.search(tag))
     return any(map(_NO_ARCHIVE.search, [*(value.encode() for value in response.values("x-robots-tag")), *tags]))
 

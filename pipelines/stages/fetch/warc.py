@@ -6,25 +6,28 @@ body are renamed to `X-Archive-Orig-...`.
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import functools
 import hashlib
 import http.client
+import itertools
 import re
+import struct
 import uuid
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
-from isal import igzip_lib
+from isal import igzip_lib, isal_zlib
 
 from pipelines.stages.fetch.exchange import Exchange, Response
 
 _DATE = "%Y-%m-%dT%H:%M:%S.%fZ"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PRINTABLE_ASCII = "".join(map(chr, range(0x20, 0x7F)))
-# Most bodies are compressed already; the others become 17% larger than at zlib's best level, 15 times as fast.
+# Pages become 17% larger than at zlib's best level, 15 times as fast. What is compressed already is stored as it is.
 _LEVEL = 2
+_GZIP_HEADER, _STORED_BYTES = b"\x1f\x8b\x08\0\0\0\0\0\0\xff", 0xFFFF
+_BASE32 = ["".join(pair) for pair in itertools.product("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", repeat=2)]
 
 
 def exchange_records(exchange: Exchange) -> bytes:
@@ -42,12 +45,15 @@ def response_record(url: str, date: str, response: Response, headers: Mapping[st
     """Return a response as a record of a date, in the form of WARC-Date; headers that are None are left out."""
     reason = _ascii(response.reason) or http.client.responses.get(response.status, "Unknown")
     head = _http_head(f"{response.http_version} {response.status} {reason}", _stored_headers(response))
-    return _record("response", url, date, head, response.body or b"", headers)
+    return _record("response", url, date, head, response.body or b"", headers, is_coded=response.coding is not None)
 
 
-def _record(kind: str, url: str, date: str, http_head: bytes, body: bytes, headers: Mapping[str, str | None]) -> bytes:
+def _record(
+    kind: str, url: str, date: str, http_head: bytes, body: bytes, headers: Mapping[str, str | None],
+    is_coded: bool = False,
+) -> bytes:  # fmt: skip
     fields = {"WARC-Target-URI": url, **headers, "WARC-Payload-Digest": _digest(body)}
-    return _member(kind, url, date, fields, f"application/http; msgtype={kind}", http_head + body)
+    return _member(kind, url, date, fields, f"application/http; msgtype={kind}", http_head + body, is_coded)
 
 
 def warcinfo_record(name: str, created_at: dt.datetime, fields: Mapping[str, str]) -> bytes:
@@ -57,7 +63,10 @@ def warcinfo_record(name: str, created_at: dt.datetime, fields: Mapping[str, str
     return _member("warcinfo", name, created_at.strftime(_DATE), headers, "application/warc-fields", block)
 
 
-def _member(kind: str, name: str, date: str, headers: Mapping[str, str | None], content: str, block: bytes) -> bytes:
+def _member(
+    kind: str, name: str, date: str, headers: Mapping[str, str | None], content: str, block: bytes,
+    is_coded: bool = False,
+) -> bytes:  # fmt: skip
     fields = {
         "WARC-Type": kind,
         "WARC-Record-ID": _record_id(kind, name, date),
@@ -69,7 +78,16 @@ def _member(kind: str, name: str, date: str, headers: Mapping[str, str | None], 
     }
     lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items() if value is not None)
     record = b"".join((b"WARC/1.1\r\n", lines.encode(), b"\r\n", block, b"\r\n\r\n"))
-    return igzip_lib.compress(record, _LEVEL, igzip_lib.COMP_GZIP)
+    return _stored_member(record) if is_coded else igzip_lib.compress(record, _LEVEL, igzip_lib.COMP_GZIP)
+
+
+def _stored_member(record: bytes) -> bytes:
+    """Return a gzip member with the bytes as they are (RFC 1951, 3.2.4), in a sixth of the time of compressing them."""
+    parts = [record[start : start + _STORED_BYTES] for start in range(0, len(record), _STORED_BYTES)]
+    lengths = [struct.pack("<HH", len(part), len(part) ^ 0xFFFF) for part in parts]
+    blocks = [piece for length, part in zip(lengths, parts, strict=True) for piece in (b"\0", length, part)]
+    blocks[-3] = b"\1"  # the last block
+    return b"".join((_GZIP_HEADER, *blocks, struct.pack("<II", isal_zlib.crc32(record), len(record) & 0xFFFFFFFF)))
 
 
 @functools.lru_cache(maxsize=4)  # a response has its own, and its request names it
@@ -78,9 +96,8 @@ def _record_id(kind: str, url: str, date: str) -> str:
 
 
 def _digest(content: bytes) -> str:
-    if not content:  # of each request; base32 is slow
-        return "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"
-    return f"sha1:{base64.b32encode(hashlib.sha1(content, usedforsecurity=False).digest()).decode()}"
+    bits = int.from_bytes(hashlib.sha1(content, usedforsecurity=False).digest())
+    return "sha1:" + "".join([_BASE32[bits >> shift & 0x3FF] for shift in range(150, -1, -10)])  # base64's is slow
 
 
 def _http_head(first_line: str, headers: Iterable[tuple[str, str]]) -> bytes:

@@ -34,11 +34,12 @@ from pipelines.stages.fetch.captures import (
 )
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import check_stop_file, user_agent
-from pipelines.stages.fetch.exchange import Response, decode_prefix
+from pipelines.stages.fetch.exchange import Response
 from pipelines.stages.fetch.links import LinkShard, redirect_url, request_url
 from pipelines.stages.fetch.outcomes import REDIRECTS
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
-from pipelines.stages.fetch.transport import Client, Request
+from pipelines.stages.fetch.transfer import Request
+from pipelines.stages.fetch.transport import Client
 
 # The index ignores case, so some rows may be of other pages; at most this many captures of the page are requested.
 _INDEX_ROWS = 50
@@ -119,7 +120,7 @@ class Wayback:
             stored = [item for item in stored or answer.headers if item[0].lower() not in decoded]
             if not any(name.lower() == "content-type" for name, _ in stored):
                 stored.append(("Content-Type", answer.header("content-type") or ""))
-            body = decode_prefix(answer.body or b"", answer.coding, self._config.max_page_bytes + 1)
+            body = (answer.body or b"")[: self._config.max_page_bytes + 1]
             response = Response(answer.status, answer.reason, "HTTP/1.1", tuple(stored), body=body)
             if (captured_at := parse_instant(f"{place[1]}T{place[2]}Z")) is None:
                 raise CaptureError("no_date")
@@ -172,7 +173,7 @@ def _index_rows(answer: Response) -> list[dict[str, str]]:
     """Return time stamp and URL of the captures in an answer of the index; raise ValueError for any other."""
     if answer.status in (403, 404):
         return []  # excluded by the site's owner, or never captured
-    body = decode_prefix(answer.body or b"", answer.coding, _INDEX_BYTES)
+    body = (answer.body or b"")[:_INDEX_BYTES]
     with contextlib.suppress(ValueError, TypeError):
         if answer.status == 200:
             rows = json.loads(body) if body.strip() else []

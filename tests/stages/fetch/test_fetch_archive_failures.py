@@ -263,7 +263,7 @@ def test_answers_of_archives_for_links_whose_outcome_was_damaged_are_left_out(
         (tmp_path / "fetch" / "_work" / "pages-00000" / "segment-000000.journal").unlink()
         fetched = run_fetch(tmp_path, urls, **machine_options(machine))
     assert list(fetched.outcomes.values()) == ["ok", "http_not_found", "http_not_found"]
-    assert web.paths() == ["/live", "/a", "/b"] * 2
+    assert web.paths() == ["/live", "/a", "/b", "/live", "/b"]
 
 
 def test_wrong_options_are_refused_before_any_request(tmp_path: Path, web: LocalWeb) -> None:
@@ -278,13 +278,15 @@ def test_wrong_options_are_refused_before_any_request(tmp_path: Path, web: Local
     ):
         with pytest.raises(UsageError, match=problem):
             fetch_links(tmp_path, [web.url("/a")], **config)
-    (tmp_path / "x.txt").write_text("no index")
+    for name in ("x.txt", "cluster.idx"):
+        (tmp_path / name).write_text("no index")
     pq.write_table(pa.table({"url": ["http://a.org/"]}), tmp_path / "t.parquet")
     with pytest.raises(InputError, match=r"t\.parquet: has no column 'url_surtkey'"):
         fetch_links(tmp_path, [web.url("/a")], archive=("commoncrawl",), cc_index=(str(tmp_path / "t.parquet"),))
     for path, problem in (
         ("no.parquet", "no such file"),
         ("x.txt", "not an index of Common Crawl"),
+        ("cluster.idx", r"cluster\.idx: is not an index of Common Crawl; use \*\.parquet or cc-index-table\.paths"),
         ("a.idx", "no such"),
     ):
         with pytest.raises(InputError, match=problem):

@@ -23,7 +23,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.stage import extract
-from pipelines.stages.fetch import archives, lookups
+from pipelines.stages.fetch import archives
 
 # The links of write_links were posted on this day.
 _POSTED = dt.datetime(2014, 5, 13, tzinfo=dt.UTC)
@@ -32,7 +32,7 @@ _POSTED = dt.datetime(2014, 5, 13, tzinfo=dt.UTC)
 _GONE = "dropped.http_not_found"
 
 
-@pytest.mark.parametrize("index", ["index", "index/*.parquet", "cdx/cluster.idx"])
+@pytest.mark.parametrize("index", ["index", "index/*.parquet"])
 def test_the_capture_nearest_to_the_submission_is_taken(tmp_path: Path, web: LocalWeb, index: str) -> None:
     days = ["2008-01-01", "2014-05-20", "2014-05-01", "2020-01-01"]
     many = [Archived(web.url(f"/other/{number}"), "2014-05-13") for number in range(40)]
@@ -55,15 +55,15 @@ def test_the_capture_nearest_to_the_submission_is_taken(tmp_path: Path, web: Loc
 
 
 def test_a_join_has_few_links_in_memory(tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, counts = archives._read_row_group, list[int]()
+    read, counts = archives.read_row_group, list[int]()
 
     def read_row_group(*arguments: Any) -> Any:
         counts.append(len(arguments[-1]))
         return read(*arguments)
 
-    monkeypatch.setattr(archives, "_read_row_group", read_row_group)
-    monkeypatch.setattr(lookups, "_WANTED_ROWS", 2)
-    monkeypatch.setattr(lookups, "_MAX_WANTED", 8, raising=False)
+    monkeypatch.setattr(archives, "read_row_group", read_row_group)
+    monkeypatch.setattr(archives, "_WANTED_ROWS", 2)
+    monkeypatch.setattr(archives, "_MAX_WANTED", 8)
     pages = [web.url(f"/{number}") for number in range(24)]
     same_key = [web.url("/" + "".join(letters)) for letters in itertools.product("pP", "aA", "gG")]
     urls = [*pages, *same_key, *(f"{url}/" for url in same_key)]
@@ -72,7 +72,7 @@ def test_a_join_has_few_links_in_memory(tmp_path: Path, web: LocalWeb, monkeypat
     fetched = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"))
     assert set(sources(fetched).values()) == {"2014-05-20"}
     assert (sum(counts), len(fetched.rows)) == (len(urls), len(urls))
-    # A limit, and the links of one key in a shard.
+    # A limit, and the links of a shard.
     assert max(counts) <= 8 + 4
     # The index is read few times, too.
     assert len(counts) <= 12
@@ -185,7 +185,7 @@ def test_files_of_a_web_server_are_read_by_ranges(tmp_path: Path, web: LocalWeb)
     names = [f"index/part-{number}.parquet" for number in range(3)]
     (tmp_path / "crawl" / "cc-index-table.paths.gz").write_bytes(gzip.compress("\n".join(names).encode()))
     with serve_files(tmp_path / "crawl") as address:
-        for name in ("cc-index-table.paths.gz", "index/part-1.parquet", "cdx/cluster.idx"):
+        for name in ("cc-index-table.paths.gz", "index/part-1.parquet"):
             folder = tmp_path / name.replace("/", "-")
             folder.mkdir()
             config = {"archive": ("commoncrawl",), "cc_index": (f"{address}/{name}",), "cc_records": address}
@@ -268,15 +268,15 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
     asked: list[int] = []
 
     def stop(*arguments: Any) -> Any:
-        asked.append(arguments[2]["offset"])
+        asked.append(arguments[2]["warc_record_offset"])
         if len(asked) == (1, 5, 10, 14)[moment]:
             raise KeyboardInterrupt
         return read(*arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(archives, "read_record", stop)
-        patch.setattr(lookups, "_READ_AHEAD", 1)
-        patch.setattr(lookups, "_LINKS", 5)
+        patch.setattr(archives, "_READ_AHEAD", 1)
+        patch.setattr(archives, "_LINKS", 5)
         with pytest.raises(KeyboardInterrupt):
             fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"))
     fetched = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"))

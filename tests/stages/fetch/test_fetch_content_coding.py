@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.stages.fetch.exchange import BodyDecoder, BodyError, content_coding, decode_prefix, looks_binary
+from pipelines.stages.fetch.exchange import BodyError, content_coding, decode_body, looks_binary
 
 
 def _raw_deflate(data: bytes) -> bytes:
@@ -20,36 +20,40 @@ def _raw_deflate(data: bytes) -> bytes:
 _ENCODERS = {"gzip": gzip.compress, "deflate": zlib.compress, None: bytes}
 
 
-@given(st.binary(max_size=5000), st.sampled_from([*_ENCODERS, "raw"]), st.integers(2, 700))
-def test_chunks_decode_to_the_whole(data: bytes, coding: str | None, piece_bytes: int) -> None:
+@given(st.binary(max_size=5000), st.sampled_from([*_ENCODERS, "raw"]))
+def test_bodies_are_decoded(data: bytes, coding: str | None) -> None:
     body = _raw_deflate(data) if coding == "raw" else _ENCODERS[coding](data)
-    decoder = BodyDecoder("deflate" if coding == "raw" else coding)
-    pieces = [decoder.feed(body[start : start + piece_bytes], 10_000) for start in range(0, len(body), piece_bytes)]
-    decoder.finish()
-    assert b"".join(pieces) == data
-    assert decoder.decoded_bytes == len(data)
+    assert decode_body(body, "deflate" if coding == "raw" else coding, 10_000) == data
 
 
-def test_a_bomb_is_not_decoded_beyond_the_limit() -> None:
-    body = gzip.compress(bytes(50_000_000))
-    decoder = BodyDecoder("gzip")
-    assert len(decoder.feed(body, 1001)) == 1001
-    assert len(decode_prefix(body, "gzip", 100)) == 100
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "raw"])
+def test_a_bomb_is_not_decoded_beyond_the_limit(coding: str) -> None:
+    body = _raw_deflate(bytes(50_000_000)) if coding == "raw" else _ENCODERS[coding](bytes(50_000_000))
+    for limit in (1001, 100):
+        assert decode_body(body, "deflate" if coding == "raw" else coding, limit) == bytes(limit)
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 def test_data_in_another_encoding_is_refused(coding: str) -> None:
     with pytest.raises(BodyError) as caught:
-        BodyDecoder(coding).feed(b"<html>not compressed at all</html>", 1000)
+        decode_body(b"<html>not compressed at all</html>", coding, 1000)
     assert caught.value.failure.reason == "bad_encoding"
 
 
-def test_truncated_data_is_refused() -> None:
-    decoder = BodyDecoder("gzip")
-    decoder.feed(gzip.compress(b"text" * 100)[:-9], 10_000)
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "raw"])
+def test_truncated_data_is_refused_unless_a_part_is_wanted(coding: str) -> None:
+    data = bytes(range(256)) * 9
+    body = _raw_deflate(data) if coding == "raw" else _ENCODERS[coding](data)
+    coding = "deflate" if coding == "raw" else coding
     with pytest.raises(BodyError) as caught:
-        decoder.finish()
-    assert caught.value.failure.reason == "incomplete"
+        decode_body(body[:-9], coding, 10_000)
+    assert (caught.value.failure.reason, caught.value.failure.retryable) == ("incomplete", True)
+    part = decode_body(body[:-9], coding, 10_000, is_whole=False)
+    assert part == data[: len(part)]
+
+
+def test_what_follows_a_gzip_member_is_ignored() -> None:
+    assert decode_body(gzip.compress(b"text") + gzip.compress(b"more") + b"no gzip", "gzip", 10_000) == b"text"
 
 
 @pytest.mark.parametrize(

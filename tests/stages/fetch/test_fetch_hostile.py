@@ -17,13 +17,13 @@ from hostile_web import AUTHORITY, BEHAVIORS, NAMES, TEXT, HostileWeb
 from warm_processes import start_process
 
 from pipelines.engine.machine import peak_bytes, resident_bytes
-from pipelines.stages.fetch import addresses, transport
+from pipelines.stages.fetch import addresses, transfer
 
 
 def _fetch(folder: Path, urls: list[str]) -> None:
     """Fetch without a connection to any other address than that of the servers, which counts as public."""
     os.environ["REQUESTS_CA_BUNDLE"] = str(folder / "authority.pem")
-    resolve, open_socket = socket.getaddrinfo, transport._Transfer._open_socket
+    resolve, open_socket = socket.getaddrinfo, transfer.Transfer._open_socket
 
     def resolve_here(host: str, port: int, _: object, kind: int) -> Any:
         return resolve(NAMES.get(host, host), port, 0, kind, 0, socket.AI_NUMERICHOST)
@@ -34,7 +34,7 @@ def _fetch(folder: Path, urls: list[str]) -> None:
         return opened
 
     socket.getaddrinfo = resolve_here  # type: ignore[assignment]
-    transport._Transfer._open_socket = open_here  # type: ignore[method-assign]
+    transfer.Transfer._open_socket = open_here  # type: ignore[method-assign]
     is_public = addresses.is_public
     addresses.is_public = lambda address: address == "127.0.0.1" or is_public(address)
     idle_bytes, started, cpu_started = resident_bytes() or 0, time.monotonic(), time.process_time()

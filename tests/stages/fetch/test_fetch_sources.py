@@ -20,7 +20,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.stage import extract
-from pipelines.stages.fetch import lookups, page_sources
+from pipelines.stages.fetch import archives, page_sources
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.stage import fetch
 
@@ -242,7 +242,7 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
 
     with monkeypatch.context() as patch:
         patch.setattr(page_sources, "read_record", stop)
-        patch.setattr(lookups, "_READ_AHEAD", 1)
+        patch.setattr(archives, "_READ_AHEAD", 1)
         with pytest.raises(KeyboardInterrupt):
             take_pages(tmp_path, urls, tmp_path / "a.warc.zst")
     fetched = take_pages(tmp_path, urls, tmp_path / "a.warc.zst")
@@ -251,16 +251,15 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
 
 
 @pytest.mark.usefixtures("warm_processes")
-@pytest.mark.parametrize("bucket_bytes", [1 << 30, 200, 1])
-def test_an_index_in_many_buckets_gives_the_same_with_several_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket_bytes: int
+@pytest.mark.parametrize("group_rows", [1 << 16, 3, 1])
+def test_an_index_in_many_row_groups_gives_the_same_with_several_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_rows: int
 ) -> None:
-    monkeypatch.setattr(page_sources, "_BUCKET_BYTES", bucket_bytes)
-    monkeypatch.setattr(page_sources, "_BATCH_ROWS", 3)
+    monkeypatch.setattr(page_sources, "_GROUP_ROWS", group_rows)
     for number in range(5):
         _write(tmp_path / f"{number}.warc.gz", [_page(f"/{part}") for part in range(number, 40, 6)])
     urls = [f"{_HOST}/{number}" for number in range(44)]
-    fetched = take_pages(tmp_path, urls, tmp_path / "*.warc.gz", workers=2 if bucket_bytes == 200 else 1)
+    fetched = take_pages(tmp_path, urls, tmp_path / "*.warc.gz", workers=2 if group_rows == 3 else 1)
     expected = {f"/{number}": MISS if number % 6 == 5 or number >= 40 else "2014-05-14" for number in range(44)}
     assert outcomes_by_path(fetched) == expected
 
@@ -353,7 +352,7 @@ def test_an_interrupted_run_resumes_from_another_folder(
 
     monkeypatch.chdir(before)
     with monkeypatch.context() as patch:
-        patch.setattr(lookups, "_store_pages", stop)
+        patch.setattr(archives, "_store_pages", stop)
         with pytest.raises(KeyboardInterrupt):
             take_pages(Path(), urls, "saved", **options)
     before.rename(after)

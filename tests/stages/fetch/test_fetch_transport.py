@@ -20,9 +20,10 @@ from warm_processes import start_process
 
 from pipelines.engine.machine import peak_bytes, resident_bytes
 from pipelines.errors import StorageError, UsageError
-from pipelines.stages.fetch import addresses, transport
+from pipelines.stages.fetch import addresses, transfer
 from pipelines.stages.fetch.exchange import Exchange
-from pipelines.stages.fetch.transport import Client, Request
+from pipelines.stages.fetch.transfer import Request
+from pipelines.stages.fetch.transport import Client
 from pipelines.stages.fetch.warc import exchange_records
 
 _PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\n"
@@ -200,7 +201,7 @@ def test_a_body_that_cannot_be_stored_is_no_outcome(monkeypatch: pytest.MonkeyPa
     def refuse(*_: object) -> bool:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(transport._Transfer, "_read_body", refuse)
+    monkeypatch.setattr(transfer.Transfer, "_read_body", refuse)
     with LocalWeb({"/": b"text"}) as web, _client() as client, pytest.raises(StorageError, match="free some space"):
         client.perform(_request(web.url("/")), "")
 
@@ -255,3 +256,54 @@ def test_a_host_that_resets_connections_was_reached() -> None:
     assert [(entry.failure and entry.failure.reason, entry.reached) for entry in (reset, refused)] == [
         ("connection", True), ("connection", False),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body_bytes", "connections"), [(10_000, 1), (30_000, 2)])
+def test_a_connection_is_used_again_after_a_short_body_that_nobody_wants(body_bytes: int, connections: int) -> None:
+    def handle(connection: socket.socket, number: int) -> None:
+        numbers.add(number)
+        while connection.recv(1 << 16):
+            head = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % body_bytes
+            connection.sendall(head + b"x" * body_bytes)
+
+    numbers: set[int] = set()
+    with _server(handle) as port, _client() as client:
+        for _ in range(2):
+            exchange = client.perform(_request(f"http://127.0.0.1:{port}/"), "")
+            assert exchange.response is not None
+            assert (exchange.failure, exchange.response.status, exchange.response.body) == (None, 404, None)
+            assert exchange.response.truncated == "unspecified"
+    assert len(numbers) == connections
+
+
+def test_a_body_that_nobody_wants_and_that_never_ends_is_no_timeout() -> None:
+    def handle(connection: socket.socket, _: int) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\n")
+        time.sleep(5)
+
+    with _server(handle) as port, _client() as client:
+        exchange = client.perform(_request(f"http://127.0.0.1:{port}/", 0.5), "")
+    assert (exchange.failure, exchange.status) == (None, 404)
+
+
+def test_a_tls_connection_that_ends_when_it_is_used_again_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusted, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trusted.issue_cert("127.0.0.1").configure_cert(context)
+    trusted.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "authority.pem"))
+
+    def handle(connection: socket.socket, number: int) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(_PAGE + f"{number}...".encode())
+        connection.recv(1 << 16)  # and closes the connection
+
+    with _server(handle, context) as port, _client() as client:
+        bodies = []
+        for _ in range(3):
+            exchange = client.perform(_request(f"https://127.0.0.1:{port}/"), "")
+            assert exchange.response is not None, exchange.failure
+            bodies.append(exchange.response.body)
+    assert bodies == [b"0...", b"1...", b"2..."]

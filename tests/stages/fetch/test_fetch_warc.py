@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import io
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -119,3 +120,17 @@ def test_the_request_is_stored_as_it_was_sent(fetched: Fetched, warc: Path) -> N
         "Accept: text/html,application/xhtml+xml,text/plain;q=0.9,*/*;q=0.1",
         "Accept-Encoding: gzip, deflate",
     ]
+
+
+@pytest.mark.parametrize("size_bytes", [0, 10, 65_000, 66_000, 140_000])
+def test_coded_bodies_of_any_size_are_stored_as_received(size_bytes: int, tmp_path: Path) -> None:
+    body = gzip.compress(b"<p>text</p>" + random.Random(1).randbytes(size_bytes).hex().encode(), mtime=0)
+    headers = {"Content-Type": "text/html", "Content-Encoding": "gzip"}
+    with LocalWeb({"/": Answer(body, 200, headers)}) as web:
+        url = web.url("/")
+        fetched = run_fetch(tmp_path, [url])
+    records = read_records(fetched.folder / "pages-00000.warc.gz")
+    assert [content for kind, target, content in records if (kind, target) == ("response", url)] == [body]
+    assert fetched.record(url).content_stream().read() == gzip.decompress(body)
+    with gzip.open(fetched.folder / "pages-00000.warc.gz") as stream:
+        assert stream.read().count(b"WARC/1.1\r\n") == len(records)
