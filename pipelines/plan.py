@@ -236,8 +236,7 @@ def estimate_costs(work: Workload, rates: Mapping[str, Rate], available: Resourc
         if any(price is not None for price in prices):
             stored = sum(other.kept_bytes for other in costs) + cost.disk_bytes
             gb_months = stored / 1e9 * cost.seconds / 3600 / _HOURS_PER_MONTH
-            used = (cost.core_hours, gb_months)
-            money = sum((price or 0) * amount for price, amount in zip(prices, used, strict=True))
+            money = (prices[0] or 0) * cost.core_hours + (prices[1] or 0) * gb_months
             cost = dataclasses.replace(cost, money=money)
         costs.append(cost)
     return costs

@@ -264,8 +264,7 @@ def _csv_records(
 
     feed = map(decode, stream_lines(stream, max_bytes))
     # Strict, so that an unclosed quote is an error.
-    tab_separated = (line.split("\t") if line else [] for line in (line.rstrip("\r\n") for line in feed))
-    rows = tab_separated if is_tsv else csv.reader(feed, strict=True)
+    rows = map(_split_tsv, feed) if is_tsv else csv.reader(feed, strict=True)
     header: list[str] = []
     number = 1
     while True:
@@ -301,6 +300,11 @@ def _csv_records(
             number += len(lines)
             lines.clear()
             size = 0
+
+
+def _split_tsv(line: str) -> list[str]:
+    line = line.rstrip("\r\n")
+    return line.split("\t") if line else []
 
 
 def table_schema(path: str) -> pa.Schema:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import click
@@ -114,7 +113,7 @@ def _print_costs(costs: list[StageCost], work: Workload, resources: Resources, a
     say(f"with {machines} of {cores} and {format_bytes(resources.memory_bytes)} of memory; the memory is per machine")
     say(f"amounts: {work.basis}")
     size, unit = (work.links, "links") if work.links else (work.documents, "documents")
-    more = min(_MAX_SHARDS, math.ceil(work.links / _MAX_SHARD_LINKS))
+    more = min(_MAX_SHARDS, -(-int(work.links) // _MAX_SHARD_LINKS))
     advice = f"; `scrape --shards {more}` would need less memory" if more > work.shards else ""
     say(f"shards: {work.shards:,}, of about {format_quantity(round(size / work.shards), unit)} each{advice}")
     say(f"rates: {describe_rates(costs)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections import Counter
 from collections.abc import Sequence
@@ -105,10 +104,9 @@ def _describe_drops(output: str, entries: Sequence[ShardEntry], outcomes: Counte
     """Return what the most frequent reason means, with the first links that were dropped for it."""
     [(main, _)] = outcomes.most_common(1)
     names = (file.name for entry in entries for file in entry.files if file.name.startswith("dropped-"))
-    rows = itertools.chain.from_iterable(shards.read_rows(storage.join(output, name)) for name in names)
-    first = itertools.islice((row for row in rows if row["reason"] == main), _SHOWN_DROPS)
-    links = ", ".join(f"{row['url'][:_SHOWN_CHARACTERS]} ({row['detail'][:_SHOWN_CHARACTERS]})" for row in first)
-    return f": {REASONS[main]}, such as {links}"
+    rows = (row for name in names for row in shards.read_rows(storage.join(output, name)) if row["reason"] == main)
+    first = (f"{row['url'][:_SHOWN_CHARACTERS]} ({row['detail']})" for row in itertools.islice(rows, _SHOWN_DROPS))
+    return f": {REASONS[main]}, such as {', '.join(first)}"
 
 
 def _check_network(run: StageRun, outcomes: Counter[str], retried: int, examples: str) -> None:
@@ -146,9 +144,10 @@ def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
     progress.advance(len(done))
     if len(done) < len(links):
         with SegmentWriter(context.segments_folder(shard)) as writer:
-            # Sites that could not be reached before say nothing about the local network.
-            suspicious = UNREACHED if UNREACHED.isdisjoint(context.retry) else ()
-            is_live = context.config.source == LIVE
-            record = functools.partial(crawl, suspicious=suspicious) if is_live else record_absent
-            record(links, done, context.config, writer)
+            if context.config.source == LIVE:
+                # Sites that could not be reached before say nothing about the local network.
+                suspicious = UNREACHED if UNREACHED.isdisjoint(context.retry) else ()
+                crawl(links, done, context.config, writer, suspicious)
+            else:
+                record_absent(links, done, context.config, writer)
     return TaskResult()
