@@ -19,6 +19,7 @@ from warcio.exceptions import ArchiveLoadFailed
 from pipelines import storage
 from pipelines.algorithms.web.charset import HTML_TYPES, PLAIN_TYPES, media_type
 from pipelines.algorithms.web.metadata import Metadata
+from pipelines.algorithms.web.signals import HEADERS, page_signals
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.engine.manifest import check_file
 from pipelines.errors import InputError
@@ -27,14 +28,15 @@ from pipelines.records.archives import RECORD_DAMAGE, BoundedArchiveIterator, da
 from pipelines.records.documents import parse_instant
 from pipelines.records.inputs import InputFile, open_stage
 from pipelines.stages.extract.child import MAX_PAGE_BYTES, PageText, RawPage, too_large
+from pipelines.stages.extract.site_files import SiteFiles
 from pipelines.storage.compression import open_decompressed
 
 _PAGE_COLUMNS = ["url", "final_url", "outcome", "fetched_at", "warc_file", "warc_offset"]
 _LINK_COLUMNS = ["url", "domain", "score", "submission_ids", "subreddits", "title", "created_utc"]
 # The fields of a document that are those of its page, its text, the metadata of its text, and its link.
 OF_PAGE = ("id", "url", "url_source", "final_url", "fetched_at", "warc_file", "warc_offset")
-OF_TEXT = ("text", "page_type", "confidence", "language")
-OF_METADATA = ("author", "published", "site_name", "declared_type")
+OF_TEXT = ("text", "page_type", "confidence", "language", "signals")
+OF_METADATA = ("author", "published", "site_name", "declared_type", "license", "license_url", "license_location")
 OF_LINK = ("score", "submission_ids", "subreddits", "created_utc")
 # The `extractor` of plain text, which is kept as it is.
 PLAIN = "plain"
@@ -157,11 +159,19 @@ class SourcePage:
     warc_file: str | None = None
     warc_offset: int | None = None
     url_source: str | None = None
+    site_files: SiteFiles | None = None
 
     def with_declared_url(self, text: PageText) -> SourcePage:
         """Return the page, with the URL that its text declares if its source has none."""
         url, url_source = text.declared_url
         return self if self.url else dataclasses.replace(self, url=url, url_source=url_source)
+
+    def add_signals(self, text: PageText, agents: tuple[str, ...]) -> PageText:
+        """Return the text of the page with the wishes of its owner; the text of an earlier result has them."""
+        if isinstance(self.content, PageText):
+            return text
+        site = self.site_files.signals(self.final_url or self.url or "", agents) if self.site_files else ()
+        return dataclasses.replace(text, signals=page_signals(self.content.headers, text.meta, agents, site))
 
 
 def read_pages(source: Source, only: str | None = None, known: Iterable[Row] = ()) -> Iterator[SourcePage]:
@@ -183,6 +193,7 @@ def _read_fetched(source: FetchedShard, only: str | None, known: Iterator[Row]) 
     warcs = {storage.basename(file.path): file for file in source.warcs}
     with contextlib.ExitStack() as open_files:
         streams: dict[str, BinaryIO] = {}
+        site_files: dict[str, SiteFiles] = {}
         for row, link in rows_with_links(source):
             if row["outcome"] != "ok" or only not in (None, row["url"]):
                 continue
@@ -195,6 +206,7 @@ def _read_fetched(source: FetchedShard, only: str | None, known: Iterator[Row]) 
             if name not in streams and content is None:
                 warcs[name].verify()
                 streams[name] = open_files.enter_context(storage.open_read(warcs[name].path))
+                site_files[name] = SiteFiles(warcs[name].path, is_fetched=True)
             yield SourcePage(
                 id=id_of_url(row["url"]),
                 url=row["url"],
@@ -205,6 +217,7 @@ def _read_fetched(source: FetchedShard, only: str | None, known: Iterator[Row]) 
                 warc_file=warcs[name].name,
                 warc_offset=row["warc_offset"],
                 url_source="fetch",
+                site_files=site_files.get(name),
             )
 
 
@@ -246,11 +259,16 @@ def _response(record: Any, url: str | None, requested_url: str | None = None) ->
     if not is_plain and not is_html:
         return PageText(problem="not_html", detail=(content_type or "no Content-Type")[:100])
     encodings = {name: headers.get_header(name) for name in _ENCODING_HEADERS} if headers else {}
-    return RawPage(data, content_type, url, encodings, is_plain, requested_url)
+    wishes = tuple(field for field in headers.headers if field[0].lower() in HEADERS) if headers else ()
+    return RawPage(data, content_type, url, encodings, is_plain, requested_url, headers=wishes)
 
 
 def _read_warc(file: InputFile) -> Iterator[SourcePage]:
-    """Yield every response record of a WARC or ARC; raise InputError, with the offset, if the file is damaged."""
+    """Yield every response record of a WARC or ARC; raise InputError, with the offset, if the file is damaged.
+
+    Crawlers store the files of a site before its pages.
+    """
+    site_files = SiteFiles(file.path, is_fetched=False)
     for record in read_archive(file.path, _page_of_record):
         page = record.content
         if page is None:
@@ -259,7 +277,8 @@ def _read_warc(file: InputFile) -> Iterator[SourcePage]:
             raise damaged_archive(file.path, record.offset, ArchiveLoadFailed(page.content.detail))
         if not record.is_intact:
             page = dataclasses.replace(page, content=_damaged("the length of the record is wrong"))
-        yield dataclasses.replace(page, warc_file=file.name, warc_offset=record.offset)
+        site_files.add(page.url, record.offset, record.length)
+        yield dataclasses.replace(page, warc_file=file.name, warc_offset=record.offset, site_files=site_files)
 
 
 def _page_of_record(record: Any) -> SourcePage | None:

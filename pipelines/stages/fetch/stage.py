@@ -10,6 +10,7 @@ from pipelines.engine.config import check_known
 from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.errors import UsageError, WebtextError
+from pipelines.records.wishes import read_honor
 from pipelines.stages.fetch.archives import archives_input, query_archives
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
@@ -48,6 +49,7 @@ def fetch(
     stop_file = config.stop_file
     if stop_file and storage.is_local(stop_file) and not storage.is_folder(storage.parent(stop_file)):
         raise UsageError(f"--stop-file {stop_file}: its folder does not exist, so the file could not be created")
+    read_honor(config.honor)  # raises for unknown signals before any request
     for reason in retry:
         check_known(reason, [name for name in REASONS if name not in NO_REQUEST], "reason", "--retry")
     if retry and not has_manifest(output):

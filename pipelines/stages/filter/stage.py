@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import locale
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.engine.config import read_toml
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import InputError, UsageError
 from pipelines.records import inputs, shards
@@ -29,6 +31,7 @@ from pipelines.stages.filter.languages import ALL, CODES, identify
 from pipelines.stages.filter.quality import ALPHA, QualityModel, draw_thresholds
 from pipelines.stages.filter.report import PAGE, TABLES, tally_documents, write_report
 from pipelines.stages.filter.rules import OTHER_REASONS, RuleResults, RuleSet, load_rules
+from pipelines.storage.resources import data_path
 
 STAGE = Stage("filter", 4, (PAGE, TABLES, DATA_CARD))
 
@@ -70,6 +73,17 @@ class DocumentFilter:
         model = {"quality_model": self.quality_model.fingerprint} if self.quality_model else {}
         return {"rules": self.rules.fingerprint, **model}
 
+    def _unlicensed(self, batch: pa.RecordBatch) -> Iterator[str | None]:
+        """Yield the license of each document that has none of those to keep, `unknown` if it has none, else None."""
+        if "license" not in batch.schema.names:
+            raise InputError("--license: the input has no column license; use documents of `webtext extract`")
+        free = read_toml(data_path("licenses.toml"), dict[str, dict[str, str]])["redistributable"]
+        chosen = [name for value in self.config.license for name in value.split(",")]
+        chosen += free if "redistributable" in chosen else []
+        pattern = re.compile(rf"({'|'.join(map(re.escape, chosen))})(-\d.*)?")
+        for name in batch.column("license").to_pylist():
+            yield None if pattern.fullmatch(name or "") else name or "unknown"
+
     def decide(self, batch: pa.RecordBatch, shard: inputs.DocumentShard) -> Decisions:
         """Decide which documents of a batch are kept."""
         results = self.rules.apply(batch)
@@ -78,6 +92,8 @@ class DocumentFilter:
         emptied = pc.equal(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False) & (results.removed_lines > 0)
         for row in np.flatnonzero(emptied).tolist():
             reasons[row] = reasons[row] or DropReason("empty_text")
+        for row, name in enumerate(self._unlicensed(batch) if self.config.license else ()):
+            reasons[row] = reasons[row] or (DropReason("license", name) if name else None)
         columns: dict[str, pa.Array] = {
             "text": texts.cast(batch.schema.field("text").type),
             "removed_lines": pa.array(results.removed_lines),
