@@ -20,9 +20,10 @@ class Honor(NamedTuple):
     agents: tuple[str, ...]
     robots_agents: tuple[str, ...]
 
-    def find(self, signals: Iterable[str]) -> str | None:
-        """Return the first of the signals that is honored, by its name or by the part before a colon; or None."""
-        return next((s for s in signals if any(f"{s}:".startswith(f"{name}:") for name in self.names)), None)
+    def find(self, signals: Iterable[str]) -> tuple[str, str] | None:
+        """Return the drop reason, such as `tdm_reservation`, and the signal for the first one that is honored."""
+        honored = (signal for signal in signals if any(f"{signal}:".startswith(f"{name}:") for name in self.names))
+        return next(((signal.partition(":")[0].replace("-", "_"), signal) for signal in honored), None)
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from html import unescape
 
 from protego import Protego
 
+Fields = Iterable[tuple[str, str]]
 KINDS = tuple("noai noimageai noindex noarchive tdm-reservation content-usage content-signal robots".split())
 _TDM, *_PREFERENCES = KINDS[4:7]
 HEADERS = frozenset({"x-robots-tag", _TDM, *_PREFERENCES})
@@ -30,8 +31,6 @@ _PREFERENCE_LINE = re.compile(r"(content-(?:usage|signal))\s*:\s*(/\S*)?(.*)", r
 _MAX_RULES = 200
 _META = re.compile(rb"<[mM][eE][tT][aA]\s[^>]{0,2000}>")
 _ATTRIBUTE = re.compile(r"\b(name|property|content)\s*=\s*(?:\"([^\"]*)|'([^']*)|([^\s\"'>]+))", re.IGNORECASE)
-
-Fields = Iterable[tuple[str, str]]
 
 
 def page_signals(headers: Fields, meta: Fields, agents: Iterable[str], site: Iterable[str] = ()) -> list[str]:
@@ -114,11 +113,6 @@ def _matches(pattern: str, url: str) -> bool:
     """Return whether a pattern with `*` and `$` matches the path of a URL, as in robots.txt."""
     line = f"Disallow: {pattern}".splitlines()[0].encode("utf-8", "replace")
     return pattern == "/" or not is_allowed(line, url)
-
-
-def reason_of(signal: str) -> str:
-    """Return the drop reason of a signal: `tdm_reservation` for `tdm-reservation:header`."""
-    return signal.partition(":")[0].replace("-", "_")
 
 
 # Of robots.txt, by RFC 9309.

@@ -52,9 +52,9 @@ def _statements(declared: Declared, page_url: str) -> Iterator[tuple[str | None,
     links = [node for key in ("link", "a") for node in declared.nodes.get(key, [])[:_MAX_STATEMENTS]]
     for place, node in sorted(((_place_of(node), node) for node in links), key=lambda link: link[0] == _MENTION):
         with contextlib.suppress(ValueError):  # of an invalid IPv6 address
-            target = urljoin(page_url, (node.attributes.get("href") or "").strip())[:_MAX_CHARACTERS]
-            name = name_license(target)
-            if _has_license(node) or (node.tag == "a" and name and "creativecommons" in target.lower()):
+            href = (node.attributes.get("href") or "").strip()[:_MAX_CHARACTERS]
+            name, target = name_license(href), urljoin(page_url, href)
+            if href and (_has_license(node) or (node.tag == "a" and name and "creativecommons" in href.lower())):
                 yield name, target, place
 
 

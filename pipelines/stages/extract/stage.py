@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipelines import progress, storage
-from pipelines.algorithms.web.signals import reason_of
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
@@ -215,8 +214,8 @@ def drop_reason(text: PageText, words: int, config: ExtractConfig) -> tuple[str 
     """Return why a page is dropped, and the detail of the reason; None if it is kept."""
     if text.problem is not None:
         return text.problem, text.detail
-    if signal := read_honor(config.honor).find(text.signals or ()):
-        return reason_of(signal), signal
+    if wish := read_honor(config.honor).find(text.signals or ()):
+        return wish
     if config.declared_language is not None and text.language not in (None, config.declared_language.lower()):
         return "other_language", text.language
     if text.rejection is not None and not config.keep_non_documents:

@@ -7,7 +7,7 @@ import datetime as dt
 
 import msgspec
 
-from pipelines.algorithms.web.signals import KINDS, reason_of
+from pipelines.algorithms.web.signals import KINDS
 
 OK = "ok"
 LIVE = "live"
@@ -23,7 +23,7 @@ REASONS = {
     "domain_limit": "more than --max-pages-per-domain",
     NOT_IN_SOURCE: "the files of --source have no page for this link",
     "robots": "disallowed by robots.txt",
-    **{reason_of(kind): f"the owner's wish {kind} (--honor)" for kind in KINDS if kind != "robots"},
+    **{kind.replace("-", "_"): f"by --honor {kind}" for kind in KINDS if kind != "robots"},
     "robots_unreachable": "robots.txt could not be read (server error, timeout), which RFC 9309 counts as a refusal",
     "private_address": "the host's address is not on the public internet (see --allow-private-addresses)",
     "dns": "the host's name does not resolve",

@@ -7,7 +7,7 @@ import datetime as dt
 from collections.abc import Sequence
 
 from pipelines.algorithms.web.charset import HTML_TYPES, TEXT_TYPES, media_type
-from pipelines.algorithms.web.signals import MAX_BYTES, meta_elements, page_signals, reason_of
+from pipelines.algorithms.web.signals import MAX_BYTES, meta_elements, page_signals
 from pipelines.engine.retry import RetryPolicy, is_retryable_status
 from pipelines.records.wishes import read_honor
 from pipelines.stages.fetch import robots
@@ -108,8 +108,8 @@ def wish_failure(response: Response, config: FetchConfig) -> Failure | None:
     if not config.honor:
         return None
     head, honor = decode_prefix(response.body or b"", response.coding, _HEAD_BYTES), read_honor(config.honor)
-    signal = honor.find(page_signals(response.headers, meta_elements(head), honor.agents))
-    return None if signal is None else Failure(reason_of(signal), f"the page's owner asks for it: {signal}")
+    wish = honor.find(page_signals(response.headers, meta_elements(head), honor.agents))
+    return wish and Failure(*wish)
 
 
 def page_failure(response: Response) -> Failure | None:

@@ -74,15 +74,15 @@ class DocumentFilter:
         return {"rules": self.rules.fingerprint, **model}
 
     def _unlicensed(self, batch: pa.RecordBatch) -> Iterator[str | None]:
-        """Yield the license of each document that has none of those to keep, `unknown` if it has none, else None."""
+        """Yield the license of each document, or `unknown`, if it is not to keep, else None."""
         if "license" not in batch.schema.names:
             raise InputError("--license: the input has no column license; use documents of `webtext extract`")
         free = read_toml(data_path("licenses.toml"), dict[str, dict[str, str]])["redistributable"]
-        chosen = [name for value in self.config.license for name in value.split(",")]
-        chosen += free if "redistributable" in chosen else []
-        pattern = re.compile(rf"({'|'.join(map(re.escape, chosen))})(-\d.*)?")
-        for name in batch.column("license").to_pylist():
-            yield None if pattern.fullmatch(name or "") else name or "unknown"
+        names = ",".join(self.config.license).replace("redistributable", ",".join(free)).split(",")
+        chosen = re.compile(rf"({'|'.join(map(re.escape, names))})(-\d.*)?")
+        yield from (
+            None if chosen.fullmatch(name or "") else name or "unknown" for name in batch["license"].to_pylist()
+        )
 
     def decide(self, batch: pa.RecordBatch, shard: inputs.DocumentShard) -> Decisions:
         """Decide which documents of a batch are kept."""
