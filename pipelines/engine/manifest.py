@@ -79,15 +79,13 @@ class Identity:
     inputs: Mapping[str, str]
 
     def with_current_options(self, config: Any) -> Identity:
-        """Return this recorded identity with the defaults of newer options of a config, or of a type of configs.
-
-        Options that no longer exist are left out if they were off.
-        """
+        """Return this recorded identity with the defaults of newer options of a config, or of a type of configs."""
         defaults = {
             field.name: list(field.default) if isinstance(field.default, tuple) else field.default
             for field in dataclasses.fields(config)
             if spec_of(field).identity and field.default is not dataclasses.MISSING
         }
+        # Without options that no longer exist and were off.
         recorded = {name: value for name, value in self.config.items() if value or hasattr(config, name)}
         return dataclasses.replace(self, config={**defaults, **recorded})
 

@@ -30,7 +30,7 @@ RECORD_DAMAGE = (ArchiveLoadFailed, StatusAndHeadersParserException, EOFError, I
 
 _ARC_START = b"filedesc://"
 _WITHOUT_MEMBERS = (".zst", ".bz2", ".xz")
-# Of `find_members`: the beginning of a member that is matched; small reads, since each member copies what follows it.
+# Of `find_members`; each member copies what follows it in the data that was read.
 _HEAD_BYTES, _SEARCHED_BYTES = 4096, 1 << 15
 Content = TypeVar("Content")
 

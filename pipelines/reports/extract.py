@@ -20,17 +20,16 @@ Block = tuple[str, float, bool]
 def render_extract_report(
     extractor: str,
     outcomes: Mapping[tuple[str, str], int],
-    counts: tuple[Counter[str], Counter[str]],
+    signals: Sequence[tuple[str, int]],
     confidences: Sequence[int],
     samples: Sequence[Mapping[str, Any]],
     shown: tuple[int, int],
 ) -> str:
     """Return the page.
 
-    `outcomes` are counts of pages by type (empty: not detected) and drop reason (empty: kept), `counts` those by signal
-    and of documents by license (empty: it cannot be told), `confidences` counts in bins of equal width from 0 to 1. The
-    `blocks` of a sample are triples of text, probability and whether it is kept; `shown` are the maximum numbers of
-    blocks and characters of a page.
+    `outcomes` are counts of pages by type (empty: not detected) and drop reason (empty: kept), `signals` by signal,
+    `confidences` in bins of equal width from 0 to 1. The `blocks` of a sample are triples of text, probability and
+    whether it is kept; `shown` are the maximum numbers of blocks and characters of a page.
     """
     by_type, by_reason = Counter[str](), Counter[str]()
     for (kind, reason), count in outcomes.items():
@@ -47,8 +46,7 @@ def render_extract_report(
         by_type=by_type,
         by_reason=by_reason,
         outcomes=outcomes,
-        signals=counts[0].most_common(),
-        licenses=counts[1].most_common(),
+        signals=signals,
         pages=by_type.total(),
         confidences=percent_histogram(
             "Confidence",

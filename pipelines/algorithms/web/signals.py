@@ -19,7 +19,6 @@ from protego import Protego
 Fields = Iterable[tuple[str, str]]
 KINDS = tuple("noai noimageai noindex noarchive tdm-reservation content-usage content-signal robots".split())
 _TDM, *_PREFERENCES = KINDS[4:7]
-HEADERS = frozenset({"x-robots-tag", _TDM, *_PREFERENCES})
 # Google reads `none` as noindex and nofollow; what may not be indexed may not be shown from a cache, either.
 _DIRECTIVES = {name: [name] for name in KINDS[:4]} | {"none": ["noindex", "noarchive"]}
 # Directives with a value after a colon, as the names of agents have their directives.
@@ -120,11 +119,7 @@ MAX_BYTES = 500 * 1024
 # Protego also accepts other spellings of the fields, and a space instead of the colon.
 _AGENT_LINE = re.compile(r"user(?:-|\s*)agent(?:\s*:|\s|$)\s*(.*)", re.IGNORECASE)
 _RULE_LINE = re.compile(r"(?!site-?maps?\b|host\b)(?:[^:]*:|allow|dis|crawl)", re.IGNORECASE)
-
-# Parsed rules take up to ~30 times the memory of their text. These limits keep them under ~200 MB per process; rules
-# that are not in their cache are parsed again (500 KiB: ~0.2 s). Few files have more than 32 KiB for a crawler.
-_SMALL_BYTES, _CACHED_SMALL, _CACHED_LARGE = 32 << 10, 128, 4
-
+_SMALL_BYTES = 32 << 10
 # The lower-case names of user agents of each group, and its rule lines.
 Groups = list[tuple[list[str], list[str]]]
 
@@ -169,4 +164,6 @@ def _parse(lines: bytes) -> Protego:
     return Protego.parse(f"User-agent: *\n{lines.decode()}")
 
 
-_parse_small, _parse_large = (functools.lru_cache(size)(_parse) for size in (_CACHED_SMALL, _CACHED_LARGE))
+# Parsed rules take up to ~30 times the memory of their text. These limits keep them under ~200 MB per process; rules
+# that are not in their cache are parsed again (500 KiB: ~0.2 s). Few files have more than 32 KiB for a crawler.
+_parse_small, _parse_large = functools.lru_cache(128)(_parse), functools.lru_cache(4)(_parse)

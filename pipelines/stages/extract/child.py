@@ -80,9 +80,8 @@ _WARM_UP_PAGE = b"<html><head><title>.</title></head><body><p>Parsed before the 
 class RawPage:
     """The bytes of a page as received, its Content-Type header, its URL, and its encoding headers.
 
-    `plain` marks plain text, `with_blocks` a page whose blocks are returned, too; `headers` are those with wishes of
-    its owner. Content and transfer encodings are decoded in the child, under its limits, since a small body can expand
-    to gigabytes.
+    `plain` marks plain text, `with_blocks` a page whose blocks are returned, too. Content and transfer encodings are
+    decoded in the child, under its limits, since a small body can expand to gigabytes.
     """
 
     data: bytes

@@ -42,36 +42,32 @@ def _statements(declared: Declared, page_url: str) -> Iterator[tuple[str | None,
     """Yield the name, URL and place of each statement of a license; mentions come last."""
     texts: list[tuple[Any, str]] = [(text, "meta") for name, text in declared.elements if _META_NAME.fullmatch(name)]
     for item in declared.objects:
-        if not any(map(_OTHER_WORKS.search, types_of(item))):
-            values = [value if isinstance(value, dict) else {"url": value} for value in as_list(item.get("license"))]
+        if "license" in item and not any(map(_OTHER_WORKS.search, types_of(item))):
+            values = [value if isinstance(value, dict) else {"url": value} for value in as_list(item["license"])]
             texts += [(value.get("url") or value.get("@id") or value.get("name"), "json-ld") for value in values]
     for text, place in texts:
         if isinstance(text, str):
             url = _URL.search(text := text[:_MAX_CHARACTERS])
             yield name_license(text), url and url[0], place
     links = [node for key in ("link", "a") for node in declared.nodes.get(key, [])[:_MAX_STATEMENTS]]
-    for place, node in sorted(((_place_of(node), node) for node in links), key=lambda link: link[0] == _MENTION):
+    for place, rel, node in sorted(((*_place_of(node), node) for node in links), key=lambda link: link[0] == _MENTION):
         with contextlib.suppress(ValueError):  # of an invalid IPv6 address
             href = (node.attributes.get("href") or "").strip()[:_MAX_CHARACTERS]
             name, target = name_license(href), urljoin(page_url, href)
-            if href and (_has_license(node) or (node.tag == "a" and name and "creativecommons" in href.lower())):
+            if href and ("license" in rel or (node.tag == "a" and name and "creativecommons" in href.lower())):
                 yield name, target, place
 
 
-def _has_license(node: LexborNode) -> bool:
-    return "license" in (node.attributes.get("rel") or "").lower().split()
-
-
-def _place_of(node: LexborNode) -> str:
-    """Return `footer` for a link in a footer, `link` or `a` for another one with rel=license, or else `body`."""
+def _place_of(node: LexborNode) -> tuple[str, list[str]]:
+    """Return `footer` for a link in one, `link` or `a` for another one with rel=license, or else `body`; and rel."""
+    rel = (node.attributes.get("rel") or "").lower().split()
     parent: LexborNode | None = node.parent
-    place = node.tag if _has_license(node) else None
-    while parent is not None and place != _MENTION:
+    while parent is not None and parent.tag != "figure":
         names = parent.attributes
         if parent.tag == "footer" or "footer" in f"{names.get('class')} {names.get('id')}".lower():
-            return "footer"
-        place, parent = _MENTION if parent.tag == "figure" else place, parent.parent
-    return place or _MENTION
+            return "footer", rel
+        parent = parent.parent
+    return (str(node.tag) if parent is None and "license" in rel else _MENTION), rel
 
 
 def name_license(text: str) -> str | None:

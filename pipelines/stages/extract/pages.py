@@ -8,10 +8,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
+import functools
+import io
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
+from urllib.parse import urljoin
 
 import pyarrow as pa
 from warcio.exceptions import ArchiveLoadFailed
@@ -19,16 +22,14 @@ from warcio.exceptions import ArchiveLoadFailed
 from pipelines import storage
 from pipelines.algorithms.web.charset import HTML_TYPES, PLAIN_TYPES, media_type
 from pipelines.algorithms.web.metadata import Metadata
-from pipelines.algorithms.web.signals import HEADERS, page_signals
+from pipelines.algorithms.web.signals import MAX_BYTES, page_signals, parse_site
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.engine.manifest import check_file
 from pipelines.errors import InputError
-from pipelines.records import shards
-from pipelines.records.archives import RECORD_DAMAGE, BoundedArchiveIterator, damaged_archive, read_archive
+from pipelines.records import archives, shards
 from pipelines.records.documents import parse_instant
 from pipelines.records.inputs import InputFile, open_stage
 from pipelines.stages.extract.child import MAX_PAGE_BYTES, PageText, RawPage, too_large
-from pipelines.stages.extract.site_files import SiteFiles
 from pipelines.storage.compression import open_decompressed
 
 _PAGE_COLUMNS = ["url", "final_url", "outcome", "fetched_at", "warc_file", "warc_offset"]
@@ -43,6 +44,14 @@ PLAIN = "plain"
 _ENCODING_HEADERS = ("Content-Encoding", "Transfer-Encoding")
 # Crawlers archive the robots.txt of a host with its pages.
 _ROBOTS_URL = re.compile(r"https?://[^/?#]+/robots\.txt([?#].*)?", re.IGNORECASE | re.DOTALL)
+_SITE_FILES = ("/robots.txt", "/.well-known/tdmrep.json")
+_SITE_URL = rf"https?://[^/?#\s]+(?:{'|'.join(map(re.escape, _SITE_FILES))})"
+_SITE_RECORD = re.compile(
+    rb"WARC/1\.1\r\nWARC-Type: response\r\n(?:[^\r\n]+\r\n){0,9}?WARC-Target-URI: (%b)\r\n" % _SITE_URL.encode()
+)
+_MAX_REDIRECTS, _MAX_RECORD_BYTES = 5, 1 << 20
+# Pages are in the order of their URLs, so those of a site follow each other.
+_CACHED_SITES = 32
 
 Row = dict[str, Any]
 
@@ -146,6 +155,44 @@ def _known_text(document: Row, link: Mapping[str, Any] | None) -> PageText | Non
     )
 
 
+class SiteFiles:
+    """The site files of one WARC file, by URL; of several at one URL, the last one that was added counts."""
+
+    def __init__(self, path: str, is_fetched: bool) -> None:
+        self._path = path
+        members = archives.find_members(path, _SITE_RECORD) if is_fetched else ()
+        self._places = {match[1].decode("ascii", "replace"): place for match, *place in members}
+        self._sites = functools.lru_cache(_CACHED_SITES)(
+            lambda robots, tdmrep, agents: parse_site(self._read(robots), self._read(tdmrep), agents)
+        )
+
+    def add(self, url: str | None, offset: int, length: int) -> None:
+        """Add a record if it is of a site file and can be read at its offset."""
+        if url and re.fullmatch(_SITE_URL, url) and archives.has_members(self._path):
+            self._places[url] = [offset, length]
+            self._sites.cache_clear()
+
+    def signals(self, url: str, agents: tuple[str, ...]) -> Iterator[str]:
+        """Yield the signals for a page in the files of its site."""
+        with contextlib.suppress(ValueError):  # of an invalid IPv6 address
+            yield from self._sites(*(urljoin(url, path) for path in _SITE_FILES), agents)(url)
+
+    def _read(self, url: str, redirects: int = 0) -> bytes:
+        """Return the body of a site file, also of one that it redirects to; empty if there is none."""
+        if url not in self._places or redirects > _MAX_REDIRECTS:
+            return b""
+        offset, length = self._places[url]
+        try:
+            data = storage.read_range(self._path, offset, min(length, _MAX_RECORD_BYTES))
+            record: Any = next(archives.BoundedArchiveIterator(io.BytesIO(data), archives.is_arc(self._path)))
+            head = record.http_headers
+            if head and head.get_statuscode().startswith("2"):
+                return bytes(record.content_stream().read(MAX_BYTES))
+            return self._read(urljoin(url, head.get_header("Location") or ""), redirects + 1) if head else b""
+        except (*archives.RECORD_DAMAGE, StopIteration):  # a damaged WARC file is an error when its pages are read
+            return b""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class SourcePage:
     """A page of a source: its bytes, text or problem, and its fields from the source."""
@@ -229,13 +276,13 @@ def _record(stream: BinaryIO, row: Row) -> RawPage | PageText:
     except (OSError, ValueError):  # it is negative, or no file can be so large
         return _damaged("no record at this offset")
     try:
-        record = next(BoundedArchiveIterator(stream))
+        record = next(archives.BoundedArchiveIterator(stream))
         if record.rec_type != "response":
             return _damaged(f"the record at this offset is of type {record.rec_type}")
         return _response(record, url, requested_url)
     except StopIteration:
         return _damaged("no record at this offset")
-    except RECORD_DAMAGE as error:
+    except archives.RECORD_DAMAGE as error:
         return _damaged(type(error).__name__)
 
 
@@ -259,8 +306,8 @@ def _response(record: Any, url: str | None, requested_url: str | None = None) ->
     if not is_plain and not is_html:
         return PageText(problem="not_html", detail=(content_type or "no Content-Type")[:100])
     encodings = {name: headers.get_header(name) for name in _ENCODING_HEADERS} if headers else {}
-    wishes = tuple(field for field in headers.headers if field[0].lower() in HEADERS) if headers else ()
-    return RawPage(data, content_type, url, encodings, is_plain, requested_url, headers=wishes)
+    fields = tuple(headers.headers) if headers else ()
+    return RawPage(data, content_type, url, encodings, is_plain, requested_url, headers=fields)
 
 
 def _read_warc(file: InputFile) -> Iterator[SourcePage]:
@@ -269,12 +316,12 @@ def _read_warc(file: InputFile) -> Iterator[SourcePage]:
     Crawlers store the files of a site before its pages.
     """
     site_files = SiteFiles(file.path, is_fetched=False)
-    for record in read_archive(file.path, _page_of_record):
+    for record in archives.read_archive(file.path, _page_of_record):
         page = record.content
         if page is None:
             continue
         if isinstance(page.content, PageText) and page.content.problem == "damaged_record":
-            raise damaged_archive(file.path, record.offset, ArchiveLoadFailed(page.content.detail))
+            raise archives.damaged_archive(file.path, record.offset, ArchiveLoadFailed(page.content.detail))
         if not record.is_intact:
             page = dataclasses.replace(page, content=_damaged("the length of the record is wrong"))
         site_files.add(page.url, record.offset, record.length)

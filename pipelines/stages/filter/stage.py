@@ -9,7 +9,7 @@ import dataclasses
 import locale
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,16 +73,14 @@ class DocumentFilter:
         model = {"quality_model": self.quality_model.fingerprint} if self.quality_model else {}
         return {"rules": self.rules.fingerprint, **model}
 
-    def _unlicensed(self, batch: pa.RecordBatch) -> Iterator[str | None]:
-        """Yield the license of each document, or `unknown`, if it is not to keep, else None."""
+    def _unlicensed(self, batch: pa.RecordBatch) -> list[str | None]:
+        """Return the license of each document, or `unknown`, None if `--license` names it."""
         if "license" not in batch.schema.names:
             raise InputError("--license: the input has no column license; use documents of `webtext extract`")
-        free = read_toml(data_path("licenses.toml"), dict[str, dict[str, str]])["redistributable"]
-        names = ",".join(self.config.license).replace("redistributable", ",".join(free)).split(",")
-        chosen = re.compile(rf"({'|'.join(map(re.escape, names))})(-\d.*)?")
-        yield from (
-            None if chosen.fullmatch(name or "") else name or "unknown" for name in batch["license"].to_pylist()
-        )
+        groups = read_toml(data_path("licenses.toml"), dict[str, dict[str, str]])["groups"]
+        names = (groups.get(name) or re.escape(name) for name in ",".join(self.config.license).lower().split(","))
+        chosen = re.compile(rf"({'|'.join(names)})(-\d.*)?")
+        return [None if chosen.fullmatch(name or "") else name or "unknown" for name in batch["license"].to_pylist()]
 
     def decide(self, batch: pa.RecordBatch, shard: inputs.DocumentShard) -> Decisions:
         """Decide which documents of a batch are kept."""

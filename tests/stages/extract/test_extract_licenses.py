@@ -82,7 +82,7 @@ PAGES = [
     (f'<meta name="dcterms.license" content="See {BY} for terms">', "cc-by-4.0", BY, "meta"),
     (_ld({"@type": "Article", "license": BY}), "cc-by-4.0", BY, "json-ld"),
     (_ld({"@graph": [{"@type": ["WebPage"], "license": {"@id": BY}}]}), "cc-by-4.0", BY, "json-ld"),
-    (_ld({"@type": "Article", "license": {"@type": "CreativeWork", "name": "CC BY 4.0"}}), "cc-by-4.0", None, "json-ld"),
+    (_ld({"@type": "Article", "license": {"@type": "Thing", "name": "CC BY 4.0"}}), "cc-by-4.0", None, "json-ld"),
     (f'<p>This is <a rel="license" href="{BY}">free</a>.', "cc-by-4.0", BY, "a"),
     (f"<p>This is <a href={BY} rel='license noopener'>free</a>.", "cc-by-4.0", BY, "a"),
     (f'<footer><p><a href="{BY}">CC BY</a></p></footer>', "cc-by-4.0", BY, "footer"),
