@@ -33,10 +33,9 @@ _ATTRIBUTE = re.compile(r"\b(name|property|content)\s*=\s*(?:\"([^\"]*)|'([^']*)
 
 
 def page_signals(headers: Fields, meta: Fields, agents: Iterable[str], site: Iterable[str] = ()) -> list[str]:
-    """Return the signals of a page, sorted: those of its site, of its HTTP headers, and of its meta elements.
+    """Return the signals of a page, sorted: those of its site, its HTTP headers, and its meta elements.
 
-    Directives for a user agent count for `agents` only. Of TDMRep, meta elements supersede headers, which supersede the
-    file of the site.
+    Directives for a user agent count for `agents` only. Of TDMRep, meta supersedes headers, and these the site's file.
     """
     signals, names = set(site), {agent.lower(): agent for agent in agents}
     for place, fields in (("header", headers), ("meta", meta)):

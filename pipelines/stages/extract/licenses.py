@@ -49,25 +49,27 @@ def _statements(declared: Declared, page_url: str) -> Iterator[tuple[str | None,
         if isinstance(text, str):
             url = _URL.search(text := text[:_MAX_CHARACTERS])
             yield name_license(text), url and url[0], place
-    links = [node for key in ("link", "a") for node in declared.nodes.get(key, [])[:_MAX_STATEMENTS]]
-    for place, rel, node in sorted(((*_place_of(node), node) for node in links), key=lambda link: link[0] == _MENTION):
+    links: list[tuple[str, str]] = []
+    for node in (*declared.nodes.get("link", []), *declared.nodes.get("a", [])):
+        href, rel = (str(node.attributes.get(name) or "").strip().lower() for name in ("href", "rel"))
+        is_license = "license" in rel.split()
+        is_stated = is_license or (node.tag == "a" and "creativecommons" in href and name_license(href))
+        if href and is_stated and len(links) < _MAX_STATEMENTS:
+            links.append((_place_of(node, is_license), str(node.attributes["href"]).strip()[:_MAX_CHARACTERS]))
+    for place, href in sorted(links, key=lambda link: link[0] == _MENTION):
         with contextlib.suppress(ValueError):  # of an invalid IPv6 address
-            href = (node.attributes.get("href") or "").strip()[:_MAX_CHARACTERS]
-            name, target = name_license(href), urljoin(page_url, href)
-            if href and ("license" in rel or (node.tag == "a" and name and "creativecommons" in href.lower())):
-                yield name, target, place
+            yield name_license(href), urljoin(page_url, href), place
 
 
-def _place_of(node: LexborNode) -> tuple[str, list[str]]:
-    """Return `footer` for a link in one, `link` or `a` for another one with rel=license, or else `body`; and rel."""
-    rel = (node.attributes.get("rel") or "").lower().split()
+def _place_of(node: LexborNode, is_license: bool) -> str:
+    """Return `footer` for a link in a footer, `link` or `a` for another one with rel=license, or else `body`."""
     parent: LexborNode | None = node.parent
     while parent is not None and parent.tag != "figure":
         names = parent.attributes
         if parent.tag == "footer" or "footer" in f"{names.get('class')} {names.get('id')}".lower():
-            return "footer", rel
+            return "footer"
         parent = parent.parent
-    return (str(node.tag) if parent is None and "license" in rel else _MENTION), rel
+    return str(node.tag) if parent is None and is_license else _MENTION
 
 
 def name_license(text: str) -> str | None:

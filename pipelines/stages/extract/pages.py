@@ -49,9 +49,8 @@ _SITE_URL = rf"https?://[^/?#\s]+(?:{'|'.join(map(re.escape, _SITE_FILES))})"
 _SITE_RECORD = re.compile(
     rb"WARC/1\.1\r\nWARC-Type: response\r\n(?:[^\r\n]+\r\n){0,9}?WARC-Target-URI: (%b)\r\n" % _SITE_URL.encode()
 )
-_MAX_REDIRECTS, _MAX_RECORD_BYTES = 5, 1 << 20
 # Pages are in the order of their URLs, so those of a site follow each other.
-_CACHED_SITES = 32
+_MAX_REDIRECTS, _MAX_RECORD_BYTES, _CACHED_SITES = 5, 1 << 20, 32
 
 Row = dict[str, Any]
 
