@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the parent process of `extract` imports this module, but do
 
 _DECLARING = (
     'title:not(svg title), meta, script[type="application/ld+json"], h1, time, [itemprop], [rel~="author"], '
-    'link:is([rel~="canonical" i], [rel~="license" i]), a[href], base'
+    'link:is([rel~="canonical" i], [rel~="license" i]), a[href]:not([rel~="author"]), base'
 )
 # Real pages nest six levels; hostile ones are bounded.
 _MAX_DEPTH, _MAX_VALUES = 8, 5_000
