@@ -25,7 +25,7 @@ from pipelines.records.document_filter import DropReason, filter_shard
 from pipelines.records.document_split import document_keys
 from pipelines.records.drops import Drops
 from pipelines.records.tally import Tally
-from pipelines.records.text_columns import urls_of
+from pipelines.records.text_columns import is_text, urls_of
 from pipelines.stages.filter.config import FilterConfig
 from pipelines.stages.filter.languages import ALL, CODES, identify
 from pipelines.stages.filter.quality import ALPHA, QualityModel, draw_thresholds
@@ -75,8 +75,8 @@ class DocumentFilter:
 
     def _unlicensed(self, batch: pa.RecordBatch) -> list[str | None]:
         """Return the license of each document, or `unknown`, None if `--license` names it."""
-        if "license" not in batch.schema.names:
-            raise InputError("--license: the input has no column license; use documents of `webtext extract`")
+        if "license" not in batch.schema.names or not is_text(batch.schema.field("license").type):
+            raise InputError("--license: the input has no texts in a column license; use documents of extract")
         groups = read_toml(data_path("licenses.toml"), dict[str, dict[str, str]])["groups"]
         names = (groups.get(name) or re.escape(name) for name in ",".join(self.config.license).lower().split(","))
         chosen = re.compile(rf"({'|'.join(names)})(-\d.*)?")
