@@ -20,7 +20,7 @@ from pipelines.stages.rehydrate.links import Release, open_release, write_releas
 from pipelines.stages.rehydrate.stage import rehydrate
 
 # The options that decide whether a page has a text, and which; others, such as the User-Agent, are those of the user.
-_OF_FETCH, _OF_FILTER = ("max_page_bytes", "max_redirects", "honor", "honor_noarchive"), ("profile", "redact")
+_OF_FETCH, _OF_FILTER = ("max_page_bytes", "max_redirects", "honor"), ("profile", "redact")
 
 
 def rehydrate_release(
@@ -37,7 +37,7 @@ def rehydrate_release(
     used = [(extract.STAGE, {"extractor": extractor_version(configs["extract"].extractor)})]
     recorded = _recorded(release, "filter", _OF_FILTER)
     rules = load_rules(recorded.profile, (), (), None)
-    if "filter" in release.stages and (any(lines for lines, _ in rules.steps) or getattr(recorded, "redact", False)):
+    if "filter" in release.stages and (any(lines for lines, _ in rules.steps) or recorded.redact):
         # Only what edits texts: which documents the rules dropped is known.
         configs["filter"] = dataclasses.replace(recorded, set=(*{f"{rule.name}=off": None for rule in rules.rules},))
         used.append((filter.STAGE, {"rules": rules.fingerprint}))

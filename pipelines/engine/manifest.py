@@ -85,7 +85,9 @@ class Identity:
             for field in dataclasses.fields(config)
             if spec_of(field).identity and field.default is not dataclasses.MISSING
         }
-        return dataclasses.replace(self, config={**defaults, **self.config})
+        # Without options that no longer exist and were off.
+        recorded = {name: value for name, value in self.config.items() if value or hasattr(config, name)}
+        return dataclasses.replace(self, config={**defaults, **recorded})
 
     def without_inputs(self, names: Collection[str]) -> Identity:
         """Return this identity without some of its inputs."""

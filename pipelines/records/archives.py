@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, ClassVar, Generic, TypeVar, cast
@@ -28,6 +30,8 @@ RECORD_DAMAGE = (ArchiveLoadFailed, StatusAndHeadersParserException, EOFError, I
 
 _ARC_START = b"filedesc://"
 _WITHOUT_MEMBERS = (".zst", ".bz2", ".xz")
+# Of `find_members`; each member copies what follows it in the data that was read.
+_HEAD_BYTES, _SEARCHED_BYTES = 4096, 1 << 15
 Content = TypeVar("Content")
 
 # warcio warns of spaces in a URL, which it replaces by %20.
@@ -98,6 +102,22 @@ def read_archive(path: str, read: Callable[[Any], Content]) -> Iterator[Archived
             except RECORD_DAMAGE as error:
                 raise damaged_archive(path, offset, error) from error
             yield ArchivedRecord(content, offset, records.get_record_length(), records.err_count == errors)
+
+
+def find_members(path: str, pattern: re.Pattern[bytes]) -> Iterator[tuple[re.Match[bytes], int, int]]:
+    """Yield the match, offset and length of each gzip member of a file whose first bytes match, up to any damage."""
+    with storage.open_read(path) as stream, contextlib.suppress(ISAL_ERROR):
+        start = position = 0
+        rest, head, decoder = b"", b"", isal_zlib.decompressobj(16 + isal_zlib.MAX_WBITS)
+        while data := rest or stream.read(_SEARCHED_BYTES):
+            decoded = decoder.decompress(data)
+            head += decoded[: max(0, _HEAD_BYTES - len(head))]
+            rest = decoder.unused_data
+            position += len(data) - len(rest)
+            if decoder.eof:
+                if match := pattern.match(head):
+                    yield match, start, position - start
+                start, head, decoder = position, b"", isal_zlib.decompressobj(16 + isal_zlib.MAX_WBITS)
 
 
 class BoundedArchiveIterator(ArchiveIterator):  # type: ignore[misc]

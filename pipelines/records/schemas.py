@@ -35,7 +35,8 @@ DOCUMENT_SCHEMA = make_schema(
     author="string?", published="string?", site_name="string?", declared_type="string?", page_type="string?",
     confidence="float32?", text="string", language="string?", score="int64?", submission_ids="strings?",
     subreddits="strings?", created_utc="int64?", fetched_at="instant?", extractor="string?", words="int64?",
-    warc_file="string?", warc_offset="int64?",
+    warc_file="string?", warc_offset="int64?", license="string?", license_url="string?", license_location="string?",
+    signals="strings?",
 )  # fmt: skip
 
 DROPPED_SCHEMA = make_schema(id="string", url="string?", reason="string", detail="string?")

@@ -20,15 +20,16 @@ Block = tuple[str, float, bool]
 def render_extract_report(
     extractor: str,
     outcomes: Mapping[tuple[str, str], int],
+    signals: Sequence[tuple[str, int]],
     confidences: Sequence[int],
     samples: Sequence[Mapping[str, Any]],
     shown: tuple[int, int],
 ) -> str:
     """Return the page.
 
-    `outcomes` are counts of pages by type (empty: not detected) and drop reason (empty: kept), `confidences` counts in
-    bins of equal width from 0 to 1. The `blocks` of a sample are triples of text, probability and whether it is kept;
-    `shown` are the maximum numbers of blocks and characters of a page.
+    `outcomes` are counts of pages by type (empty: not detected) and drop reason (empty: kept), `signals` by signal,
+    `confidences` in bins of equal width from 0 to 1. The `blocks` of a sample are triples of text, probability and
+    whether it is kept; `shown` are the maximum numbers of blocks and characters of a page.
     """
     by_type, by_reason = Counter[str](), Counter[str]()
     for (kind, reason), count in outcomes.items():
@@ -45,6 +46,7 @@ def render_extract_report(
         by_type=by_type,
         by_reason=by_reason,
         outcomes=outcomes,
+        signals=signals,
         pages=by_type.total(),
         confidences=percent_histogram(
             "Confidence",

@@ -41,9 +41,9 @@ def _read_robots(data: bytes, folder: Path) -> None:
     from pipelines.stages.fetch.exchange import Response
     from pipelines.stages.fetch.robots import parse_rules
 
-    rules = parse_rules(Response(200, "OK", "HTTP/1.1", (), body=data), "webtext")
+    rules = parse_rules(Response(200, "OK", "HTTP/1.1", (), body=data), ["webtext", "GPTBot"])
     for path in ("", "b/c.html?d=e", "a" * 2000):
-        rules.check("http://a.example/" + path, "webtext")
+        rules.check("http://a.example/" + path)
 
 
 class _Server:

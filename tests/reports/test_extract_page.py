@@ -25,7 +25,15 @@ def sample(confidence: float, **fields: Any) -> dict[str, Any]:
 
 
 def report(samples: list[dict[str, Any]], extractor: str = "fast") -> str:
-    return render_extract_report(extractor, OUTCOMES, CONFIDENCES, samples, (300, 20_000))
+    return render_extract_report(extractor, OUTCOMES, [], CONFIDENCES, samples, (300, 20_000))
+
+
+def test_signals_are_counted() -> None:
+    text = render_extract_report(
+        "fast", {("", ""): 4}, [("noai:header", 3), ("robots:GPTBot", 1)], [0] * 20, [], (300, 9)
+    )
+    assert "noai:header 3 robots:GPTBot 1" in Page(text).text
+    assert "Wishes" not in Page(report([])).text
 
 
 def test_outcomes_are_a_table_by_type() -> None:
@@ -82,7 +90,7 @@ def test_kept_blocks_are_in_view(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_other_extractors_have_outcomes_only() -> None:
-    page = Page(render_extract_report("trafilatura", {("", ""): 3, ("", "empty_text"): 1}, [0] * 20, [], (300, 9)))
+    page = Page(render_extract_report("trafilatura", {("", ""): 3, ("", "empty_text"): 1}, [], [0] * 20, [], (300, 9)))
     assert "Outcome Pages kept 3 empty_text 1 All 4" in page.text
     assert "Confidence" not in page.text
     assert "Sampled" not in page.text
@@ -123,7 +131,7 @@ def test_nothing_is_cut_off(browser: Browser, tmp_path: Path, width: int, scheme
 def test_a_planted_script_does_not_run(browser: Browser, tmp_path: Path) -> None:
     evil = sample(0.5, blocks=[(_EVIL, 0.5, True), (_EVIL * 9, 0.1, False)], title=_EVIL, id=_EVIL, url=_EVIL)
     evil |= {"type": _EVIL, "reason": _EVIL}
-    text = render_extract_report("fast", {(_EVIL, _EVIL): 1}, CONFIDENCES, [evil], (300, 9))
+    text = render_extract_report("fast", {(_EVIL, _EVIL): 1}, [(_EVIL, 1)], CONFIDENCES, [evil], (300, 9))
     path = tmp_path / "report.html"
     path.write_text(text, encoding="utf-8")
     browser.problems.clear()

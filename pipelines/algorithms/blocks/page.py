@@ -35,8 +35,8 @@ _KEYS, _NUMBERS = table_of(np.array([markup.fnv_hash(name.encode()) for name in 
 _CLASS, _STYLE, _NAME, _TYPE, _HREF, _ALT, _SRC, _ALTTEXT = map(
     _READ.index, "class style name type href alt src alttext".split()
 )
-_BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _PRE, _SCRIPT, _SVG, _TEXTAREA, _TITLE, _XMP = (
-    markup.TAGS[name] for name in "base iframe img link math noscript pre script svg textarea title xmp".split()
+_A, _BASE, _IFRAME, _IMG, _LINK, _MATH, _NOSCRIPT, _PRE, _SCRIPT, _SVG, _TEXTAREA, _TITLE, _XMP = (
+    markup.TAGS[name] for name in "a base iframe img link math noscript pre script svg textarea title xmp".split()
 )
 # What a page may have: elements or delimiters of formulas, code by its tags, code by class names or fonts.
 _FORMULAS, _DELIMITERS, _CODE, _EDITORS = 1, 2, 4, 8
@@ -50,7 +50,7 @@ _EDITOR_STARTS, _EDITOR_ENDS = (
     " ".join(f"{part}8" for part in sorted({name[start : start + 4] for name in code.EDITOR_NAMES})).encode()
     for start in (0, 3)
 )
-_BEGINNINGS, _EDITOR_WORDS, _FONTS, _IMAGES, _FORUM_TAGS = (
+_BEGINNINGS, _EDITOR_WORDS, _FONTS, _IMAGES, _FORUM_TAGS, _LICENSES = (
     values_table(
         np.array([int.from_bytes(word[:4], "little") for word in words.split()], np.uint32) | _LOWER,
         np.array([float(word[4:]) for word in words.split()], np.float32),
@@ -60,7 +60,7 @@ _BEGINNINGS, _EDITOR_WORDS, _FONTS, _IMAGES, _FORUM_TAGS = (
         b"""ode"8 ode'8 ode\08 ode>8 odeb8 -blo8 -nav8 -vie8 odem8 b-co8 li1"8 """ + _EDITOR_ENDS,
         b"nosp8 olas8 urie8",
         b"""math1 atex1 imet1 "tex1 rmul1 quat1 t="$1 t="\\1 cht=1 t='$1 t='\\1""",
-        b"math2 late2 tex]2 itex2",
+        b"math2 late2 tex]2 itex2", b"crea1 lice1",
     )
 )  # fmt: skip
 # What the text of a page ends with, and delimiters of formulas begin with: `<`, `$`, `[` and `\`.
@@ -210,6 +210,7 @@ def _reduce(html: Any, end: Any, max_depth: Any, reduced: Any, sizes: Any) -> No
             slot = slot_of(_KEYS, name)
             number = _NUMBERS[slot] if _KEYS[slot] == name else 0
             is_unread = number == _HREF and tag != _LINK and tag != _BASE  # a page has many links
+            is_unread &= tag != _A or not _find(html, first + 5, min(first + 80, position), _LICENSES)
             if is_end or is_unread:
                 continue
             shown = _FORMULAS if number >= _ALTTEXT else 0

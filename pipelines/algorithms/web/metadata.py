@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the parent process of `extract` imports this module, but do
 
 _DECLARING = (
     'title:not(svg title), meta, script[type="application/ld+json"], h1, time, [itemprop], [rel~="author"], '
-    'link[rel~="canonical" i], base'
+    'link:is([rel~="canonical" i], [rel~="license" i]), a[href]:not([rel~="author"]), base'
 )
 # Real pages nest six levels; hostile ones are bounded.
 _MAX_DEPTH, _MAX_VALUES = 8, 5_000
@@ -37,13 +37,15 @@ _MAX_DEPTH, _MAX_VALUES = 8, 5_000
 class Declared:
     """What a page declares.
 
-    `meta` has the first non-empty content of meta elements by lower-cased name, `objects` the JSON-LD objects with a
-    type, the outer ones first, `nodes` the declaring elements by tag, by `itemprop`, and as "author" by `rel`.
+    `meta` has the first non-empty content of meta elements by lower-cased name, `elements` all of them; `objects` the
+    JSON-LD objects with a type, the outer ones first, `nodes` the declaring elements by tag, by `itemprop`, and as
+    "author" by `rel`. Of `a`, these are links to licenses.
     """
 
     body: LexborNode | None
     title: str
     meta: dict[str, str]
+    elements: list[tuple[str, str]]
     objects: list[dict[str, Any]]
     nodes: dict[str, list[LexborNode]]
 
@@ -70,17 +72,18 @@ def _absolute_url(url: str | None, base: str) -> str | None:
 
 def read_declared(tree: LexborHTMLParser) -> Declared:
     """Return what a page declares, wherever it does: markup that is not allowed in the head ends it before its end."""
-    meta: dict[str, str] = {}
+    elements: list[tuple[str, str]] = []
     nodes: dict[str, list[LexborNode]] = {}
     for node in tree.css(_DECLARING):
         tag, attributes = node.tag or "", node.attributes
         prop = attributes.get("itemprop") or ""
         if tag == "meta" and (content := attributes.get("content")):
-            meta.setdefault((attributes.get("property") or attributes.get("name") or prop).lower(), content)
+            elements.append(((attributes.get("property") or attributes.get("name") or prop).lower(), content))
         for key in (tag, "author" if "author" in (attributes.get("rel") or "") else prop):
             nodes.setdefault(key, []).append(node)
     title = nodes["title"][0].text() if "title" in nodes else ""
-    return Declared(tree.body, title, meta, list(typed_objects(node.text() for node in nodes.get("script", []))), nodes)
+    objects = list(typed_objects(node.text() for node in nodes.get("script", [])))
+    return Declared(tree.body, title, dict(reversed(elements)), elements, objects, nodes)
 
 
 def typed_objects(scripts: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -236,6 +239,9 @@ class Metadata:
     published: str | None = None
     site_name: str | None = None
     declared_type: str | None = None
+    license: str | None = None
+    license_url: str | None = None
+    license_location: str | None = None
 
 
 def read_metadata(declared: Declared, url: str | None) -> Metadata:

@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -34,6 +34,7 @@ from pipelines.engine.executor import exit_with_parent
 from pipelines.engine.tasks import Item
 from pipelines.errors import WebtextError
 from pipelines.stages.extract.extractors import Blocks, Extracted, Extractor
+from pipelines.stages.extract.licenses import find_license
 from pipelines.stages.extract.rejection import Rejection, find_rejection
 
 # People do not read larger pages, and parsers need many times the size of a page.
@@ -90,14 +91,15 @@ class RawPage:
     plain: bool = False
     requested_url: str | None = None
     with_blocks: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PageText:
     """The outcome for a page: its title, text, declared language and other metadata, or why there is no text.
 
-    `plain` means that the text is the page itself. See `Extracted` for the three fields after `metadata`, and
-    `Declared.url` for `declared_url`, which only a page without URL has.
+    `plain` means that the text is the page itself, `meta` are its meta elements. See `Extracted` for the three fields
+    after `metadata`, and `Declared.url` for `declared_url`, which only a page without URL has.
     """
 
     title: str | None = None
@@ -106,6 +108,8 @@ class PageText:
     problem: str | None = None
     detail: str | None = None
     plain: bool = False
+    meta: Sequence[tuple[str, str]] = ()
+    signals: list[str] | None = None
     rejection: Rejection | None = None
     metadata: Metadata = dataclasses.field(default_factory=Metadata)
     page_type: str | None = None
@@ -339,10 +343,11 @@ def _extract_html(extractor: Extractor, html: bytes, page: RawPage) -> PageText:
     declared = extracted.declared or read_declared(parse_html(html).tree)
     url = (page.url, None) if page.url else declared.url()
     text = dataclasses.replace(clean_text(extracted, declared_language(html)), blocks=blocks, declared_url=url)
+    text = dataclasses.replace(text, meta=declared.elements)
     rejection = find_rejection(extracted.title, extracted.plain or text.text, html, page.url, page.requested_url)
     if not text.text:
         return dataclasses.replace(text, rejection=rejection, detail=extracted.why_nothing)
-    metadata = read_metadata(declared, url[0])
+    metadata = dataclasses.replace(read_metadata(declared, url[0]), **find_license(declared, url[0]))
     # dataclasses.astuple copies the values.
     values = [getattr(metadata, field) for field in Metadata.__slots__]
     values = [fix_mojibake(value) if value and extracted.is_fixed else value for value in values]

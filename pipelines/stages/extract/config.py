@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.engine.config import option
+from pipelines.records.wishes import HONOR_HELP
 
 CONTENTS = ("main", "article", "auto")
 # ISO 639-1, and the former codes of four languages.
@@ -37,6 +38,7 @@ class ExtractConfig:
         choices=("text", "markdown"),
         only_with="extractor=fast|trafilatura",
     )
+    honor: tuple[str, ...] = option((), HONOR_HELP)
     declared_language: str | None = option(
         None, "Keep only pages whose HTML declares this language (such as en) or none.", example="en"
     )

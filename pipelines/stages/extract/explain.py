@@ -21,6 +21,7 @@ from pipelines.algorithms.web.urls import canonical_url, id_of_url, is_url_id
 from pipelines.errors import InputError, UsageError
 from pipelines.records import shards
 from pipelines.records.document_filter import count_words
+from pipelines.records.wishes import read_honor
 from pipelines.stages.extract.child import RawPage, extract_text, html_of
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.extractors import MODEL, Extracted, block_text, extractor_of
@@ -69,6 +70,7 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> dict
         return extracted
 
     text = extract_text(extract_and_remember, raw) if isinstance(raw, RawPage) else raw
+    text = page.add_signals(text, read_honor(config.honor).agents)
     words = count_words(text.text)
     reason, detail = drop_reason(text, words, config)
     blocks: list[dict[str, Any]] = []

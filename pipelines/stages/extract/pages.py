@@ -8,10 +8,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
+import functools
+import io
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
+from urllib.parse import urljoin
 
 import pyarrow as pa
 from warcio.exceptions import ArchiveLoadFailed
@@ -19,11 +22,11 @@ from warcio.exceptions import ArchiveLoadFailed
 from pipelines import storage
 from pipelines.algorithms.web.charset import HTML_TYPES, PLAIN_TYPES, media_type
 from pipelines.algorithms.web.metadata import Metadata
+from pipelines.algorithms.web.signals import MAX_BYTES, page_signals, parse_site
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.engine.manifest import check_file
 from pipelines.errors import InputError
-from pipelines.records import shards
-from pipelines.records.archives import RECORD_DAMAGE, BoundedArchiveIterator, damaged_archive, read_archive
+from pipelines.records import archives, shards
 from pipelines.records.documents import parse_instant
 from pipelines.records.inputs import InputFile, open_stage
 from pipelines.stages.extract.child import MAX_PAGE_BYTES, PageText, RawPage, too_large
@@ -33,14 +36,21 @@ _PAGE_COLUMNS = ["url", "final_url", "outcome", "fetched_at", "warc_file", "warc
 _LINK_COLUMNS = ["url", "domain", "score", "submission_ids", "subreddits", "title", "created_utc"]
 # The fields of a document that are those of its page, its text, the metadata of its text, and its link.
 OF_PAGE = ("id", "url", "url_source", "final_url", "fetched_at", "warc_file", "warc_offset")
-OF_TEXT = ("text", "page_type", "confidence", "language")
-OF_METADATA = ("author", "published", "site_name", "declared_type")
+OF_TEXT = ("text", "page_type", "confidence", "language", "signals")
+OF_METADATA = ("author", "published", "site_name", "declared_type", "license", "license_url", "license_location")
 OF_LINK = ("score", "submission_ids", "subreddits", "created_utc")
 # The `extractor` of plain text, which is kept as it is.
 PLAIN = "plain"
 _ENCODING_HEADERS = ("Content-Encoding", "Transfer-Encoding")
 # Crawlers archive the robots.txt of a host with its pages.
 _ROBOTS_URL = re.compile(r"https?://[^/?#]+/robots\.txt([?#].*)?", re.IGNORECASE | re.DOTALL)
+_SITE_FILES = ("/robots.txt", "/.well-known/tdmrep.json")
+_SITE_URL = rf"https?://[^/?#\s]+(?:{'|'.join(map(re.escape, _SITE_FILES))})"
+_SITE_RECORD = re.compile(
+    rb"WARC/1\.1\r\nWARC-Type: response\r\n(?:[^\r\n]+\r\n){0,9}?WARC-Target-URI: (%b)\r\n" % _SITE_URL.encode()
+)
+# Pages are in the order of their URLs, so those of a site follow each other.
+_MAX_REDIRECTS, _MAX_RECORD_BYTES, _CACHED_SITES = 5, 1 << 20, 32
 
 Row = dict[str, Any]
 
@@ -144,6 +154,44 @@ def _known_text(document: Row, link: Mapping[str, Any] | None) -> PageText | Non
     )
 
 
+class SiteFiles:
+    """The site files of one WARC file, by URL; of several at one URL, the last one that was added counts."""
+
+    def __init__(self, path: str, is_fetched: bool) -> None:
+        self._path = path
+        members = archives.find_members(path, _SITE_RECORD) if is_fetched else ()
+        self._places = {match[1].decode("ascii", "replace"): place for match, *place in members}
+        self._sites = functools.lru_cache(_CACHED_SITES)(
+            lambda robots, tdmrep, agents: parse_site(self._read(robots), self._read(tdmrep), agents)
+        )
+
+    def add(self, url: str | None, offset: int, length: int) -> None:
+        """Add a record if it is of a site file and can be read at its offset."""
+        if url and re.fullmatch(_SITE_URL, url) and archives.has_members(self._path):
+            self._places[url] = [offset, length]
+            self._sites.cache_clear()
+
+    def signals(self, url: str, agents: tuple[str, ...]) -> Iterator[str]:
+        """Yield the signals for a page in the files of its site."""
+        with contextlib.suppress(ValueError):  # of an invalid IPv6 address
+            yield from self._sites(*(urljoin(url, path) for path in _SITE_FILES), agents)(url)
+
+    def _read(self, url: str, redirects: int = 0) -> bytes:
+        """Return the body of a site file, also of one that it redirects to; empty if there is none."""
+        if url not in self._places or redirects > _MAX_REDIRECTS:
+            return b""
+        offset, length = self._places[url]
+        try:
+            data = storage.read_range(self._path, offset, min(length, _MAX_RECORD_BYTES))
+            record: Any = next(archives.BoundedArchiveIterator(io.BytesIO(data), archives.is_arc(self._path)))
+            head = record.http_headers
+            if head and head.get_statuscode().startswith("2"):
+                return bytes(record.content_stream().read(MAX_BYTES))
+            return self._read(urljoin(url, head.get_header("Location") or ""), redirects + 1) if head else b""
+        except (*archives.RECORD_DAMAGE, StopIteration):  # a damaged WARC file is an error when its pages are read
+            return b""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class SourcePage:
     """A page of a source: its bytes, text or problem, and its fields from the source."""
@@ -157,11 +205,19 @@ class SourcePage:
     warc_file: str | None = None
     warc_offset: int | None = None
     url_source: str | None = None
+    site_files: SiteFiles | None = None
 
     def with_declared_url(self, text: PageText) -> SourcePage:
         """Return the page, with the URL that its text declares if its source has none."""
         url, url_source = text.declared_url
         return self if self.url else dataclasses.replace(self, url=url, url_source=url_source)
+
+    def add_signals(self, text: PageText, agents: tuple[str, ...]) -> PageText:
+        """Return the text of the page with the wishes of its owner; the text of an earlier result has them."""
+        if isinstance(self.content, PageText):
+            return text
+        site = self.site_files.signals(self.final_url or self.url or "", agents) if self.site_files else ()
+        return dataclasses.replace(text, signals=page_signals(self.content.headers, text.meta, agents, site))
 
 
 def read_pages(source: Source, only: str | None = None, known: Iterable[Row] = ()) -> Iterator[SourcePage]:
@@ -183,6 +239,7 @@ def _read_fetched(source: FetchedShard, only: str | None, known: Iterator[Row]) 
     warcs = {storage.basename(file.path): file for file in source.warcs}
     with contextlib.ExitStack() as open_files:
         streams: dict[str, BinaryIO] = {}
+        site_files: dict[str, SiteFiles] = {}
         for row, link in rows_with_links(source):
             if row["outcome"] != "ok" or only not in (None, row["url"]):
                 continue
@@ -195,6 +252,7 @@ def _read_fetched(source: FetchedShard, only: str | None, known: Iterator[Row]) 
             if name not in streams and content is None:
                 warcs[name].verify()
                 streams[name] = open_files.enter_context(storage.open_read(warcs[name].path))
+                site_files[name] = SiteFiles(warcs[name].path, is_fetched=True)
             yield SourcePage(
                 id=id_of_url(row["url"]),
                 url=row["url"],
@@ -205,6 +263,7 @@ def _read_fetched(source: FetchedShard, only: str | None, known: Iterator[Row]) 
                 warc_file=warcs[name].name,
                 warc_offset=row["warc_offset"],
                 url_source="fetch",
+                site_files=site_files.get(name),
             )
 
 
@@ -216,13 +275,13 @@ def _record(stream: BinaryIO, row: Row) -> RawPage | PageText:
     except (OSError, ValueError):  # it is negative, or no file can be so large
         return _damaged("no record at this offset")
     try:
-        record = next(BoundedArchiveIterator(stream))
+        record = next(archives.BoundedArchiveIterator(stream))
         if record.rec_type != "response":
             return _damaged(f"the record at this offset is of type {record.rec_type}")
         return _response(record, url, requested_url)
     except StopIteration:
         return _damaged("no record at this offset")
-    except RECORD_DAMAGE as error:
+    except archives.RECORD_DAMAGE as error:
         return _damaged(type(error).__name__)
 
 
@@ -246,20 +305,26 @@ def _response(record: Any, url: str | None, requested_url: str | None = None) ->
     if not is_plain and not is_html:
         return PageText(problem="not_html", detail=(content_type or "no Content-Type")[:100])
     encodings = {name: headers.get_header(name) for name in _ENCODING_HEADERS} if headers else {}
-    return RawPage(data, content_type, url, encodings, is_plain, requested_url)
+    fields = tuple(headers.headers) if headers else ()
+    return RawPage(data, content_type, url, encodings, is_plain, requested_url, headers=fields)
 
 
 def _read_warc(file: InputFile) -> Iterator[SourcePage]:
-    """Yield every response record of a WARC or ARC; raise InputError, with the offset, if the file is damaged."""
-    for record in read_archive(file.path, _page_of_record):
+    """Yield every response record of a WARC or ARC; raise InputError, with the offset, if the file is damaged.
+
+    Crawlers store the files of a site before its pages.
+    """
+    site_files = SiteFiles(file.path, is_fetched=False)
+    for record in archives.read_archive(file.path, _page_of_record):
         page = record.content
         if page is None:
             continue
         if isinstance(page.content, PageText) and page.content.problem == "damaged_record":
-            raise damaged_archive(file.path, record.offset, ArchiveLoadFailed(page.content.detail))
+            raise archives.damaged_archive(file.path, record.offset, ArchiveLoadFailed(page.content.detail))
         if not record.is_intact:
             page = dataclasses.replace(page, content=_damaged("the length of the record is wrong"))
-        yield dataclasses.replace(page, warc_file=file.name, warc_offset=record.offset)
+        site_files.add(page.url, record.offset, record.length)
+        yield dataclasses.replace(page, warc_file=file.name, warc_offset=record.offset, site_files=site_files)
 
 
 def _page_of_record(record: Any) -> SourcePage | None:

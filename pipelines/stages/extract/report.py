@@ -45,6 +45,7 @@ class PageTally:
     def add(self, page: SourcePage, text: PageText, words: int, reason: str | None) -> None:
         """Count a page, dropped for a reason or kept."""
         self._tally.counter("outcomes")[f"{text.page_type or ''} {reason or ''}"] += 1
+        self._tally.counter("signals").update(text.signals or ())
         if text.confidence is not None:
             self._tally.counter("confidences")[str(max(0, math.ceil(text.confidence * CONFIDENCE_BINS) - 1))] += 1
         if text.blocks is None or not self.is_candidate(page.id):
@@ -80,7 +81,8 @@ def write_report(output: str, extractor: str, tasks: int) -> TaskResult:
         outcomes[kind, reason] = count
     confidences = [tally.counter("confidences")[str(number)] for number in range(CONFIDENCE_BINS)]
     samples = list(tally.sample("pages", SAMPLES))
-    page = render_extract_report(extractor, outcomes, confidences, samples, (SHOWN_BLOCKS, SHOWN_CHARACTERS))
+    shown, signals = (SHOWN_BLOCKS, SHOWN_CHARACTERS), tally.counter("signals").most_common()
+    page = render_extract_report(extractor, outcomes, signals, confidences, samples, shown)
     return TaskResult(files=(write_page(output, PAGE, page),))
 
 

@@ -23,6 +23,7 @@ from pipelines.records.data_card import DATA_CARD, write_data_card
 from pipelines.records.document_filter import count_words
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import DOCUMENT_SCHEMA, DROPPED_SCHEMA
+from pipelines.records.wishes import read_honor
 from pipelines.stages.extract.child import Limits, PageReader, PageText
 from pipelines.stages.extract.config import LANGUAGES, ExtractConfig
 from pipelines.stages.extract.extractors import extractor_of, extractor_version
@@ -68,6 +69,7 @@ def extract(
         raise UsageError(f"--declared-language {language}: unknown language; use a code of ISO 639, such as en")
     if config.extractor != "fast":
         require_extra(config.extractor, f"--extractor {config.extractor}", config.extractor)
+    read_honor(config.honor)  # raises for unknown signals
     sources, fingerprints, records, notes = open_input([pages] if isinstance(pages, str) else list(pages), links)
     # Another version of the parser extracts other text, so it is part of the identity of the result.
     fingerprints["extractor"] = extractor_version(config.extractor)
@@ -189,7 +191,9 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
     ):
         drops = Drops(dropped.write)
         pages_without_link = 0
+        agents = read_honor(config.honor).agents
         for page, extracted in reader.extract((page, tally.mark(page)) for page in read_pages(source, known=known)):
+            extracted = page.add_signals(extracted, agents)
             page = page.with_declared_url(extracted)
             drops.check_ids([page.id])
             pages_without_link += page.link is None
@@ -210,6 +214,8 @@ def drop_reason(text: PageText, words: int, config: ExtractConfig) -> tuple[str 
     """Return why a page is dropped, and the detail of the reason; None if it is kept."""
     if text.problem is not None:
         return text.problem, text.detail
+    if wish := read_honor(config.honor).find(text.signals or ()):
+        return wish
     if config.declared_language is not None and text.language not in (None, config.declared_language.lower()):
         return "other_language", text.language
     if text.rejection is not None and not config.keep_non_documents:

@@ -26,7 +26,7 @@ from pipelines.stages.fetch.exchange import BodyError, Response, content_coding,
 from pipelines.stages.fetch.links import BadUrlError, LinkShard, read_links, redirect_url
 from pipelines.stages.fetch.outcomes import DETAIL_CHARACTERS, LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REDIRECTS, Outcome
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
-from pipelines.stages.fetch.visit import asks_for_no_archive, page_failure
+from pipelines.stages.fetch.visit import page_failure, wish_failure
 from pipelines.stages.fetch.warc import response_record
 
 # Why a link counts as gone: another request would probably fail, too, and the site has not refused it.
@@ -157,8 +157,8 @@ def _usable_capture(capture: Capture, wanted: Wanted, config: FetchConfig) -> Ca
     response = dataclasses.replace(response, coding=coding, decoded_bytes=len(decoded))
     if failure := page_failure(response):
         raise CaptureError(failure.reason)
-    if config.honor_noarchive and asks_for_no_archive(response):
-        raise CaptureError("noarchive")
+    if failure := wish_failure(response, config):
+        raise CaptureError(failure.reason)
     title = _TITLE.search(decoded[:_HEAD_BYTES].decode("utf-8", "replace"))
     path, captured_path = (page_of(url).partition("?")[0].partition("/")[2] for url in (wanted.url, capture.url))
     if (title and _NOT_FOUND.search(" ".join(title[1].split()))) or (path and not captured_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from pipelines.engine.config import option
+from pipelines.records.wishes import HONOR_HELP
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +49,7 @@ class FetchConfig:
         minimum=0,
         maximum=86_400,
     )
-    honor_noarchive: bool = option(
-        False, "Drop pages that ask not to be archived, by X-Robots-Tag or a robots meta element."
-    )
+    honor: tuple[str, ...] = option((), HONOR_HELP)
     user_agent: str = option(
         "webtext/0.1", "User-Agent header; rules in robots.txt are matched against the name before the slash."
     )

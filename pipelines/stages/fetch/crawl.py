@@ -28,7 +28,7 @@ from pipelines.stages.fetch.exchange import ACCEPT_ENCODING, Exchange
 from pipelines.stages.fetch.links import classify_links, request_url, url_origin
 from pipelines.stages.fetch.outcomes import OK, Failure, Outcome, dropped, unexpected_failure
 from pipelines.stages.fetch.report import ACTIVITY, SHOWN_HOSTS
-from pipelines.stages.fetch.robots import RobotsRules, product_token
+from pipelines.stages.fetch.robots import RobotsRules
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.transport import Client
 from pipelines.stages.fetch.visit import Step, Visit, follow, next_request, unexpected_step
@@ -162,14 +162,14 @@ class HostQueues:
         self._forget_rules(host)
         host.rules, host.awaits_rules = rules, False
         self._with_rules[host.origin] = host
-        self._rules_bytes += len(rules.lines)
+        self._rules_bytes += rules.size_bytes
         while self._rules_bytes > _MAX_RULES_BYTES and len(self._with_rules) > 1:
             self._forget_rules(next(iter(self._with_rules.values())))
         self.enqueue(host)
 
     def _forget_rules(self, host: Host) -> None:
         if self._with_rules.pop(host.origin, None) is not None and host.rules is not None:
-            self._rules_bytes -= len(host.rules.lines)
+            self._rules_bytes -= host.rules.size_bytes
             host.rules = None
 
     def get(self, origin: str) -> Host:
@@ -322,7 +322,7 @@ class _Crawl:
     def _check_rules(self, host: Host, url: str) -> Failure | None:
         assert host.rules is not None
         try:
-            return host.rules.check(url, product_token(self._config.user_agent))
+            return host.rules.check(url)
         except Exception as error:  # noqa: BLE001 - as in `_follow`
             return unexpected_failure(error)
 

@@ -7,6 +7,8 @@ import datetime as dt
 
 import msgspec
 
+from pipelines.algorithms.web.signals import KINDS
+
 OK = "ok"
 LIVE = "live"
 NOT_IN_SOURCE = "not_in_source"
@@ -21,7 +23,7 @@ REASONS = {
     "domain_limit": "more than --max-pages-per-domain",
     NOT_IN_SOURCE: "the files or archives of --source have no page for this link",
     "robots": "disallowed by robots.txt",
-    "noarchive": "the page asks not to be archived (--honor-noarchive)",
+    **{kind.replace("-", "_"): f"by --honor {kind}" for kind in KINDS if kind != "robots"},
     "robots_unreachable": "robots.txt could not be read (server error, timeout), which RFC 9309 counts as a refusal",
     "private_address": "the host's address is not on the public internet (see --allow-private-addresses)",
     "dns": "the host's name does not resolve",

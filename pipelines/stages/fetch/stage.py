@@ -13,6 +13,7 @@ from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResul
 from pipelines.errors import UsageError, WebtextError
 from pipelines.records import shards
 from pipelines.records.inputs import open_stage
+from pipelines.records.wishes import read_honor
 from pipelines.stages.fetch.archives import archives_input, query_archives
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
@@ -53,6 +54,7 @@ def fetch(
     stop_file = config.stop_file
     if stop_file and storage.is_local(stop_file) and not storage.is_folder(storage.parent(stop_file)):
         raise UsageError(f"--stop-file {stop_file}: its folder does not exist, so the file could not be created")
+    read_honor(config.honor)  # raises for unknown signals before any request
     for reason in retry:
         check_known(reason, [name for name in REASONS if name not in NO_REQUEST], "reason", "--retry")
     if retry and not has_manifest(output):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import re
+from collections.abc import Sequence
 
 from pipelines.algorithms.web.charset import HTML_TYPES, TEXT_TYPES, media_type
+from pipelines.algorithms.web.signals import MAX_BYTES, meta_elements, page_signals
 from pipelines.engine.retry import RetryPolicy, is_retryable_status
+from pipelines.records.wishes import read_honor
 from pipelines.stages.fetch import robots
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import Exchange, Response, decode_body, looks_binary
@@ -17,9 +19,6 @@ from pipelines.stages.fetch.transfer import Request
 from pipelines.stages.fetch.warc import exchange_records
 
 _HEAD_BYTES = 1 << 16
-_META_TAG = re.compile(rb"<meta\s[^>]{0,500}>", re.IGNORECASE)
-_ROBOTS_NAME = re.compile(rb"name\s*=\s*[\"']?robots\b", re.IGNORECASE)
-_NO_ARCHIVE = re.compile(rb"\b(?:noarchive|none)\b", re.IGNORECASE)
 _SUCCESS = frozenset({200, 203})
 
 
@@ -59,7 +58,7 @@ class Step:
 def next_request(visit: Visit, config: FetchConfig) -> Request:
     """Return the next request of a visit."""
     is_robots, remaining_s = visit.robots_of is not None, max(0.1, config.timeout - visit.elapsed_s)
-    wants_body, max_bytes = (_is_robots_file, robots.MAX_BYTES) if is_robots else (_is_page, config.max_page_bytes)
+    wants_body, max_bytes = (_is_robots_file, MAX_BYTES) if is_robots else (_is_page, config.max_page_bytes)
     return Request(visit.url, remaining_s, max_bytes, wants_body, truncate=is_robots, cookies=visit.cookies)
 
 
@@ -68,7 +67,8 @@ def follow(visit: Visit, exchange: Exchange, config: FetchConfig) -> Step:
     visit.elapsed_s += exchange.seconds
     visit.cookies = exchange.cookies
     if visit.robots_of is not None:
-        step = _after_robots(visit, exchange, config, robots.product_token(config.user_agent))
+        products = [robots.product_token(config.user_agent), *read_honor(config.honor).robots_agents]
+        step = _after_robots(visit, exchange, config, products)
     else:
         step = _after_page(visit, exchange, config)
     return step if exchange.response is None else dataclasses.replace(step, records=exchange_records(step.exchange))
@@ -97,18 +97,20 @@ def _after_page(visit: Visit, exchange: Exchange, config: FetchConfig) -> Step:
         return step
     assert exchange.response is not None
     failure = page_failure(exchange.response)
-    if failure is None and config.honor_noarchive and asks_for_no_archive(exchange.response):
-        failure = Failure("noarchive", "its robots tag is noarchive or none")
+    if failure is None and (failure := wish_failure(exchange.response, config)) is not None:
         stored = dataclasses.replace(exchange.response, body=None, truncated="unspecified")
         exchange = dataclasses.replace(exchange, response=stored)
     return Step(visit, exchange, failure=failure)
 
 
-def asks_for_no_archive(response: Response) -> bool:
-    """Return whether a page asks not to be archived, by a header or a meta element."""
+def wish_failure(response: Response, config: FetchConfig) -> Failure | None:
+    """Return the failure for a page whose headers or meta elements have a wish that is honored, None for others."""
+    if not config.honor:
+        return None
+    honor = read_honor(config.honor)
     head = decode_body(response.body or b"", response.coding, _HEAD_BYTES, is_whole=False)
-    tags = (tag for tag in _META_TAG.findall(head) if _ROBOTS_NAME.search(tag))
-    return any(map(_NO_ARCHIVE.search, [*(value.encode() for value in response.values("x-robots-tag")), *tags]))
+    wish = honor.find(page_signals(response.headers, meta_elements(head), honor.agents))
+    return wish and Failure(*wish)
 
 
 def page_failure(response: Response) -> Failure | None:
@@ -123,13 +125,13 @@ def page_failure(response: Response) -> Failure | None:
     return None
 
 
-def _after_robots(visit: Visit, exchange: Exchange, config: FetchConfig, product: str) -> Step:
+def _after_robots(visit: Visit, exchange: Exchange, config: FetchConfig, products: Sequence[str]) -> Step:
     step = _after_failure_or_redirect(visit, exchange, config.retries, robots.MAX_REDIRECTS)
     if step is None:
         response = exchange.response
         assert response is not None
         if _is_robots_file(response):
-            return Step(visit, exchange, rules=robots.parse_rules(response, product))
+            return Step(visit, exchange, rules=robots.parse_rules(response, products))
         step = Step(visit, exchange, failure=status_failure(response.status))
     if step.failure is None:
         return step

@@ -18,6 +18,7 @@ class FilterConfig(DocumentConfig):
     )
     rule: tuple[str, ...] = option((), "Additional rule by name: of any profile, or a function in the --rules file.")
     set: tuple[str, ...] = option((), "Override the threshold of a rule; NAME=off disables the rule.")
+    license: tuple[str, ...] = option((), "Keep only documents under this license: cc-by-4.0, cc-by, redistributable.")
     language: tuple[str, ...] = option(
         (), "Identify languages, and keep only documents in this one (ISO 639-1, such as en), or all."
     )

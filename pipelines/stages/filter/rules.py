@@ -34,7 +34,7 @@ from pipelines.storage.resources import data_names, data_path
 # The prefix of the names of a user's functions, which may have the name of a statistic.
 _OWN = "own."
 # The reasons to drop documents that pass all rules, in this order.
-OTHER_REASONS = ("empty_text", "language", "low_quality")
+OTHER_REASONS = ("empty_text", "license", "language", "low_quality")
 _LINE_NAMES, _NAMES = tuple(LINE_STATISTICS), tuple(STATISTICS)
 
 Values = npt.NDArray[np.float64]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import locale
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.algorithms.quality.redaction import redact_texts
+from pipelines.engine.config import read_toml
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import InputError, UsageError
 from pipelines.records import inputs, shards
@@ -30,6 +32,7 @@ from pipelines.stages.filter.languages import ALL, CODES, identify
 from pipelines.stages.filter.quality import ALPHA, QualityModel, draw_thresholds
 from pipelines.stages.filter.report import PAGE, REDACTED, TABLES, tally_documents, write_report
 from pipelines.stages.filter.rules import OTHER_REASONS, RuleResults, RuleSet, load_rules
+from pipelines.storage.resources import data_path
 
 STAGE = Stage("filter", 5, (PAGE, TABLES, DATA_CARD))
 
@@ -72,6 +75,15 @@ class DocumentFilter:
         model = {"quality_model": self.quality_model.fingerprint} if self.quality_model else {}
         return {"rules": self.rules.fingerprint, **model}
 
+    def _unlicensed(self, batch: pa.RecordBatch) -> list[str | None]:
+        """Return the license of each document, or `unknown`, None if `--license` names it."""
+        if "license" not in batch.schema.names or not is_text(batch.schema.field("license").type):
+            raise InputError("--license: the input has no texts in a column license; use documents of extract")
+        groups = read_toml(data_path("licenses.toml"), dict[str, dict[str, str]])["groups"]
+        names = (groups.get(name) or re.escape(name) for name in ",".join(self.config.license).lower().split(","))
+        chosen = re.compile(rf"({'|'.join(names)})(-\d.*)?")
+        return [None if chosen.fullmatch(name or "") else name or "unknown" for name in batch["license"].to_pylist()]
+
     def decide(self, batch: pa.RecordBatch, shard: inputs.DocumentShard) -> Decisions:
         """Decide which documents of a batch are kept."""
         results = self.rules.apply(batch)
@@ -80,6 +92,8 @@ class DocumentFilter:
         emptied = pc.equal(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False) & (results.removed_lines > 0)
         for row in np.flatnonzero(emptied).tolist():
             reasons[row] = reasons[row] or DropReason("empty_text")
+        for row, name in enumerate(self._unlicensed(batch) if self.config.license else ()):
+            reasons[row] = reasons[row] or (DropReason("license", name) if name else None)
         columns: dict[str, pa.Array] = {
             "text": texts.cast(batch.schema.field("text").type),
             "removed_lines": pa.array(results.removed_lines),

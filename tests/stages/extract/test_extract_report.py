@@ -41,7 +41,7 @@ def test_the_report_is_part_of_the_result_and_has_every_outcome(tmp_path: Path) 
     assert {"report.html", "report-00000.json", "report-00001.json"} < files
     tally = json.loads((tmp_path / "out" / "report-00000.json").read_text())
     # A confidence over 45% and up to 50%.
-    assert tally["counts"] == {"outcomes": {"forum ": 3}, "confidences": {"9": 3}}
+    assert tally["counts"] == {"outcomes": {"forum ": 3}, "confidences": {"9": 3}, "signals": {}}
 
 
 def test_the_sample_does_not_depend_on_the_order_and_division_of_the_pages(

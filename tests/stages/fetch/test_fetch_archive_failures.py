@@ -103,7 +103,7 @@ def test_archived_pages_can_ask_not_to_be_archived(tmp_path: Path, web: LocalWeb
     text = b'<head><meta name="robots" content="noarchive"></head><p>text'
     write_crawl(tmp_path / "crawl", [Archived(web.url("/a"), "2014-05-14", text)])
     urls = [web.url("/live"), web.url("/a")]
-    fetched = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"), honor_noarchive=True)
+    fetched = fetch_links(tmp_path, urls, **crawl_options(tmp_path / "crawl"), honor=("noarchive",))
     assert sources(fetched) == {"/live": "live", "/a": "dropped.http_not_found"}
     assert fetched.summary is not None
     assert fetched.summary.extra["refused_noarchive"] == 1

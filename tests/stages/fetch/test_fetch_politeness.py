@@ -176,7 +176,8 @@ def test_a_domain_has_no_more_than_so_many_links(tmp_path: Path) -> None:
     ("page", "is_refused"),
     [
         (Answer(_TEXT, headers={"Content-Type": HTML, "X-Robots-Tag": "noarchive"}), True),
-        (Answer(_TEXT, headers={"Content-Type": HTML, "X-Robots-Tag": "googlebot: nofollow, NONE"}), True),
+        (Answer(_TEXT, headers={"Content-Type": HTML, "X-Robots-Tag": "nofollow, NONE"}), True),
+        (Answer(_TEXT, headers={"Content-Type": HTML, "X-Robots-Tag": "googlebot: noarchive"}), False),
         (Answer(_TEXT, headers={"Content-Type": HTML, "X-Robots-Tag": "noindex"}), False),
         (b'<html><head><META content="index,NoArchive" name=robots></head><p>text</p>', True),
         (b'<html><head><meta name="robots" content="noindex, nofollow"></head><p>text</p>', False),
@@ -188,7 +189,7 @@ def test_a_wish_not_to_be_archived_is_honored_on_request(tmp_path: Path, page: A
         for is_honored in (False, True):
             folder = tmp_path / str(is_honored)
             folder.mkdir()
-            fetched = run_fetch(folder, [web.url("/a"), web.url("/other")], honor_noarchive=is_honored)
+            fetched = run_fetch(folder, [web.url("/a"), web.url("/other")], honor=("noarchive",) if is_honored else ())
             expected = "noarchive" if is_honored and is_refused else "ok"
             assert fetched.outcomes == {web.url("/a"): expected, web.url("/other"): "ok"}
             if expected == "noarchive":
