@@ -258,8 +258,7 @@ class StageRun:
     def finish(self, extra: Mapping[str, Any] | None = None, examples: str = "") -> Summary:
         """Write the manifest and return the summary with the stage's figures `extra`.
 
-        Raises InputError if the input had no records, and WebtextError if one was lost, or all were dropped, which
-        `examples` illustrate.
+        Raises InputError if the input had no records, and WebtextError if one was lost or all dropped (`examples`).
         """
         if not self.finished:
             self._check_ids()
