@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import itertools
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
@@ -25,6 +26,14 @@ _GROUP_BYTES = 32 << 20
 _READ_ROWS = 1024
 # Texts are written in 0.6 times the time of level 3, for an eighth more space (benchmarks/dedup.md).
 _ZSTD_LEVEL = 1
+# Of files that are published: small to download, with an index of their pages, and, if a later version lacks a row,
+# equal apart from the pages around it, so that storage which divides files by their content keeps most of them once.
+_PUBLISHED: dict[str, Any] = {
+    "compression_level": 3,
+    "write_page_index": True,
+    "use_content_defined_chunking": {"min_chunk_size": 64 << 10, "max_chunk_size": 256 << 10},
+}
+_PUBLISHED_GROUP_ROWS = 1024
 _MAX_REPEATED_BYTES = 256 << 20
 _LARGE_ROW_BYTES = 32 << 10  # decoding a row alone costs 10 us
 # A row takes at least the time of this much text, even without any.
@@ -58,10 +67,19 @@ def shard_number(path: str) -> int:
 
 
 class ShardWriter:
-    """Collects records and writes them as Parquet row groups of at most 8,192 rows or about 32 MiB."""
+    """Collects records and writes them as Parquet row groups of at most 8,192 rows or about 32 MiB.
+
+    Row groups of a file that `is_published` end after about 1,024 rows, at rows chosen by the hash of their id: another
+    row changes its own row group only.
+    """
 
     def __init__(
-        self, stream: storage.HashingWriter, name: str, schema: pa.Schema, repetitive: Sequence[str] | None = None
+        self,
+        stream: storage.HashingWriter,
+        name: str,
+        schema: pa.Schema,
+        repetitive: Sequence[str] | None = None,
+        is_published: bool = False,
     ) -> None:
         self._stream = stream
         self._name = name
@@ -71,9 +89,9 @@ class ShardWriter:
         self._pending_rows = 0
         self._pending_bytes = 0
         dictionary: bool | list[str] = True if repetitive is None else list(repetitive)
-        self.parquet = pq.ParquetWriter(
-            stream, schema, compression="zstd", compression_level=_ZSTD_LEVEL, use_dictionary=dictionary
-        )
+        self._is_published = is_published
+        options = {"compression_level": _ZSTD_LEVEL, **(_PUBLISHED if is_published else {})}
+        self.parquet = pq.ParquetWriter(stream, schema, compression="zstd", use_dictionary=dictionary, **options)
         self.records = 0
 
     def write(self, row: Mapping[str, Any]) -> None:
@@ -84,8 +102,14 @@ class ShardWriter:
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Add a batch whose schema is the writer's."""
         self._collect_rows()
-        self._batches.append(batch)
-        self._count_pending(batch.num_rows, batch.nbytes)
+        ids = batch.column("id").to_pylist() if self._is_published else []
+        ends = [row + 1 for row, id in enumerate(ids) if zlib.crc32(id.encode()) % _PUBLISHED_GROUP_ROWS == 0]
+        for start, end in itertools.pairwise((0, *ends, batch.num_rows)):
+            if part := batch.slice(start, end - start):
+                self._batches.append(part)
+                self._count_pending(part.num_rows, part.nbytes)
+            if end in ends:
+                self._flush()
 
     @property
     def entry(self) -> FileEntry:
@@ -119,7 +143,12 @@ class ShardWriter:
 
 @contextlib.contextmanager
 def write_shard(
-    folder: str, name: str, schema: pa.Schema, *, repetitive: Sequence[str] | None = None
+    folder: str,
+    name: str,
+    schema: pa.Schema,
+    *,
+    repetitive: Sequence[str] | None = None,
+    is_published: bool = False,
 ) -> Iterator[ShardWriter]:
     """Yield a writer; the file appears when the block ends without an error, then `entry` describes it.
 
@@ -127,7 +156,7 @@ def write_shard(
     to be distinct: dictionaries of URLs and titles would only cost time and space.
     """
     with storage.atomic_write(storage.join(folder, name)) as stream:
-        writer = ShardWriter(stream, name, schema, repetitive)
+        writer = ShardWriter(stream, name, schema, repetitive, is_published)
         try:
             yield writer
             writer.close()
