@@ -85,6 +85,11 @@ def domain_of_host(host: str) -> str:
     return _extract(host).top_domain_under_public_suffix or host
 
 
+def has_public_suffix(host: str) -> bool:
+    """Return whether a host is below a suffix of the public suffix list, or one: `a.co.uk`, not `logo.png`."""
+    return bool(_extract(host).suffix)
+
+
 @functools.cache
 def public_suffix_version() -> str:
     """Return the version of the public suffix list behind `domain_of_host`: that of tldextract, and the list's hash."""
