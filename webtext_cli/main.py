@@ -37,6 +37,9 @@ _GROUPS = {
         "overlap-index": "Index the corpus's 8-grams in a Bloom filter.",
         "overlap-report": "Report which 8-grams of a benchmark occur in the corpus.",
     },
+    "Publish": {
+        "release": "Publish a corpus as a folder that others can load, verify and rebuild.",
+    },
     "Whole corpus": {
         "init": "Write a commented webtext.toml for a new corpus.",
         "build": "Run the stages listed in webtext.toml, in order.",

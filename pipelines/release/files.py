@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pipelines import progress, storage
 from pipelines.algorithms.minhash.sketch import SKETCH_TYPE, sketches
-from pipelines.algorithms.quality.redaction import redact
+from pipelines.algorithms.quality.redaction import redact_texts
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.engine.journal import WORK
 from pipelines.engine.stage import TaskResult
@@ -115,15 +115,12 @@ def _text_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _redacted(batch: pa.RecordBatch, config: ReleaseConfig, redactions: Counter[str]) -> pa.RecordBatch:
     """Return a batch without personal data in texts and titles; count the placeholders of texts by kind."""
-    for name in ("title", "text") if config.redact else ():
+    for name in {"title", "text"}.intersection(batch.schema.names) if config.redact else ():
         index = batch.schema.get_field_index(name)
-        if index < 0:
-            continue
-        results = [text and redact(text, REDACTED_KINDS) for text in batch.column(index).to_pylist()]
-        texts = pa.array((result and result[0] for result in results), batch.schema.field(index).type)
+        texts, spans = redact_texts(batch.column(index), REDACTED_KINDS)
         batch = batch.set_column(index, batch.schema.field(index), texts)
         if name == "text":
-            redactions.update(span[0] for result in filter(None, results) for span in result[1])
+            redactions.update(pc.struct_field(pc.list_flatten(spans), "kind").to_pylist())
     return batch
 
 
