@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import contextlib
 import itertools
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
@@ -26,14 +25,6 @@ _GROUP_BYTES = 32 << 20
 _READ_ROWS = 1024
 # Texts are written in 0.6 times the time of level 3, for an eighth more space (benchmarks/dedup.md).
 _ZSTD_LEVEL = 1
-# Of files that are published: small to download, with an index of their pages, and, if a later version lacks a row,
-# equal apart from the pages around it, so that storage which divides files by their content keeps most of them once.
-_PUBLISHED: dict[str, Any] = {
-    "compression_level": 3,
-    "write_page_index": True,
-    "use_content_defined_chunking": {"min_chunk_size": 64 << 10, "max_chunk_size": 256 << 10},
-}
-_PUBLISHED_GROUP_ROWS = 1024
 _MAX_REPEATED_BYTES = 256 << 20
 _LARGE_ROW_BYTES = 32 << 10  # decoding a row alone costs 10 us
 # A row takes at least the time of this much text, even without any.
@@ -67,19 +58,15 @@ def shard_number(path: str) -> int:
 
 
 class ShardWriter:
-    """Collects records and writes them as Parquet row groups of at most 8,192 rows or about 32 MiB.
-
-    Row groups of a file that `is_published` end after about 1,024 rows, at rows chosen by the hash of their id: another
-    row changes its own row group only.
-    """
+    """Collects records and writes them as Parquet row groups of at most 8,192 rows or about 32 MiB."""
 
     def __init__(
         self,
         stream: storage.HashingWriter,
         name: str,
         schema: pa.Schema,
-        repetitive: Sequence[str] | None = None,
-        is_published: bool = False,
+        repetitive: Sequence[str] | None,
+        options: Mapping[str, Any],
     ) -> None:
         self._stream = stream
         self._name = name
@@ -89,9 +76,8 @@ class ShardWriter:
         self._pending_rows = 0
         self._pending_bytes = 0
         dictionary: bool | list[str] = True if repetitive is None else list(repetitive)
-        self._is_published = is_published
-        options = {"compression_level": _ZSTD_LEVEL, **(_PUBLISHED if is_published else {})}
-        self.parquet = pq.ParquetWriter(stream, schema, compression="zstd", use_dictionary=dictionary, **options)
+        defaults = {"compression": "zstd", "compression_level": _ZSTD_LEVEL, "use_dictionary": dictionary}
+        self.parquet = pq.ParquetWriter(stream, schema, **defaults, **options)
         self.records = 0
 
     def write(self, row: Mapping[str, Any]) -> None:
@@ -102,14 +88,8 @@ class ShardWriter:
     def write_batch(self, batch: pa.RecordBatch) -> None:
         """Add a batch whose schema is the writer's."""
         self._collect_rows()
-        ids = batch.column("id").to_pylist() if self._is_published else []
-        ends = [row + 1 for row, id in enumerate(ids) if zlib.crc32(id.encode()) % _PUBLISHED_GROUP_ROWS == 0]
-        for start, end in itertools.pairwise((0, *ends, batch.num_rows)):
-            if part := batch.slice(start, end - start):
-                self._batches.append(part)
-                self._count_pending(part.num_rows, part.nbytes)
-            if end in ends:
-                self._flush()
+        self._batches.append(batch)
+        self._count_pending(batch.num_rows, batch.nbytes)
 
     @property
     def entry(self) -> FileEntry:
@@ -118,7 +98,7 @@ class ShardWriter:
 
     def close(self) -> None:
         """Write the pending rows and the footer."""
-        self._flush()
+        self.flush()
         self.parquet.close()
 
     def _count_pending(self, rows: int, size_bytes: int) -> None:
@@ -126,14 +106,15 @@ class ShardWriter:
         self._pending_rows += rows
         self._pending_bytes += size_bytes
         if self._pending_rows >= _GROUP_ROWS or self._pending_bytes >= _GROUP_BYTES:
-            self._flush()
+            self.flush()
 
     def _collect_rows(self) -> None:
         if self._rows:
             self._batches.append(pa.RecordBatch.from_pylist(self._rows, schema=self._schema))
             self._rows = []
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write the pending rows as a row group."""
         self._collect_rows()
         if self._batches:
             self.parquet.write_table(pa.Table.from_batches(self._batches, schema=self._schema))
@@ -143,20 +124,15 @@ class ShardWriter:
 
 @contextlib.contextmanager
 def write_shard(
-    folder: str,
-    name: str,
-    schema: pa.Schema,
-    *,
-    repetitive: Sequence[str] | None = None,
-    is_published: bool = False,
+    folder: str, name: str, schema: pa.Schema, *, repetitive: Sequence[str] | None = None, **options: Any
 ) -> Iterator[ShardWriter]:
     """Yield a writer; the file appears when the block ends without an error, then `entry` describes it.
 
     `repetitive` names the columns (of a list: `COLUMN.list.element`) whose values repeat, if the others are known
-    to be distinct: dictionaries of URLs and titles would only cost time and space.
+    to be distinct: dictionaries of URLs and titles would only cost time and space. `options` are ParquetWriter's.
     """
     with storage.atomic_write(storage.join(folder, name)) as stream:
-        writer = ShardWriter(stream, name, schema, repetitive, is_published)
+        writer = ShardWriter(stream, name, schema, repetitive, options)
         try:
             yield writer
             writer.close()

@@ -1,4 +1,4 @@
-"""The Parquet files of a release: the texts of a shard of documents, and a row for each link."""
+"""The Parquet files of a release: the texts of each shard of documents, and a row for each link."""
 
 from __future__ import annotations
 
@@ -6,211 +6,167 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
+import zlib
 from collections import Counter
-from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import progress, storage
 from pipelines.algorithms.minhash.sketch import SKETCH_TYPE, sketches
-from pipelines.algorithms.quality.redaction import redact_texts
-from pipelines.algorithms.web.urls import id_of_url
+from pipelines.algorithms.quality.redaction import KINDS, redact_texts
+from pipelines.corpus.tables import CorpusTables, parquet_files
 from pipelines.engine.journal import WORK
 from pipelines.engine.stage import TaskResult
 from pipelines.errors import InputError
 from pipelines.records import inputs, shards
 from pipelines.records.document_filter import count_words, with_domains
 from pipelines.records.drops import Drops
-from pipelines.records.schemas import STRINGS, make_schema
-from pipelines.release.config import ReleaseConfig
-from pipelines.release.sources import ReleaseShard
+from pipelines.records.schemas import make_schema
 
 # `data/` has these columns of documents, as far as they have them: none names a user of Reddit or a file of the corpus.
-RELEASED_COLUMNS = (
+_RELEASED = (
     "id", "url", "final_url", "domain", "title", "published", "site_name", "declared_type", "page_type", "confidence",
     "text", "language", "language_score", "quality", "license", "license_url", "license_location", "signals", "score",
     "submission_ids", "subreddits", "created_utc", "fetched_at", "extractor", "words",
 )  # fmt: skip
-_HASH = pa.field("text_sha256", pa.binary(32))
-_SKETCH = pa.field("sketch", SKETCH_TYPE)
-_OF_LINK = make_schema(
-    id="string", url="string?", domain="string?", title="string?", score="int64?", submission_ids="strings",
-    subreddits="strings", created_utc="int64?",
+KEPT, REMOVED = "kept", "removed"
+_COLUMNS = make_schema(
+    id="string", url="string?", domain="string?", title="string?", score="int64?", submission_ids="strings?",
+    subreddits="strings?", created_utc="int64?", source="string?", fetched_at="instant?", captured_at="instant?",
+    outcome="string", words="int64?",
 )  # fmt: skip
-URL_SCHEMA = pa.schema(
-    [
-        *_OF_LINK,
-        *make_schema(source="string?", fetched_at="instant?", captured_at="instant?", outcome="string", words="int64?"),
-        _HASH,
-        _SKETCH,
-    ]
-)
-# What later phases need of a document.
-_TEXT_SCHEMA = pa.schema(
-    [*_OF_LINK, *make_schema(fetched_at="instant?", language="string?", words="int64", bytes="int64"), _HASH, _SKETCH]
-)
-REMOVED_SCHEMA = make_schema(id="string", reason="string", date="string")
-_LINK_COLUMNS = ["url", "domain", "title", "score", "submission_ids", "subreddits", "created_utc"]
-_PAGE_COLUMNS = ["url", "outcome", "source", "fetched_at", "captured_at"]
-# Rows of links that are joined at a time.
-_ROWS = 1 << 16
-# Dictionaries of the other columns would only take space.
-_REPETITIVE = ["domain", "subreddits.list.element", "source", "outcome"]
-KEPT = "kept"
-REMOVED = "removed"
-REDACTED_KINDS = ("email", "ip", "phone")
+URL_SCHEMA = pa.schema([*_COLUMNS, pa.field("text_sha256", pa.binary(32)), pa.field("sketch", SKETCH_TYPE)])
+# The work file of the documents of a shard: what later phases need of them.
+_TEXT_SCHEMA = pa.schema([*URL_SCHEMA, *make_schema(language="string?", bytes="int64")])
+# fetch has a row per link; what it did not drop is a document, or was dropped by a later stage.
+_OF_LINKS = """SELECT pages.id, pages.url, links.domain, links.title, links.score, coalesce(links.submission_ids, []),
+coalesce(links.subreddits, []), links.created_utc, pages.source, pages.fetched_at, pages.captured_at,
+if(pages.outcome = 'ok', coalesce(texts.outcome, drops.outcome), replace(pages.outcome, 'dropped', 'fetch')) AS outcome,
+texts.words, text_sha256, sketch FROM (SELECT left(sha256(url), 32) AS id, *, file_row_number FROM {pages}) AS pages
+LEFT JOIN {links} AS links USING (url) LEFT JOIN {texts} AS texts USING (id) LEFT JOIN ({drops}) AS drops USING (id)
+ORDER BY pages.file_row_number"""
+_OF_DOCUMENTS = "SELECT * EXCLUDE (language, bytes) FROM {texts} UNION ALL BY NAME ({drops})"
+# An index of pages; and if a later version lacks a row, only the pages around it differ, so that storage which divides
+# files by their content keeps the others once.
+_CHUNKS = {"min_chunk_size": 64 << 10, "max_chunk_size": 256 << 10}
+_PUBLISHED: dict[str, Any] = {"write_page_index": True, "use_content_defined_chunking": _CHUNKS}
+_GROUP_ROWS = 1024
+
+
+def write_published(writer: shards.ShardWriter, batch: pa.RecordBatch) -> None:
+    """Write rows in groups of about 1,024 that end where the hash of an id says: a removed row changes its group."""
+    ends = [row + 1 for row, id in enumerate(batch["id"].to_pylist()) if zlib.crc32(id.encode()) % _GROUP_ROWS == 0]
+    for start, end in itertools.pairwise((0, *ends, batch.num_rows)):
+        if start < end:
+            writer.write_batch(batch.slice(start, end - start))
+        if end in ends:
+            writer.flush()
+
+
+@dataclasses.dataclass(frozen=True)
+class ReleaseShard:
+    """The documents, drops, pages and links of one number, which become the files of that number."""
+
+    documents: inputs.DocumentShard
+    drops: tuple[inputs.InputFile, ...]
+    pages: inputs.InputFile | None
+    links: inputs.InputFile | None
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return self.documents.name
 
 
 @dataclasses.dataclass(frozen=True)
 class ReleaseContext:
-    """What all tasks share."""
+    """What all tasks share: the output folder, and whether texts are published and personal data replaced."""
 
-    config: ReleaseConfig
     output: str
+    texts: bool
+    redact: bool
 
-    def path(self, folder: str, noun: str, index: int) -> str:
-        """Return the path of a file."""
-        return storage.join(self.output, folder, shards.shard_name(noun, index))
+    def redacted(self, batch: pa.RecordBatch, counts: Counter[str]) -> pa.RecordBatch:
+        """Return a batch without personal data in texts and titles; count the placeholders by kind."""
+        for name in {"title", "text"}.intersection(batch.schema.names) if self.redact else ():
+            index = batch.schema.get_field_index(name)
+            texts, spans = redact_texts(batch.column(index), KINDS)
+            batch = batch.set_column(index, batch.schema.field(index), texts)
+            counts.update(pc.struct_field(pc.list_flatten(spans), "kind").to_pylist())
+        return batch
+
+
+def released_schema(documents: inputs.DocumentShard) -> pa.Schema:
+    """Return the columns of documents that are published."""
+    schema = inputs.document_schema(documents)
+    return pa.schema([schema.field(name) for name in _RELEASED if name in schema.names])
 
 
 def write_texts(shard: ReleaseShard, context: ReleaseContext) -> TaskResult:
-    """Write what identifies the text of each document into a work file and, for a release of texts, into `data/`."""
-    documents, redactions = shard.documents, Counter[str]()
-    schema = inputs.document_schema(documents)
-    released = pa.schema([schema.field(name) for name in RELEASED_COLUMNS if name in schema.names])
-    name = shards.shard_name("documents", documents.index)
+    """Write what identifies the text of each document into a work file and, if texts are published, the documents."""
+    documents, counts = shard.documents, Counter[str]()
+    released, name = released_schema(documents), shards.shard_name("documents", documents.index)
     with contextlib.ExitStack() as stack:
-        output = context.output
-        work = stack.enter_context(shards.write_shard(output, storage.join(WORK, name), _TEXT_SCHEMA))
-        data = None
-        if context.config.texts:
-            path = storage.join("data", name)
-            data = stack.enter_context(shards.write_shard(output, path, released, is_published=True))
+        writers = [stack.enter_context(shards.write_shard(context.output, f"{WORK}/{name}", _TEXT_SCHEMA))]
+        if context.texts:
+            data = shards.write_shard(context.output, f"data/{name}", released, **_PUBLISHED)
+            writers.append(stack.enter_context(data))
         for batch in inputs.read_documents(documents, Drops()):
-            work.write_batch(_redacted(_text_rows(batch), context.config, redactions))
-            if data:
-                data.write_batch(_redacted(batch.select(released.names), context.config, redactions))
+            writers[0].write_batch(_text_rows(batch))
+            for writer in writers[1:]:
+                write_published(writer, context.redacted(batch.select(released.names), counts))
             progress.advance(batch.num_rows)
-    files = (work.entry, *([data.entry] if data else []))
-    return TaskResult(counts={f"redacted_{kind}": count for kind, count in redactions.items()}, files=files)
+    redacted = {f"redacted_{kind}": count for kind, count in counts.items()}
+    return TaskResult(counts=redacted, files=tuple(writer.entry for writer in writers))
 
 
 def _text_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return what later phases need of documents."""
     batch = with_domains(batch)
-    texts = batch.column("text").cast(pa.string())
+    rows, texts = batch.num_rows, batch.column("text").cast(pa.string())
     encoded = [text.encode() for text in texts.to_pylist()]
-    computed = {
+    # A column of another type, of documents from elsewhere, has another meaning.
+    types = dict(zip(batch.schema.names, batch.schema.types, strict=True))
+    columns = {field.name: batch[field.name] for field in _TEXT_SCHEMA if types.get(field.name) == field.type}
+    columns |= {
+        "outcome": pa.array([KEPT] * rows, pa.string()),
         "bytes": pa.array(map(len, encoded), pa.int64()),
         "text_sha256": pa.array((hashlib.sha256(text).digest() for text in encoded), pa.binary(32)),
         "sketch": sketches(texts),
         "words": pa.array(map(count_words, texts.to_pylist()), pa.int64()),
     }
-    # A column of another type, of documents from elsewhere, has another meaning.
-    kinds = {field.name: field.type for field in _TEXT_SCHEMA}
-    own = {field.name: batch.column(field.name) for field in batch.schema if kinds.get(field.name) == field.type}
-    return _conform({**own, **computed}, batch.num_rows, _TEXT_SCHEMA)
+    arrays = [columns.get(field.name, pa.nulls(rows, field.type)) for field in _TEXT_SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=_TEXT_SCHEMA)
 
 
-def _redacted(batch: pa.RecordBatch, config: ReleaseConfig, redactions: Counter[str]) -> pa.RecordBatch:
-    """Return a batch without personal data in texts and titles; count the placeholders of texts by kind."""
-    for name in {"title", "text"}.intersection(batch.schema.names) if config.redact else ():
-        index = batch.schema.get_field_index(name)
-        texts, spans = redact_texts(batch.column(index), REDACTED_KINDS)
-        batch = batch.set_column(index, batch.schema.field(index), texts)
-        if name == "text":
-            redactions.update(pc.struct_field(pc.list_flatten(spans), "kind").to_pylist())
-    return batch
-
-
-def write_urls(shard: ReleaseShard, context: ReleaseContext) -> TaskResult:
-    """Write a row for each link of a shard, or for each document that has none; removed ones are only counted."""
-    index = shard.documents.index
-    kept = _read_table(context.path(WORK, "documents", index))
-    rows = _link_rows(shard, kept, context.config) if shard.pages else _document_rows(shard, kept)
-    read = published = 0
-    name = storage.join("urls", shards.shard_name("urls", index))
-    with shards.write_shard(context.output, name, URL_SCHEMA, repetitive=_REPETITIVE, is_published=True) as writer:
-        for batch in rows:
-            read += batch.num_rows
-            published += pc.sum(pc.equal(batch.column("outcome"), KEPT)).as_py() or 0
-            writer.write_batch(batch.filter(pc.invert(pc.ends_with(batch.column("outcome"), f".{REMOVED}"))))
-            progress.advance(batch.num_rows)
-    if published != kept.num_rows:
-        path = shard.documents.files[0].path
-        raise InputError(f"{path}: {kept.num_rows - published:,} of its documents are of no link; run `webtext build`")
-    dropped = {REMOVED: count} if (count := read - writer.records) else {}
-    return TaskResult(read, writer.records, dropped, {"documents": published}, (writer.entry,))
-
-
-def _link_rows(shard: ReleaseShard, kept: pa.Table, config: ReleaseConfig) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the pages of a shard, with their links, and what became of them."""
-    assert shard.pages is not None
-    drops = _read_drops(shard)
-    shard.pages.verify()
-    pages = shards.read_batches(shard.pages.path, _PAGE_COLUMNS, rows=_ROWS)
-    links: Iterator[pa.RecordBatch | None] = itertools.repeat(None)
-    if shard.links:
-        shard.links.verify()
-        links = shards.read_batches(shard.links.path, _LINK_COLUMNS, rows=_ROWS)
-    # fetch writes a row per link, in the same order.
-    for page, link in zip(pages, links, strict=False):
-        if link and not link.column("url").equals(page.column("url")):
-            raise InputError(f"{shard.pages.path}: has other links than {shard.links}; run `webtext fetch` again")
-        ids = pa.array(map(id_of_url, page.column("url").to_pylist()), pa.string())
-        text = _look_up(kept, ids)
-        is_kept = pc.if_else(pc.is_valid(text["text_sha256"]), KEPT, None)
-        after_fetch = pc.coalesce(is_kept, _look_up(drops, ids)["outcome"])
-        of_fetch = pc.replace_substring_regex(page.column("outcome"), "^dropped", "fetch")
-        outcome = pc.if_else(pc.equal(of_fetch, "ok"), after_fetch, of_fetch)
-        if outcome.null_count:
-            url = page.column("url").filter(pc.is_null(outcome))[0]
-            raise InputError(f"{shard.pages.path}: {url} is neither a document nor a drop; run `webtext build` first")
-        columns = {
-            **({name: link.column(name) for name in link.schema.names} if link else {}),
-            **{name: page.column(name) for name in ("url", "source", "fetched_at", "captured_at")},
-            **{name: text[name].combine_chunks() for name in ("words", "text_sha256", "sketch")},
-        }
-        rows = _conform({**columns, "id": ids, "outcome": outcome.combine_chunks()}, page.num_rows, URL_SCHEMA)
-        yield _redacted(with_domains(rows), config, Counter())
-
-
-def _document_rows(shard: ReleaseShard, kept: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the documents of a shard that are not of links, then of those that were dropped."""
-    dropped = _read_drops(shard)
-    for table in (kept.append_column("outcome", pa.array([KEPT] * kept.num_rows, pa.string())), dropped):
-        for batch in table.to_batches(_ROWS):
-            columns = {name: batch.column(name) for name in batch.schema.names if name in URL_SCHEMA.names}
-            yield with_domains(_conform(columns, batch.num_rows, URL_SCHEMA))
-
-
-def _read_table(path: str) -> pa.Table:
-    return pa.Table.from_batches(shards.read_batches(path, rows=_ROWS), _TEXT_SCHEMA).combine_chunks()
-
-
-def _read_drops(shard: ReleaseShard) -> pa.Table:
-    """Return id, URL and outcome of what the stages after fetch dropped."""
-    schema = make_schema(id="string", url="string?", outcome="string")
-    batches = []
-    for file in shard.drops:
+def write_urls(shard: ReleaseShard, context: ReleaseContext, tables: CorpusTables) -> TaskResult:
+    """Write a row for each link of a shard, or for each document that is of none; removed ones are only counted."""
+    for file in filter(None, (shard.pages, shard.links, *shard.drops)):
         file.verify()
-        for batch in shards.read_batches(file.path, ["id", "url", "reason"], rows=_ROWS):
-            outcome = pc.binary_join_element_wise(f"{file.stage}", batch.column("reason"), ".")
-            batches.append(pa.RecordBatch.from_arrays([batch.column("id"), batch.column("url"), outcome], schema=schema))
-    return pa.Table.from_batches(batches, schema).combine_chunks()
-
-
-def _look_up(table: pa.Table, ids: pa.Array) -> pa.Table:
-    """Return the first row of each id, nulls for an id that a table does not have."""
-    return table.take(pc.index_in(ids, value_set=table["id"].combine_chunks()))
-
-
-def _conform(columns: dict[str, pa.Array], rows: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Return columns in a schema; what is missing is null, of lists empty."""
-    arrays = []
-    for field in schema:
-        array = columns.get(field.name, pa.nulls(rows, field.type))
-        is_list = field.type == STRINGS and array.null_count
-        arrays.append(pc.coalesce(array, pa.scalar([], STRINGS)) if is_list else array)
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    texts = parquet_files([storage.join(context.output, WORK, f"{shard.name}.parquet")])
+    drops = [
+        f"SELECT id, url, '{file.stage}.' || reason AS outcome FROM {parquet_files([file.path])}"
+        for file in shard.drops
+    ]
+    names = {"texts": texts, "drops": " UNION ALL ".join(drops)}
+    names["pages"] = parquet_files([shard.pages.path]) if shard.pages else ""
+    names["links"] = parquet_files([shard.links.path]) if shard.links else f"(FROM {texts} WHERE false)"
+    name, read, kept = f"urls/{shards.shard_name('urls', shard.documents.index)}", 0, 0
+    repetitive = ["domain", "source", "outcome"]
+    with shards.write_shard(context.output, name, URL_SCHEMA, repetitive=repetitive, **_PUBLISHED) as writer:
+        for batch in tables.batches((_OF_LINKS if shard.pages else _OF_DOCUMENTS).format(**names)):
+            if batch["outcome"].null_count:
+                url = batch["url"].filter(pc.is_null(batch["outcome"]))[0]
+                raise InputError(
+                    f"{shard.documents.files[0].path}: {url} is missing, and not dropped; run `webtext build`"
+                )
+            read += batch.num_rows
+            kept += pc.sum(pc.equal(batch["outcome"], KEPT)).as_py() or 0
+            arrays = [array.cast(field.type) for array, field in zip(batch.columns, URL_SCHEMA, strict=True)]
+            batch = with_domains(pa.RecordBatch.from_arrays(arrays, schema=URL_SCHEMA))
+            batch = batch.filter(pc.invert(pc.ends_with(batch["outcome"], f".{REMOVED}")))
+            write_published(writer, context.redacted(batch, Counter()))
+            progress.advance(batch.num_rows)
+    dropped = {REMOVED: count} if (count := read - writer.records) else {}
+    return TaskResult(read, writer.records, dropped, {"documents": kept}, (writer.entry,))

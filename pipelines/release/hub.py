@@ -2,111 +2,60 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import hashlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 from pipelines import storage
 from pipelines.errors import InputError
 from pipelines.extras import require_extra
-from pipelines.release.card import SUMS
-from pipelines.release.sources import RELEASE
+from pipelines.format import format_bytes, plural
+from pipelines.release.description import RELEASE, SUMS
 
-# Files of a release that a later one may lack.
-_FOLDERS = ("data/*", "urls/*", "removed/*")
-_KIND = "dataset"
-
-
-@dataclasses.dataclass(frozen=True)
-class Upload:
-    """What an upload changes in a repository: paths of files that are new or changed, and of those that go."""
-
-    repository: str
-    version: str
-    message: str
-    exists: bool
-    sent: tuple[str, ...]
-    sent_bytes: int
-    unchanged: int
-    deleted: tuple[str, ...]
+# A later version may lack files of these.
+_FOLDERS = ["data/*", "urls/*", "removed/*"]
 
 
-def plan_upload(folder: str, repository: str) -> Upload:
-    """Compare a release with a repository, and send nothing.
+def push(folder: str, repository: str, confirm: Callable[[str], bool]) -> str | None:
+    """Upload a release if `confirm`, which is told what would be sent, returns True; return its address, else None.
 
-    Raises InputError if the repository has other files under the tag of this version, or cannot be read.
+    A new repository is private: its owner publishes it. After an interruption, what was sent is not sent again. Raises
+    InputError if the Hub refuses, or has this version with other files.
     """
     require_extra("hub", "--push", "huggingface_hub")
-    lines = storage.read_bytes(storage.join(folder, SUMS)).decode().splitlines()
-    names = [*(line.partition("  ")[2] for line in lines), SUMS]
-    release = storage.read_json(storage.join(folder, RELEASE))
-    with _hub(repository) as api:
-        remote: dict[str, Any] = {}
-        tags: list[str] = []
-        if exists := api.repo_exists(repository, repo_type=_KIND):
-            tree = api.list_repo_tree(repository, repo_type=_KIND, recursive=True)
-            remote = {file.path: file for file in tree if hasattr(file, "blob_id")}
-            tags = [tag.name for tag in api.list_repo_refs(repository, repo_type=_KIND).tags]
-    sent = tuple(name for name in names if not _is_equal(storage.join(folder, name), remote.get(name)))
-    deleted = tuple(path for path in remote if path not in names and path.split("/")[0] + "/*" in _FOLDERS)
-    if (sent or deleted) and f"v{release['version']}" in tags:
-        raise InputError(
-            f"{repository}: has another release {release['version']} ({(*sent, *deleted)[0]} differs); release into the "
-            "folder with its history, so that the next version follows"
-        )
-    sent_bytes = sum(storage.size_bytes(storage.join(folder, name)) for name in sent)
-    message = f"{release['version']}: {release['why']}"
-    return Upload(
-        repository, release["version"], message, exists, sent, sent_bytes, len(names) - len(sent), deleted
-    )
-
-
-def upload(folder: str, plan: Upload) -> str:
-    """Upload a release as planned; return its address. After an interruption, sent files are not sent again.
-
-    A new repository is private: its owner publishes it on the Hub. Raises InputError if the Hub refuses.
-    """
-    with _hub(plan.repository) as api:
-        if not plan.exists:
-            api.create_repo(plan.repository, repo_type=_KIND, private=True)
-        if plan.sent or plan.deleted:
-            api.upload_folder(
-                repo_id=plan.repository,
-                repo_type=_KIND,
-                folder_path=storage.local_path(folder),
-                commit_message=plan.message,
-                allow_patterns=[*_FOLDERS, *(name for name in plan.sent if "/" not in name)],
-                delete_patterns=list(plan.deleted),
-            )
-        api.create_tag(plan.repository, repo_type=_KIND, tag=f"v{plan.version}", tag_message=plan.message, exist_ok=True)
-        return f"{api.endpoint}/datasets/{plan.repository}/tree/v{plan.version}"
-
-
-@contextlib.contextmanager
-def _hub(repository: str) -> Iterator[Any]:
-    """Yield the client of the Hub; its errors name the repository."""
     import huggingface_hub
 
     # Their bases are OSError and the general error of the HTTP client that this version of the library uses.
     errors = importlib.import_module("huggingface_hub.errors").HfHubHTTPError.__bases__
     try:
-        yield huggingface_hub.HfApi(library_name="webtext")
+        return _push(huggingface_hub.HfApi(library_name="webtext"), folder, repository, confirm)
     except (ValueError, *errors) as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
-        raise InputError(
-            f"--push {repository}: {reason}; check the name, the network and the token (`hf auth login`), and re-run the "
-            "same command to resume"
-        ) from error
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        remedy = "check the name, the network and the token (`hf auth login`), and re-run the same command to resume"
+        raise InputError(f"--push {repository}: {reason.rstrip('.')}; {remedy}") from error
 
 
-def _is_equal(path: str, remote: Any) -> bool:
-    """Return whether a file is that of a repository: of a large one its SHA-256 is known, else Git's name for it."""
-    if remote is None or remote.size != storage.size_bytes(path):
-        return False
-    if remote.lfs:
-        return bool(remote.lfs.sha256 == storage.sha256_of(path))
-    data = storage.read_bytes(path)
-    return bool(remote.blob_id == hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest())
+def _push(api: Any, folder: str, repository: str, confirm: Callable[[str], bool]) -> str | None:
+    place: dict[str, Any] = {"repo_id": repository, "repo_type": "dataset"}
+    release = storage.read_json(storage.join(folder, RELEASE))
+    tag, message = f"v{release['version']}", f"{release['version']}: {release['why']}"
+    lines = storage.read_bytes(storage.join(folder, SUMS)).decode().splitlines()
+    checksums = {name: checksum for checksum, _, name in (line.partition("  ") for line in lines)}
+    exists = api.repo_exists(**place)
+    tree = api.list_repo_tree(**place, recursive=True) if exists else ()
+    remote = {file.path: file.lfs.sha256 for file in tree if getattr(file, "lfs", None)}
+    sent = [name for name, checksum in checksums.items() if remote.get(name) != checksum]
+    deleted = [path for path in remote if path not in checksums and f"{path.partition('/')[0]}/*" in _FOLDERS]
+    tags = [ref.name for ref in api.list_repo_refs(**place).tags] if exists else []
+    if tag in tags and (deleted or any("/" in name for name in sent)):
+        raise InputError(f"{repository}: has another release {tag}; release into the folder that has its history")
+    size = format_bytes(sum(storage.size_bytes(storage.join(folder, name)) for name in sent))
+    plan = f"{plural(len(sent), 'file')} to upload ({size}), {len(checksums) - len(sent):,} unchanged"
+    if not confirm(f"{repository}{'' if exists else ' (new, private)'}: {plan}, {len(deleted):,} to delete; {message}"):
+        return None
+    names = [*_FOLDERS, *(name for name in checksums if "/" not in name), SUMS]
+    api.create_repo(**place, private=True, exist_ok=True)
+    path = storage.local_path(folder)
+    api.upload_folder(**place, folder_path=path, commit_message=message, allow_patterns=names, delete_patterns=deleted)
+    api.create_tag(**place, tag=tag, tag_message=message, exist_ok=True)
+    return f"{api.endpoint}/datasets/{repository}/tree/{tag}"

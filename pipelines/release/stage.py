@@ -3,92 +3,147 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
+import functools
 import re
+from collections import Counter
+from collections.abc import Mapping
 
 from pipelines import storage
+from pipelines.build import CorpusConfig
+from pipelines.corpus.export import last_documents
 from pipelines.corpus.tables import CorpusTables
-from pipelines.engine.journal import OutputFolder
-from pipelines.engine.manifest import has_manifest
-from pipelines.engine.run import RunOptions, Stage, Summary, result_files, stage_run
-from pipelines.errors import UsageError
-from pipelines.records import inputs
-from pipelines.records.data_card import DATA_CARD
+from pipelines.engine.config import identity_of
+from pipelines.engine.journal import OutputFolder, is_unfinished
+from pipelines.engine.manifest import Identity, has_manifest, read_manifest
+from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, result_files, stage_run
+from pipelines.errors import InputError, UsageError
+from pipelines.pipeline import BY_NAME, DOCUMENT_STAGES
+from pipelines.records import inputs, shards
 from pipelines.records.document_options import DocumentConfig
-from pipelines.records.inputs import StageFolder
-from pipelines.release.card import CROISSANT, SUMMARY, SUMS, write_pages
+from pipelines.records.inputs import InputFile, StageFolder
+from pipelines.release import description
 from pipelines.release.config import ReleaseConfig
-from pipelines.release.files import ReleaseContext, write_texts, write_urls
-from pipelines.release.history import write_history
-from pipelines.release.sources import PREVIOUS, RELEASE, open_lineage, previous_input, release_shards
+from pipelines.release.description import OVERLAP, PAGES, RELEASE, SUMS
+from pipelines.release.files import ReleaseContext, ReleaseShard, released_schema, write_texts, write_urls
 
-STAGE = Stage("release", 1, ("data/", "urls/", "removed/", DATA_CARD, CROISSANT, SUMMARY, RELEASE, SUMS))
-_OVERLAP = "overlap-report"
-_LICENSE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*|https?://\S+")
+STAGE = Stage("release", 1, ("data/", "urls/", "removed/", *PAGES, RELEASE, SUMS))
+# The input of a run that is the release which it replaces.
+PREVIOUS = "previous"
+# What a value must look like, and what the message calls it.
+_FORMS = {
+    "license": (r"[A-Za-z0-9][A-Za-z0-9.+-]*|https?://\S+", "an SPDX id or a URL, such as ODC-By-1.0"),
+    "date": (r"(\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))?", "a day, such as 2026-11-28"),
+}
 
 
 def release(config: ReleaseConfig, *, corpus: str, output: str, options: RunOptions) -> Summary:
-    """Write a release of the documents of a corpus; replace the release of the same name that the folder contains.
+    """Write a release of the documents of a corpus, or the next version of the one of the same name in the folder.
 
     Records in are links, or documents that are of none, records out those that are in `urls/`. Raises UsageError for a
-    missing or malformed license, InputError if a stage of the corpus is unfinished, stale or damaged, and
-    ChangedRunError for a folder with another release.
+    missing or malformed option, InputError if a stage of the corpus is unfinished or stale, DamagedShardError for a
+    damaged one, and ChangedRunError for a folder with another release.
     """
-    if not config.license or not _LICENSE.fullmatch(config.license):
-        problem = "missing" if not config.license else f"{config.license}: is neither an SPDX id nor a URL"
-        raise UsageError(f"--license {problem}; name the license of the collection, such as ODC-By-1.0")
-    if config.date:
-        _check_day(config.date)
+    for option, (pattern, form) in _FORMS.items():
+        if not re.fullmatch(pattern, value := getattr(config, option)):
+            raise UsageError(f"--{option} {value or 'is missing'}: name {form}")
     name = config.name or storage.basename(storage.absolute_path(corpus))
     config = dataclasses.replace(config, name=name, creator=config.creator or f"the developers of {name}")
     lineage = open_lineage(corpus)
-    last = [*lineage.values()][-1]
-    documents = inputs.open_configured(last.path, DocumentConfig(), options)
-    shards, overlap = release_shards(lineage, documents), _open_overlap(corpus, last)
-    folders = {**lineage, **({_OVERLAP: overlap} if overlap else {})}
-    fingerprints = {stage: folder.manifest.fingerprint() for stage, folder in folders.items()}
-    fingerprints |= previous_input(STAGE, config, fingerprints, output)
+    documents = inputs.open_configured(last_documents(corpus), DocumentConfig(), options)
+    parts = release_shards(lineage, documents)
+    prints = {stage: folder.manifest.fingerprint() for stage, folder in lineage.items()}
+    prints |= previous_input(Identity(STAGE.name, STAGE.version, identity_of(config), prints), output)
     recorded = OutputFolder(output).recorded_identity()
-    is_next = recorded is not None and recorded.stage == STAGE.name and recorded.config["name"] == name
+    is_next = recorded is not None and (recorded.stage, recorded.config.get("name")) == (STAGE.name, name)
     options = dataclasses.replace(options, overwrite=options.overwrite or is_next)
     options = options.for_input(inputs.size_on_disk(documents.files))
-    with stage_run(
-        STAGE, config, inputs=fingerprints, output=output, options=options, texts=documents.files
-    ) as run:
+    with stage_run(STAGE, config, inputs=prints, output=output, options=options, texts=documents.files) as run:
         if not run.finished:
-            previous = output if PREVIOUS in fingerprints else None
-            context = ReleaseContext(config, run.output)
-            texts = run.map(write_texts, shards, context, phase="texts", work=True, total=documents.records)
+            context = ReleaseContext(run.output, config.texts, config.redact)
+            previous = output if PREVIOUS in prints else None
+            texts = run.map(write_texts, parts, context, phase="texts", work=True, total=documents.records)
             data = run.once("data", lambda: result_files(texts))
-            first = next(iter(lineage.values())).manifest
-            urls = run.map(write_urls, shards, context, phase="urls", total=first.records_out)
-            names = [storage.join(run.output, entry.files[0].name) for entry in urls]
             tables = CorpusTables(corpus, DocumentConfig(), options, allow_files=True)
-            history = run.once(
-                "history",
-                lambda: write_history(config, lineage, tables, names, run.output, previous, run.text_format),
-            )
-            work = [storage.join(run.output, entry.files[0].name) for entry in texts]
-            entries = [*texts, data, *urls, history]
-            run.once("pages", lambda: write_pages(config, lineage, tables, work, overlap, entries, run.output))
-        version = storage.read_json(storage.join(run.output, RELEASE))["version"]
-        return run.finish({"version": version})
+            links = next(iter(lineage.values())).manifest.records_out
+            # Not in workers, since DuckDB uses all cores.
+            write = functools.partial(write_urls, context=context, tables=tables)
+            urls = run.map(write, parts, phase="urls", total=links, serial=True)
+
+            def describe() -> TaskResult:
+                work, rows = (
+                    [storage.join(run.output, part.files[0].name) for part in phase] for phase in (texts, urls)
+                )
+                description.add_views(tables, work, rows, previous)
+                return description.write_description(
+                    description.describe_release(config, lineage, tables, previous, run.text_format),
+                    tables,
+                    [file for entry in (data, *urls) for file in entry.files],
+                    released_schema(documents.shards[0]),
+                    run.output,
+                    config=config,
+                    lineage={stage: folder.manifest for stage, folder in lineage.items()},
+                    redactions=sum((Counter(entry.counts) for entry in texts), Counter()),
+                    overlap=OVERLAP in lineage and storage.read_json(f"{lineage[OVERLAP].path}/report.json"),
+                )
+
+            run.once("description", describe)
+        return run.finish({"version": storage.read_json(storage.join(run.output, RELEASE))["version"]})
 
 
-def _check_day(text: str) -> None:
-    """Raise UsageError for a date that is not one."""
-    try:
-        if dt.date.fromisoformat(text).isoformat() != text:
-            raise ValueError
-    except ValueError as error:
-        raise UsageError(f"--date {text}: is not a day; write it as 2026-11-28") from error
+def open_lineage(corpus: str) -> dict[str, StageFolder]:
+    """Return the stages behind the documents of a corpus, in order, and its overlap report if it is of these.
+
+    Raises InputError if one of them has not finished, or is not built from the present result of the one before.
+    """
+    config, last = CorpusConfig(corpus), last_documents(corpus)
+    for name in ("scrape", "fetch", *DOCUMENT_STAGES):
+        folder = storage.join(corpus, name)
+        if name not in config.skipped() and is_unfinished(folder) and not has_manifest(folder):
+            inputs.check_finished(folder, name)
+    names, lineage = [storage.basename(last)], dict[str, StageFolder]()
+    for name in names:  # grows while it is iterated
+        stage = lineage[name] = inputs.open_stage(storage.join(corpus, name), [name])
+        for parameter, source in config.upstream(name).items():
+            path, recorded = storage.join(corpus, source), stage.manifest.identity.inputs.get(parameter)
+            if recorded is None or not has_manifest(path):
+                continue  # it read files from elsewhere
+            if recorded != read_manifest(path).fingerprint():
+                raise InputError(f"{stage.path}: is stale ({source} has changed since); run `webtext build` first")
+            names += [source] * (source not in names)
+    if has_manifest(report := storage.join(corpus, OVERLAP)):
+        overlap = inputs.open_stage(report, [OVERLAP])
+        if overlap.manifest.identity.inputs.get("documents") == read_manifest(last).fingerprint():
+            lineage[OVERLAP] = overlap
+    return {name: lineage[name] for name in BY_NAME if name in lineage}
 
 
-def _open_overlap(corpus: str, documents: StageFolder) -> StageFolder | None:
-    """Return the overlap report of a corpus, if it is of these documents."""
-    path = storage.join(corpus, _OVERLAP)
-    if not has_manifest(path):
-        return None
-    folder = inputs.open_stage(path, [_OVERLAP])
-    is_current = folder.manifest.identity.inputs.get("documents") == documents.manifest.fingerprint()
-    return folder if is_current else None
+def release_shards(lineage: Mapping[str, StageFolder], documents: inputs.DocumentInput) -> list[ReleaseShard]:
+    """Return the shards of a release; raise InputError if the stages do not have the same ones."""
+
+    def by_number(stage: str, prefix: str) -> dict[int, InputFile]:
+        files = lineage[stage].files(prefix, ".parquet") if stage in lineage else ()
+        return {shards.shard_number(file.path): file for file in files}
+
+    pages, links = by_number("fetch", "pages-"), by_number("scrape", "links-")
+    drops = [by_number(stage, "dropped-") for stage in DOCUMENT_STAGES]
+    numbers = {shards.shard_number(shard.files[0].path): shard for shard in documents.shards}
+    if pages and pages.keys() != numbers.keys():
+        raise InputError(f"{lineage['fetch'].path}: has other shards than the documents; run `webtext extract` again")
+    return [
+        ReleaseShard(shard, tuple(files[n] for files in drops if n in files), pages.get(n), links.get(n))
+        for n, shard in numbers.items()
+    ]
+
+
+def previous_input(requested: Identity, output: str) -> dict[str, str]:
+    """Return the release that a run replaces, as an input: its version and the SHA-256 of its `release.json`.
+
+    A run that verifies, resumes or repairs a release replaces the same one as that.
+    """
+    recorded = OutputFolder(output).recorded_identity()
+    if recorded is None or recorded.stage != requested.stage:
+        return {}
+    if not has_manifest(output) or recorded.without_inputs([PREVIOUS]) == requested:
+        return {name: value for name, value in recorded.inputs.items() if name == PREVIOUS}
+    path = storage.join(output, RELEASE)
+    return {PREVIOUS: f"{storage.read_json(path)['version']} {storage.sha256_of(path)}"}

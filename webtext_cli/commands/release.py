@@ -8,7 +8,6 @@ import click
 
 from pipelines.build import check_corpus
 from pipelines.errors import UsageError, format_message
-from pipelines.format import format_bytes, plural
 from pipelines.release.config import ReleaseConfig
 from webtext_cli.console import print_summary, say
 from webtext_cli.options import StageCall, check_disjoint, config_of_flags, config_options, stage_command
@@ -20,9 +19,7 @@ from webtext_cli.options import StageCall, check_disjoint, config_of_flags, conf
 @click.option("--output", "-o", metavar="DIR", required=True, help="Folder of the release, or of its earlier version.")
 @click.option("--push", metavar="REPO", help="Upload the release to a data set repository of the Hugging Face Hub.")
 @click.option("--yes", is_flag=True, help="With --push, upload without asking.")
-def command(
-    call: StageCall, output: str, urls_only: bool, push: str | None, yes: bool, **flags: Any
-) -> int:
+def command(call: StageCall, urls_only: bool, push: str | None, yes: bool, **flags: Any) -> int:
     """Publish a corpus as a folder that others can load, verify and rebuild.
 
     Writes a row for each link, with the hash of its text and what became of it, the ids of removed documents, and with
@@ -41,30 +38,24 @@ def command(
     if yes and not push:
         raise UsageError("--yes has no effect without --push; omit it")
     check_corpus(call.corpus)
+    output = call.output or ""
     check_disjoint(output, [call.corpus])
     from pipelines.release.stage import release
 
     config = config_of_flags(ReleaseConfig, flags)
     print_summary(release(config, corpus=call.corpus, output=output, options=call.run_options()), call.as_json)
-    return _push(output, push, yes) if push else 0
+    if not push:
+        return 0
+    from pipelines.release.hub import push as upload
 
+    def confirm(plan: str) -> bool:
+        say(format_message(plan))
+        try:
+            return yes or click.confirm("Upload?")
+        except click.Abort:  # standard input is not a terminal
+            say("nothing uploaded; --yes uploads without asking")
+            return False
 
-def _push(folder: str, repository: str, yes: bool) -> int:
-    """Show what an upload changes, ask, and upload; return the exit code, 1 if the answer is no."""
-    from pipelines.release.hub import plan_upload, upload
-
-    plan = plan_upload(folder, repository)
-    files = plural(len(plan.sent), "file")
-    place = f"{repository}{'' if plan.exists else ' (a new private repository)'}"
-    say(
-        f"{place}: {files} to upload ({format_bytes(plan.sent_bytes)}), {plan.unchanged:,} unchanged, "
-        f"{len(plan.deleted):,} to delete; commit and tag v{plan.version}: {format_message(plan.message)}"
-    )
-    try:
-        if not yes and not click.confirm("Upload?"):
-            return 1
-    except click.Abort:  # standard input is not a terminal
-        say("nothing uploaded; --yes uploads without asking")
-        return 1
-    say(upload(folder, plan))
-    return 0
+    address = upload(output, push, confirm)
+    say(address or "not uploaded")
+    return 0 if address else 1
