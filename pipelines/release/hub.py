@@ -29,7 +29,7 @@ def push(folder: str, repository: str, confirm: Callable[[str], bool]) -> str | 
     errors = importlib.import_module("huggingface_hub.errors").HfHubHTTPError.__bases__
     try:
         return _push(huggingface_hub.HfApi(library_name="webtext"), folder, repository, confirm)
-    except (ValueError, *errors) as error:
+    except (ValueError, RuntimeError, *errors) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         remedy = "check the name, the network and the token (`hf auth login`), and re-run the same command to resume"
         raise InputError(f"--push {repository}: {reason.rstrip('.')}; {remedy}") from error
