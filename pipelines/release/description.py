@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -20,7 +20,7 @@ from pipelines.records.data_card import DATA_CARD
 from pipelines.records.inputs import StageFolder
 from pipelines.records.schemas import make_schema
 from pipelines.release.config import ReleaseConfig
-from pipelines.release.files import KEPT, REMOVED, URL_SCHEMA, write_published
+from pipelines.release.files import URL_SCHEMA, write_published
 from pipelines.reports.render import render
 
 RELEASE, SUMS = "release.json", "SHA256SUMS"
@@ -28,51 +28,109 @@ PAGES = {name: f"release/{name}" for name in (DATA_CARD, "croissant.json", "trai
 OVERLAP = "overlap-report"
 _REMOVED_SCHEMA = make_schema(id="string", reason="string", date="string")
 _OF_STAGE = ("version", "config", "inputs", "records_in", "records_out", "dropped")
-_DAY = "strftime(make_timestamp({}), '%Y-%m-%d')"
+# Tables of a release, from those of its files and of the files of the version before.
+_VIEWS = """
+CREATE TEMP VIEW new AS SELECT id, min(text_sha256) AS hash FROM urls WHERE outcome = 'kept' GROUP BY id;
+CREATE TEMP VIEW old AS SELECT id, min(text_sha256) AS hash FROM old_urls WHERE outcome = 'kept' GROUP BY id;
+CREATE TEMP VIEW changes AS SELECT count(*) FILTER (old.id IS NULL) AS added,
+count(*) FILTER (new.id IS NULL) AS removed, count(*) FILTER (old.hash <> new.hash) AS changed
+FROM old FULL JOIN new USING (id);
+CREATE TEMP MACRO day(time) AS strftime(make_timestamp(time), '%Y-%m-%d');
+CREATE TEMP VIEW days AS SELECT day(epoch_us(min(fetched_at))) AS first, day(epoch_us(max(fetched_at))) AS last,
+day(min(nullif(created_utc, 0)) * 1000000) AS first_created,
+day(max(nullif(created_utc, 0)) * 1000000) AS last_created FROM urls"""
+_REMOVED = """SELECT id, max(reason) AS reason, min(date) AS date FROM (
+SELECT id, coalesce(outcome, 'removed') AS reason, '{date}' AS date FROM old LEFT JOIN urls USING (id)
+UNION ALL SELECT id, reason, '{date}' FROM dropped WHERE reason = 'removed' UNION ALL FROM old_removed
+) WHERE id NOT IN (SELECT id FROM new) GROUP BY id ORDER BY id"""
+_TOTAL = "count(*) AS documents, sum(words)::BIGINT AS words, sum(bytes)::BIGINT AS bytes"
+_LENGTH = "CASE WHEN words > 0 THEN 1 << floor(log2(words))::INTEGER ELSE 0 END"
 
 
-def add_views(tables: CorpusTables, texts: Sequence[str], urls: Sequence[str], previous: str | None) -> None:
-    """Add the tables of a release, and those of the one before in the folder `previous`, whose files are verified.
+class Source(NamedTuple):
+    """What is described: the options, the stages, the folder of the version before, and that of the release."""
 
-    `texts` are the work files of the documents. The documents of both releases are the tables `new` and `old`.
-    """
-    views = {"texts": parquet_files(texts), "urls": parquet_files(urls), "old_urls": "urls WHERE false"}
-    views["old_removed"] = "(SELECT id, reason, reason AS date FROM dropped) WHERE false"
-    for prefix in ("urls", "removed") if previous else ():
-        files = inputs.open_stage(previous or "", ["release"]).files(f"{prefix}/", ".parquet")
-        for file in files:
-            file.verify()
-        views[f"old_{prefix}"] = parquet_files([file.path for file in files])
-    for name, source in {"old": "old_urls", "new": "urls"}.items():
-        views[name] = f"(SELECT id, min(text_sha256) AS hash FROM {source} WHERE outcome = '{KEPT}' GROUP BY id)"
-    for name, query in views.items():
-        tables.rows(f"CREATE TEMP VIEW {name} AS FROM {query}")
+    config: ReleaseConfig
+    lineage: Mapping[str, StageFolder]
+    previous: str | None
+    text_format: str | None
+    output: str
 
 
-def describe_release(
-    config: ReleaseConfig,
-    lineage: Mapping[str, StageFolder],
+def describe(
+    source: Source,
     tables: CorpusTables,
-    previous: str | None,
-    text_format: str | None,
-) -> dict[str, Any]:
+    work: Sequence[FileEntry],
+    files: Sequence[FileEntry],
+    schema: pa.Schema,
+    redactions: Mapping[str, float],
+) -> TaskResult:
+    """Write `release.json`, the list of removed documents, the pages, and `SHA256SUMS` of these and of `files`.
+
+    `work` are the work files of the documents, `schema` the columns of the published ones, and `redactions` numbers of
+    placeholders.
+    """
+    output, lineage = source.output, source.lineage
+    _add_views(source, tables, work, files)
+    release = _describe_release(source, tables)
+    own = [shards.write_file(output, RELEASE, storage.json_bytes(release))]
+    with shards.write_shard(output, "removed/removed.parquet", _REMOVED_SCHEMA) as writer:
+        for batch in tables.batches(_REMOVED.format(date=release["date"])):
+            write_published(writer, pa.RecordBatch.from_arrays(batch.columns, schema=_REMOVED_SCHEMA))
+    figures = _read_figures(tables)
+    rows = {"data": figures["total"]["documents"] if release["texts"] else 0}
+    rows |= {"urls": sum(row["links"] for row in figures["outcomes"]), "removed": writer.records}
+    listed = [*files, *own, writer.entry]
+    schemas = {"data": schema, "urls": URL_SCHEMA, "removed": _REMOVED_SCHEMA}
+    values = {
+        "config": source.config,
+        "release": release,
+        "lineage": {name: folder.manifest for name, folder in lineage.items()},
+        "figures": figures,
+        "redactions": redactions,
+        "rows": rows,
+        "sizes": {folder: sum(file.size_bytes for file in listed if file.name.startswith(folder)) for folder in rows},
+        # `datasets` cannot load a table without rows.
+        "columns": {name: [(field.name, str(field.type)) for field in schemas[name]] for name in rows if rows[name]},
+        "overlap": OVERLAP in lineage and storage.read_json(f"{lineage[OVERLAP].path}/report.json"),
+    }
+    for name, template in PAGES.items():
+        own.append(shards.write_file(output, name, render(template, **values).encode()))
+    lines = sorted((file.name, file.sha256) for file in (*files, *own, writer.entry))
+    sums = "".join(f"{checksum}  {name}\n" for name, checksum in lines).encode()
+    return TaskResult(files=(*own, writer.entry, shards.write_file(output, SUMS, sums)))
+
+
+def _add_views(source: Source, tables: CorpusTables, work: Sequence[FileEntry], files: Sequence[FileEntry]) -> None:
+    """Add the tables of a release, and of the version before, whose files are verified."""
+    urls = [storage.join(source.output, file.name) for file in files if file.name.startswith("urls/")]
+    texts = parquet_files([storage.join(source.output, file.name) for file in work])
+    views = {"texts": texts, "urls": parquet_files(urls), "old_urls": "urls WHERE false"}
+    views["old_removed"] = "(SELECT id, reason, reason AS date FROM dropped) WHERE false"
+    for prefix in ("urls", "removed") if source.previous else ():
+        old = inputs.open_stage(source.previous or "", ["release"]).files(f"{prefix}/", ".parquet")
+        for file in old:
+            file.verify()
+        views[f"old_{prefix}"] = parquet_files([file.path for file in old])
+    for query in (*(f"CREATE TEMP VIEW {name} AS FROM {table}" for name, table in views.items()), *_VIEWS.split(";")):
+        tables.rows(query)
+
+
+def _describe_release(source: Source, tables: CorpusTables) -> dict[str, Any]:
     """Return what `release.json` says; its history has the earlier versions, the oldest first."""
-    [changes] = tables.rows(
-        "SELECT count(*) FILTER (old.id IS NULL) AS added, count(*) FILTER (new.id IS NULL) AS removed, "
-        "count(*) FILTER (old.hash <> new.hash) AS changed FROM old FULL JOIN new USING (id)"
-    )
+    config, [changes] = source.config, tables.rows("FROM changes")
     release = {
         **{"format": 1, "name": config.name, "version": "1.0.0", "previous": None, "history": []},
         **{"why": config.why or "first release", "changes": changes, "license": config.license},
         **{"date": _date(config, tables), "texts": config.texts, "redacted": KINDS if config.redact else ()},
         "stages": {
             name: {key: value for key, value in folder.manifest.to_json().items() if key in _OF_STAGE}
-            for name, folder in lineage.items()
+            for name, folder in source.lineage.items()
         },
-        "text_format": text_format,
+        "text_format": source.text_format,
     }
-    if previous:
-        path = storage.join(previous, RELEASE)
+    if source.previous:
+        path = storage.join(source.previous, RELEASE)
         earlier = storage.read_json(path)
         release["version"] = next_version(earlier, changes, config.texts)
         release["previous"] = {"version": earlier["version"], "sha256": storage.sha256_of(path)}
@@ -87,87 +145,31 @@ def next_version(earlier: Mapping[str, Any], changes: Mapping[str, int], has_tex
     major, minor, patch = map(int, earlier["version"].split("."))
     if changes["removed"] or earlier["texts"] > has_texts:
         return f"{major + 1}.0.0"
-    return (
-        f"{major}.{minor + 1}.0" if changes["added"] or earlier["texts"] < has_texts else f"{major}.{minor}.{patch + 1}"
-    )
+    is_larger = changes["added"] or earlier["texts"] < has_texts
+    return f"{major}.{minor + 1}.0" if is_larger else f"{major}.{minor}.{patch + 1}"
 
 
 def _date(config: ReleaseConfig, tables: CorpusTables) -> str:
     """Return the day that was named, or the latest one of pages and requests of removal: not that of the clock."""
-    path = storage.join(tables.name, "removals.jsonl")
+    path, [days] = storage.join(tables.name, "removals.jsonl"), tables.rows("FROM days")
     lines = storage.read_bytes(path).splitlines() if storage.exists(path) else []
-    days = _read_days(tables)
     known = [days["last"] or days["last_created"] or "", *(msgspec.json.decode(line)["date"] for line in lines)]
     if not config.date and not max(known):
         raise UsageError("the documents have no dates; name the day of the release with --date")
     return config.date or max(known)
 
 
-def _read_days(tables: CorpusTables) -> dict[str, Any]:
-    """Return the first and last days (UTC) on which pages were captured and links submitted; None if unknown."""
-    times = {"": "epoch_us(fetched_at)", "_created": "nullif(created_utc, 0) * 1000000"}
-    days = [
-        f"{_DAY.format(f'{function}({time})')} AS {name}{suffix}"
-        for suffix, time in times.items()
-        for name, function in (("first", "min"), ("last", "max"))
-    ]
-    return tables.rows(f"SELECT {', '.join(days)} FROM urls")[0]
-
-
-def write_description(
-    release: Mapping[str, Any],
-    tables: CorpusTables,
-    files: Sequence[FileEntry],
-    schema: pa.Schema,
-    output: str,
-    **values: Any,
-) -> TaskResult:
-    """Write `release.json`, the list of removed documents, the pages, and `SHA256SUMS` of these and of `files`.
-
-    `schema` is that of the texts; `values` are further ones of the templates.
-    """
-    own = [shards.write_file(output, RELEASE, storage.json_bytes(release))]
-    removed = tables.batches(
-        "SELECT id, max(reason) AS reason, min(date) AS date FROM ("
-        f"SELECT id, coalesce(outcome, '{REMOVED}') AS reason, '{release['date']}' AS date "
-        "FROM old LEFT JOIN urls USING (id) "
-        f"UNION ALL SELECT id, reason, '{release['date']}' FROM dropped WHERE reason = '{REMOVED}' "
-        "UNION ALL FROM old_removed) WHERE id NOT IN (SELECT id FROM new) GROUP BY id ORDER BY id"
-    )
-    with shards.write_shard(output, "removed/removed.parquet", _REMOVED_SCHEMA) as writer:
-        for batch in removed:
-            write_published(writer, pa.RecordBatch.from_arrays(batch.columns, schema=_REMOVED_SCHEMA))
-    figures = _read_figures(tables)
-    rows = {"data": figures["total"]["documents"] if release["texts"] else 0, "removed": writer.records}
-    rows["urls"] = sum(row["links"] for row in figures["outcomes"])
-    everything = [*files, *own, writer.entry]
-    sizes = {folder: sum(file.size_bytes for file in everything if file.name.startswith(folder)) for folder in rows}
-    columns = {
-        folder: [(field.name, str(field.type)) for field in columns]
-        for folder, columns in (("data", schema), ("urls", URL_SCHEMA), ("removed", _REMOVED_SCHEMA))
-        if rows[folder]  # `datasets` cannot load a table without rows
-    }
-    for name, template in PAGES.items():
-        facts = {"release": release, "figures": figures, "rows": rows, "sizes": sizes, "columns": columns}
-        page = render(template, **facts, **values)
-        own.append(shards.write_file(output, name, page.encode()))
-    lines = sorted((file.name, file.sha256) for file in (*files, *own, writer.entry))
-    sums = "".join(f"{checksum}  {name}\n" for name, checksum in lines).encode()
-    return TaskResult(files=(*own, writer.entry, shards.write_file(output, SUMS, sums)))
-
-
 def _read_figures(tables: CorpusTables) -> dict[str, Any]:
     """Return what the pages tell: days, and documents, words and bytes in total and by group."""
-    sums = "count(*) AS documents, sum(words)::BIGINT AS words, sum(bytes)::BIGINT AS bytes"
-    [total] = tables.rows(f"SELECT {sums}, count(DISTINCT domain) AS domains FROM texts")
+    [total] = tables.rows(f"SELECT {_TOTAL}, count(DISTINCT domain) AS domains FROM texts")
 
-    def group(value: str, order: str, limit: int, counts: str = f"{sums} FROM texts") -> list[dict[str, Any]]:
+    def group(value: str, order: str, limit: int, counts: str = f"{_TOTAL} FROM texts") -> list[dict[str, Any]]:
         query = f"SELECT {value} AS value, {counts} GROUP BY value ORDER BY {order}, value NULLS LAST LIMIT {limit}"
         return tables.rows(query)
 
     return {
-        **{"total": total, "days": _read_days(tables), "languages": group("language", "documents DESC", 20)},
-        "lengths": group("CASE WHEN words > 0 THEN 1 << floor(log2(words))::INTEGER ELSE 0 END", "value", 64),
+        **{"total": total, "days": tables.rows("FROM days")[0], "lengths": group(_LENGTH, "value", 64)},
+        "languages": group("language", "documents DESC", 20),
         # The tenth of all domains with the most text, as the EU's template asks.
         "domains": group("domain", "bytes DESC", -(-total["domains"] // 10)),
         "outcomes": group("outcome", "links DESC", 1000, "count(*) AS links FROM urls"),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import itertools
 import zlib
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,10 +19,12 @@ from pipelines.corpus.tables import CorpusTables, parquet_files
 from pipelines.engine.journal import WORK
 from pipelines.engine.stage import TaskResult
 from pipelines.errors import InputError
+from pipelines.pipeline import DOCUMENT_STAGES
 from pipelines.records import inputs, shards
 from pipelines.records.document_filter import count_words, with_domains
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import make_schema
+from pipelines.release.config import ReleaseConfig
 
 # `data/` has these columns of documents, as far as they have them: none names a user of Reddit or a file of the corpus.
 _RELEASED = (
@@ -65,14 +66,11 @@ def write_published(writer: shards.ShardWriter, batch: pa.RecordBatch) -> None:
             writer.flush()
 
 
-@dataclasses.dataclass(frozen=True)
-class ReleaseShard:
-    """The documents, drops, pages and links of one number, which become the files of that number."""
+class ReleaseShard(NamedTuple):
+    """A shard of documents, and the file of that number of each stage: its links, its pages, or what it dropped."""
 
     documents: inputs.DocumentShard
-    drops: tuple[inputs.InputFile, ...]
-    pages: inputs.InputFile | None
-    links: inputs.InputFile | None
+    files: dict[str, inputs.InputFile]
 
     @property
     def name(self) -> str:
@@ -80,17 +78,15 @@ class ReleaseShard:
         return self.documents.name
 
 
-@dataclasses.dataclass(frozen=True)
-class ReleaseContext:
-    """What all tasks share: the output folder, and whether texts are published and personal data replaced."""
+class ReleaseContext(NamedTuple):
+    """What all tasks share."""
 
+    config: ReleaseConfig
     output: str
-    texts: bool
-    redact: bool
 
     def redacted(self, batch: pa.RecordBatch, counts: Counter[str]) -> pa.RecordBatch:
         """Return a batch without personal data in texts and titles; count the placeholders by kind."""
-        for name in {"title", "text"}.intersection(batch.schema.names) if self.redact else ():
+        for name in {"title", "text"}.intersection(batch.schema.names) if self.config.redact else ():
             index = batch.schema.get_field_index(name)
             texts, spans = redact_texts(batch.column(index), KINDS)
             batch = batch.set_column(index, batch.schema.field(index), texts)
@@ -110,7 +106,7 @@ def write_texts(shard: ReleaseShard, context: ReleaseContext) -> TaskResult:
     released, name = released_schema(documents), shards.shard_name("documents", documents.index)
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(shards.write_shard(context.output, f"{WORK}/{name}", _TEXT_SCHEMA))]
-        if context.texts:
+        if context.config.texts:
             data = shards.write_shard(context.output, f"data/{name}", released, **_PUBLISHED)
             writers.append(stack.enter_context(data))
         for batch in inputs.read_documents(documents, Drops()):
@@ -142,20 +138,19 @@ def _text_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def write_urls(shard: ReleaseShard, context: ReleaseContext, tables: CorpusTables) -> TaskResult:
     """Write a row for each link of a shard, or for each document that is of none; removed ones are only counted."""
-    for file in filter(None, (shard.pages, shard.links, *shard.drops)):
+    for file in shard.files.values():
         file.verify()
+    names = {stage: parquet_files([file.path]) for stage, file in shard.files.items()}
     texts = parquet_files([storage.join(context.output, WORK, f"{shard.name}.parquet")])
-    drops = [
-        f"SELECT id, url, '{file.stage}.' || reason AS outcome FROM {parquet_files([file.path])}"
-        for file in shard.drops
-    ]
-    names = {"texts": texts, "drops": " UNION ALL ".join(drops)}
-    names["pages"] = parquet_files([shard.pages.path]) if shard.pages else ""
-    names["links"] = parquet_files([shard.links.path]) if shard.links else f"(FROM {texts} WHERE false)"
+    drop = "SELECT id, url, '{0}.' || reason AS outcome FROM {1}"
+    drops = " UNION ALL ".join(drop.format(stage, names[stage]) for stage in DOCUMENT_STAGES if stage in names)
+    links = names.get("scrape", f"(FROM {texts} WHERE false)")
+    query = _OF_LINKS if "fetch" in names else _OF_DOCUMENTS
+    query = query.format(texts=texts, drops=drops, links=links, pages=names.get("fetch"))
     name, read, kept = f"urls/{shards.shard_name('urls', shard.documents.index)}", 0, 0
     repetitive = ["domain", "source", "outcome"]
     with shards.write_shard(context.output, name, URL_SCHEMA, repetitive=repetitive, **_PUBLISHED) as writer:
-        for batch in tables.batches((_OF_LINKS if shard.pages else _OF_DOCUMENTS).format(**names)):
+        for batch in tables.batches(query):
             if batch["outcome"].null_count:
                 url = batch["url"].filter(pc.is_null(batch["outcome"]))[0]
                 raise InputError(

@@ -15,25 +15,26 @@ from pipelines.corpus.tables import CorpusTables
 from pipelines.engine.config import identity_of
 from pipelines.engine.journal import OutputFolder, is_unfinished
 from pipelines.engine.manifest import Identity, has_manifest, read_manifest
-from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, result_files, stage_run
+from pipelines.engine.run import RunOptions, Stage, Summary, result_files, stage_run
 from pipelines.errors import InputError, UsageError
 from pipelines.pipeline import BY_NAME, DOCUMENT_STAGES
-from pipelines.records import inputs, shards
+from pipelines.records import inputs
 from pipelines.records.document_options import DocumentConfig
-from pipelines.records.inputs import InputFile, StageFolder
-from pipelines.release import description
+from pipelines.records.inputs import StageFolder
 from pipelines.release.config import ReleaseConfig
-from pipelines.release.description import OVERLAP, PAGES, RELEASE, SUMS
+from pipelines.release.description import OVERLAP, PAGES, RELEASE, SUMS, Source, describe
 from pipelines.release.files import ReleaseContext, ReleaseShard, released_schema, write_texts, write_urls
 
 STAGE = Stage("release", 1, ("data/", "urls/", "removed/", *PAGES, RELEASE, SUMS))
-# The input of a run that is the release which it replaces.
+# The input of a run that is the release which it replaces: its version and the SHA-256 of its `release.json`.
 PREVIOUS = "previous"
 # What a value must look like, and what the message calls it.
 _FORMS = {
     "license": (r"[A-Za-z0-9][A-Za-z0-9.+-]*|https?://\S+", "an SPDX id or a URL, such as ODC-By-1.0"),
     "date": (r"(\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))?", "a day, such as 2026-11-28"),
 }
+# The files of each stage that a release reads.
+_PREFIXES = {"scrape": "links-", "fetch": "pages-", **dict.fromkeys(DOCUMENT_STAGES, "dropped-")}
 
 
 def release(config: ReleaseConfig, *, corpus: str, output: str, options: RunOptions) -> Summary:
@@ -50,17 +51,16 @@ def release(config: ReleaseConfig, *, corpus: str, output: str, options: RunOpti
     config = dataclasses.replace(config, name=name, creator=config.creator or f"the developers of {name}")
     lineage = open_lineage(corpus)
     documents = inputs.open_configured(last_documents(corpus), DocumentConfig(), options)
-    parts = release_shards(lineage, documents)
     prints = {stage: folder.manifest.fingerprint() for stage, folder in lineage.items()}
-    prints |= previous_input(Identity(STAGE.name, STAGE.version, identity_of(config), prints), output)
     recorded = OutputFolder(output).recorded_identity()
-    is_next = recorded is not None and (recorded.stage, recorded.config.get("name")) == (STAGE.name, name)
-    options = dataclasses.replace(options, overwrite=options.overwrite or is_next)
+    if recorded and (recorded.stage, recorded.config.get("name")) == (STAGE.name, name):
+        options = dataclasses.replace(options, overwrite=True)
+        if version := _previous(recorded, Identity(STAGE.name, STAGE.version, identity_of(config), prints), output):
+            prints[PREVIOUS] = version
     options = options.for_input(inputs.size_on_disk(documents.files))
     with stage_run(STAGE, config, inputs=prints, output=output, options=options, texts=documents.files) as run:
         if not run.finished:
-            context = ReleaseContext(run.output, config.texts, config.redact)
-            previous = output if PREVIOUS in prints else None
+            context, parts = ReleaseContext(config, run.output), release_shards(lineage, documents)
             texts = run.map(write_texts, parts, context, phase="texts", work=True, total=documents.records)
             data = run.once("data", lambda: result_files(texts))
             tables = CorpusTables(corpus, DocumentConfig(), options, allow_files=True)
@@ -68,26 +68,21 @@ def release(config: ReleaseConfig, *, corpus: str, output: str, options: RunOpti
             # Not in workers, since DuckDB uses all cores.
             write = functools.partial(write_urls, context=context, tables=tables)
             urls = run.map(write, parts, phase="urls", total=links, serial=True)
-
-            def describe() -> TaskResult:
-                work, rows = (
-                    [storage.join(run.output, part.files[0].name) for part in phase] for phase in (texts, urls)
-                )
-                description.add_views(tables, work, rows, previous)
-                return description.write_description(
-                    description.describe_release(config, lineage, tables, previous, run.text_format),
-                    tables,
-                    [file for entry in (data, *urls) for file in entry.files],
-                    released_schema(documents.shards[0]),
-                    run.output,
-                    config=config,
-                    lineage={stage: folder.manifest for stage, folder in lineage.items()},
-                    redactions=sum((Counter(entry.counts) for entry in texts), Counter()),
-                    overlap=OVERLAP in lineage and storage.read_json(f"{lineage[OVERLAP].path}/report.json"),
-                )
-
-            run.once("description", describe)
+            files = [file for entry in (data, *urls) for file in entry.files]
+            work = [file for entry in texts for file in entry.files if file not in files]
+            source = Source(config, lineage, output if PREVIOUS in prints else None, run.text_format, run.output)
+            redactions = sum((Counter(entry.counts) for entry in texts), Counter())
+            schema = released_schema(documents.shards[0])
+            run.once("description", lambda: describe(source, tables, work, files, schema, redactions))
         return run.finish({"version": storage.read_json(storage.join(run.output, RELEASE))["version"]})
+
+
+def _previous(recorded: Identity, requested: Identity, output: str) -> str | None:
+    """Return the release that a run replaces; of one that verifies, resumes or repairs, that of the recorded run."""
+    if not has_manifest(output) or recorded.without_inputs([PREVIOUS]) == requested:
+        return recorded.inputs.get(PREVIOUS)
+    path = storage.join(output, RELEASE)
+    return f"{storage.read_json(path)['version']} {storage.sha256_of(path)}"
 
 
 def open_lineage(corpus: str) -> dict[str, StageFolder]:
@@ -119,31 +114,8 @@ def open_lineage(corpus: str) -> dict[str, StageFolder]:
 
 def release_shards(lineage: Mapping[str, StageFolder], documents: inputs.DocumentInput) -> list[ReleaseShard]:
     """Return the shards of a release; raise InputError if the stages do not have the same ones."""
-
-    def by_number(stage: str, prefix: str) -> dict[int, InputFile]:
-        files = lineage[stage].files(prefix, ".parquet") if stage in lineage else ()
-        return {shards.shard_number(file.path): file for file in files}
-
-    pages, links = by_number("fetch", "pages-"), by_number("scrape", "links-")
-    drops = [by_number(stage, "dropped-") for stage in DOCUMENT_STAGES]
-    numbers = {shards.shard_number(shard.files[0].path): shard for shard in documents.shards}
-    if pages and pages.keys() != numbers.keys():
-        raise InputError(f"{lineage['fetch'].path}: has other shards than the documents; run `webtext extract` again")
-    return [
-        ReleaseShard(shard, tuple(files[n] for files in drops if n in files), pages.get(n), links.get(n))
-        for n, shard in numbers.items()
-    ]
-
-
-def previous_input(requested: Identity, output: str) -> dict[str, str]:
-    """Return the release that a run replaces, as an input: its version and the SHA-256 of its `release.json`.
-
-    A run that verifies, resumes or repairs a release replaces the same one as that.
-    """
-    recorded = OutputFolder(output).recorded_identity()
-    if recorded is None or recorded.stage != requested.stage:
-        return {}
-    if not has_manifest(output) or recorded.without_inputs([PREVIOUS]) == requested:
-        return {name: value for name, value in recorded.inputs.items() if name == PREVIOUS}
-    path = storage.join(output, RELEASE)
-    return {PREVIOUS: f"{storage.read_json(path)['version']} {storage.sha256_of(path)}"}
+    files = {stage: lineage[stage].files(prefix, ".parquet") for stage, prefix in _PREFIXES.items() if stage in lineage}
+    for stage, listed in files.items():
+        if len(listed) != len(documents.shards):
+            raise InputError(f"{lineage[stage].path}: has other shards than the documents; run `webtext build` first")
+    return [ReleaseShard(shard, {stage: files[stage][shard.index] for stage in files}) for shard in documents.shards]

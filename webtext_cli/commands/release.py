@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -50,12 +51,8 @@ def command(call: StageCall, urls_only: bool, push: str | None, yes: bool, **fla
 
     def confirm(plan: str) -> bool:
         say(format_message(plan))
-        try:
-            return yes or click.confirm("Upload?")
-        except click.Abort:  # standard input is not a terminal
-            say("nothing uploaded; --yes uploads without asking")
-            return False
+        return yes or (sys.stdin.isatty() and click.confirm("Upload?"))
 
     address = upload(output, push, confirm)
-    say(address or "not uploaded")
+    say(address or "nothing uploaded; --yes uploads without asking")
     return 0 if address else 1
