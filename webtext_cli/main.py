@@ -37,15 +37,13 @@ _GROUPS = {
         "overlap-index": "Index the corpus's 8-grams in a Bloom filter.",
         "overlap-report": "Report which 8-grams of a benchmark occur in the corpus.",
     },
-    "Publish": {
-        "release": "Publish a corpus as a folder that others can load, verify and rebuild.",
-    },
     "Whole corpus": {
         "init": "Write a commented webtext.toml for a new corpus.",
         "build": "Run the stages listed in webtext.toml, in order.",
         "plan": "Estimate time, disk space, memory and cost of a corpus.",
         "status": "Show the state of each stage of a corpus.",
         "clean": "Remove what a corpus no longer needs.",
+        "release": "Publish a corpus as a folder that others can load, verify and rebuild.",
     },
     "Look into a corpus": {
         "show": "Print documents of a corpus as readable text.",

@@ -60,14 +60,7 @@ def shard_number(path: str) -> int:
 class ShardWriter:
     """Collects records and writes them as Parquet row groups of at most 8,192 rows or about 32 MiB."""
 
-    def __init__(
-        self,
-        stream: storage.HashingWriter,
-        name: str,
-        schema: pa.Schema,
-        repetitive: Sequence[str] | None,
-        options: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, stream: storage.HashingWriter, name: str, schema: pa.Schema, options: Mapping[str, Any]) -> None:
         self._stream = stream
         self._name = name
         self._schema = schema
@@ -75,9 +68,7 @@ class ShardWriter:
         self._batches: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
-        dictionary: bool | list[str] = True if repetitive is None else list(repetitive)
-        defaults = {"compression": "zstd", "compression_level": _ZSTD_LEVEL, "use_dictionary": dictionary}
-        self.parquet = pq.ParquetWriter(stream, schema, **defaults, **options)
+        self.parquet = pq.ParquetWriter(stream, schema, compression="zstd", **options)
         self.records = 0
 
     def write(self, row: Mapping[str, Any]) -> None:
@@ -132,7 +123,9 @@ def write_shard(
     to be distinct: dictionaries of URLs and titles would only cost time and space. `options` are ParquetWriter's.
     """
     with storage.atomic_write(storage.join(folder, name)) as stream:
-        writer = ShardWriter(stream, name, schema, repetitive, options)
+        dictionary = True if repetitive is None else list(repetitive)
+        options = {"compression_level": _ZSTD_LEVEL, "use_dictionary": dictionary, **options}
+        writer = ShardWriter(stream, name, schema, options)
         try:
             yield writer
             writer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 from pipelines import storage
 from pipelines.algorithms.quality.redaction import KINDS
 from pipelines.corpus.tables import CorpusTables, parquet_files
-from pipelines.engine.manifest import FileEntry
+from pipelines.engine.manifest import FileEntry, ShardEntry
 from pipelines.engine.run import TaskResult
 from pipelines.errors import UsageError
 from pipelines.format import plural
@@ -48,81 +49,69 @@ _LENGTH = "CASE WHEN words > 0 THEN 1 << floor(log2(words))::INTEGER ELSE 0 END"
 
 
 class Source(NamedTuple):
-    """What is described: the options, the stages, the folder of the version before, and that of the release."""
+    """What is described: a corpus, the version before (its folder, or empty), and the files of the release."""
 
     config: ReleaseConfig
     lineage: Mapping[str, StageFolder]
-    previous: str | None
+    previous: str
     text_format: str | None
     output: str
+    tables: CorpusTables
+    texts: Sequence[ShardEntry]  # of the work files of the documents
+    files: Sequence[FileEntry]  # of data/ and urls/
+    schema: pa.Schema  # of data/
 
 
-def describe(
-    source: Source,
-    tables: CorpusTables,
-    work: Sequence[FileEntry],
-    files: Sequence[FileEntry],
-    schema: pa.Schema,
-    redactions: Mapping[str, float],
-) -> TaskResult:
-    """Write `release.json`, the list of removed documents, the pages, and `SHA256SUMS` of these and of `files`.
-
-    `work` are the work files of the documents, `schema` the columns of the published ones, and `redactions` numbers of
-    placeholders.
-    """
-    output, lineage = source.output, source.lineage
-    _add_views(source, tables, work, files)
-    release = _describe_release(source, tables)
-    own = [shards.write_file(output, RELEASE, storage.json_bytes(release))]
+def describe(source: Source) -> TaskResult:
+    """Write `release.json`, the list of removed documents, the pages, and `SHA256SUMS` of all files but itself."""
+    output, lineage, tables = source.output, source.lineage, source.tables
+    _add_views(source)
+    release = _describe_release(source)
+    files = [*source.files, shards.write_file(output, RELEASE, storage.json_bytes(release))]
     with shards.write_shard(output, "removed/removed.parquet", _REMOVED_SCHEMA) as writer:
         for batch in tables.batches(_REMOVED.format(date=release["date"])):
             write_published(writer, pa.RecordBatch.from_arrays(batch.columns, schema=_REMOVED_SCHEMA))
+    files.append(writer.entry)
     figures = _read_figures(tables)
     rows = {"data": figures["total"]["documents"] if release["texts"] else 0}
     rows |= {"urls": sum(row["links"] for row in figures["outcomes"]), "removed": writer.records}
-    listed = [*files, *own, writer.entry]
-    schemas = {"data": schema, "urls": URL_SCHEMA, "removed": _REMOVED_SCHEMA}
+    schemas = {"data": source.schema, "urls": URL_SCHEMA, "removed": _REMOVED_SCHEMA}
     values = {
-        "config": source.config,
-        "release": release,
+        **{"config": source.config, "release": release, "figures": figures, "rows": rows},
         "lineage": {name: folder.manifest for name, folder in lineage.items()},
-        "figures": figures,
-        "redactions": redactions,
-        "rows": rows,
-        "sizes": {folder: sum(file.size_bytes for file in listed if file.name.startswith(folder)) for folder in rows},
+        "redactions": sum((Counter(entry.counts) for entry in source.texts), Counter()),
+        "sizes": {folder: sum(file.size_bytes for file in files if file.name.startswith(folder)) for folder in rows},
         # `datasets` cannot load a table without rows.
         "columns": {name: [(field.name, str(field.type)) for field in schemas[name]] for name in rows if rows[name]},
         "overlap": OVERLAP in lineage and storage.read_json(f"{lineage[OVERLAP].path}/report.json"),
     }
-    for name, template in PAGES.items():
-        own.append(shards.write_file(output, name, render(template, **values).encode()))
-    lines = sorted((file.name, file.sha256) for file in (*files, *own, writer.entry))
-    sums = "".join(f"{checksum}  {name}\n" for name, checksum in lines).encode()
-    return TaskResult(files=(*own, writer.entry, shards.write_file(output, SUMS, sums)))
+    files += [shards.write_file(output, name, render(PAGES[name], **values).encode()) for name in PAGES]
+    sums = "".join(f"{file.sha256}  {file.name}\n" for file in sorted(files, key=lambda file: file.name)).encode()
+    return TaskResult(files=(*files[len(source.files) :], shards.write_file(output, SUMS, sums)))
 
 
-def _add_views(source: Source, tables: CorpusTables, work: Sequence[FileEntry], files: Sequence[FileEntry]) -> None:
+def _add_views(source: Source) -> None:
     """Add the tables of a release, and of the version before, whose files are verified."""
-    urls = [storage.join(source.output, file.name) for file in files if file.name.startswith("urls/")]
-    texts = parquet_files([storage.join(source.output, file.name) for file in work])
+    urls = [storage.join(source.output, file.name) for file in source.files if file.name.startswith("urls/")]
+    texts = parquet_files([storage.join(source.output, entry.files[0].name) for entry in source.texts])
     views = {"texts": texts, "urls": parquet_files(urls), "old_urls": "urls WHERE false"}
     views["old_removed"] = "(SELECT id, reason, reason AS date FROM dropped) WHERE false"
     for prefix in ("urls", "removed") if source.previous else ():
-        old = inputs.open_stage(source.previous or "", ["release"]).files(f"{prefix}/", ".parquet")
+        old = inputs.open_stage(source.previous, ["release"]).files(f"{prefix}/", ".parquet")
         for file in old:
             file.verify()
         views[f"old_{prefix}"] = parquet_files([file.path for file in old])
     for query in (*(f"CREATE TEMP VIEW {name} AS FROM {table}" for name, table in views.items()), *_VIEWS.split(";")):
-        tables.rows(query)
+        source.tables.rows(query)
 
 
-def _describe_release(source: Source, tables: CorpusTables) -> dict[str, Any]:
+def _describe_release(source: Source) -> dict[str, Any]:
     """Return what `release.json` says; its history has the earlier versions, the oldest first."""
-    config, [changes] = source.config, tables.rows("FROM changes")
+    config, [changes] = source.config, source.tables.rows("FROM changes")
     release = {
         **{"format": 1, "name": config.name, "version": "1.0.0", "previous": None, "history": []},
         **{"why": config.why or "first release", "changes": changes, "license": config.license},
-        **{"date": _date(config, tables), "texts": config.texts, "redacted": KINDS if config.redact else ()},
+        **{"date": _date(config, source.tables), "texts": config.texts, "redacted": KINDS if config.redact else ()},
         "stages": {
             name: {key: value for key, value in folder.manifest.to_json().items() if key in _OF_STAGE}
             for name, folder in source.lineage.items()

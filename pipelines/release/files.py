@@ -32,7 +32,6 @@ _RELEASED = (
     "text", "language", "language_score", "quality", "license", "license_url", "license_location", "signals", "score",
     "submission_ids", "subreddits", "created_utc", "fetched_at", "extractor", "words",
 )  # fmt: skip
-KEPT, REMOVED = "kept", "removed"
 _COLUMNS = make_schema(
     id="string", url="string?", domain="string?", title="string?", score="int64?", submission_ids="strings?",
     subreddits="strings?", created_utc="int64?", source="string?", fetched_at="instant?", captured_at="instant?",
@@ -66,16 +65,8 @@ def write_published(writer: shards.ShardWriter, batch: pa.RecordBatch) -> None:
             writer.flush()
 
 
-class ReleaseShard(NamedTuple):
-    """A shard of documents, and the file of that number of each stage: its links, its pages, or what it dropped."""
-
-    documents: inputs.DocumentShard
-    files: dict[str, inputs.InputFile]
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return self.documents.name
+# A shard of documents, and the file of that number of each stage: its links, its pages, or what it dropped.
+ReleaseShard = tuple[inputs.DocumentShard, dict[str, inputs.InputFile]]
 
 
 class ReleaseContext(NamedTuple):
@@ -102,8 +93,8 @@ def released_schema(documents: inputs.DocumentShard) -> pa.Schema:
 
 def write_texts(shard: ReleaseShard, context: ReleaseContext) -> TaskResult:
     """Write what identifies the text of each document into a work file and, if texts are published, the documents."""
-    documents, counts = shard.documents, Counter[str]()
-    released, name = released_schema(documents), shards.shard_name("documents", documents.index)
+    documents, counts = shard[0], Counter[str]()
+    released, name = released_schema(documents), f"{documents.name}.parquet"
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(shards.write_shard(context.output, f"{WORK}/{name}", _TEXT_SCHEMA))]
         if context.config.texts:
@@ -126,7 +117,7 @@ def _text_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     types = dict(zip(batch.schema.names, batch.schema.types, strict=True))
     columns = {field.name: batch[field.name] for field in _TEXT_SCHEMA if types.get(field.name) == field.type}
     columns |= {
-        "outcome": pa.array([KEPT] * rows, pa.string()),
+        "outcome": pa.array(["kept"] * rows, pa.string()),
         "bytes": pa.array(map(len, encoded), pa.int64()),
         "text_sha256": pa.array((hashlib.sha256(text).digest() for text in encoded), pa.binary(32)),
         "sketch": sketches(texts),
@@ -138,30 +129,26 @@ def _text_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def write_urls(shard: ReleaseShard, context: ReleaseContext, tables: CorpusTables) -> TaskResult:
     """Write a row for each link of a shard, or for each document that is of none; removed ones are only counted."""
-    for file in shard.files.values():
+    documents, files = shard
+    for file in files.values():
         file.verify()
-    names = {stage: parquet_files([file.path]) for stage, file in shard.files.items()}
-    texts = parquet_files([storage.join(context.output, WORK, f"{shard.name}.parquet")])
+    sources = {stage: parquet_files([file.path]) for stage, file in files.items()}
+    texts = parquet_files([storage.join(context.output, WORK, f"{documents.name}.parquet")])
     drop = "SELECT id, url, '{0}.' || reason AS outcome FROM {1}"
-    drops = " UNION ALL ".join(drop.format(stage, names[stage]) for stage in DOCUMENT_STAGES if stage in names)
-    links = names.get("scrape", f"(FROM {texts} WHERE false)")
-    query = _OF_LINKS if "fetch" in names else _OF_DOCUMENTS
-    query = query.format(texts=texts, drops=drops, links=links, pages=names.get("fetch"))
-    name, read, kept = f"urls/{shards.shard_name('urls', shard.documents.index)}", 0, 0
-    repetitive = ["domain", "source", "outcome"]
+    drops = " UNION ALL ".join(drop.format(stage, sources[stage]) for stage in DOCUMENT_STAGES if stage in files)
+    links = sources.get("scrape", f"(FROM {texts} WHERE false)")
+    query = _OF_LINKS if "fetch" in files else _OF_DOCUMENTS
+    name, read, repetitive = shards.shard_name("urls/urls", documents.index), 0, ["domain", "source", "outcome"]
     with shards.write_shard(context.output, name, URL_SCHEMA, repetitive=repetitive, **_PUBLISHED) as writer:
-        for batch in tables.batches(query):
+        for batch in tables.batches(query.format(texts=texts, drops=drops, links=links, pages=sources.get("fetch"))):
             if batch["outcome"].null_count:
                 url = batch["url"].filter(pc.is_null(batch["outcome"]))[0]
-                raise InputError(
-                    f"{shard.documents.files[0].path}: {url} is missing, and not dropped; run `webtext build`"
-                )
+                raise InputError(f"{tables.name}: {url} is neither a document nor dropped; run `webtext build`")
             read += batch.num_rows
-            kept += pc.sum(pc.equal(batch["outcome"], KEPT)).as_py() or 0
             arrays = [array.cast(field.type) for array, field in zip(batch.columns, URL_SCHEMA, strict=True)]
             batch = with_domains(pa.RecordBatch.from_arrays(arrays, schema=URL_SCHEMA))
-            batch = batch.filter(pc.invert(pc.ends_with(batch["outcome"], f".{REMOVED}")))
+            batch = batch.filter(pc.invert(pc.ends_with(batch["outcome"], ".removed")))
             write_published(writer, context.redacted(batch, Counter()))
             progress.advance(batch.num_rows)
-    dropped = {REMOVED: count} if (count := read - writer.records) else {}
-    return TaskResult(read, writer.records, dropped, {"documents": kept}, (writer.entry,))
+    dropped = {"removed": count} if (count := read - writer.records) else {}
+    return TaskResult(read, writer.records, dropped, files=(writer.entry,))

@@ -13,7 +13,7 @@ from pipelines.format import format_bytes, plural
 from pipelines.release.description import RELEASE, SUMS
 
 # A later version may lack files of these.
-_FOLDERS = ["data/*", "urls/*", "removed/*"]
+_FOLDERS = ("data/", "urls/", "removed/")
 
 
 def push(folder: str, repository: str, confirm: Callable[[str], bool]) -> str | None:
@@ -30,9 +30,9 @@ def push(folder: str, repository: str, confirm: Callable[[str], bool]) -> str | 
     try:
         return _push(huggingface_hub.HfApi(library_name="webtext"), folder, repository, confirm)
     except (ValueError, RuntimeError, *errors) as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
         remedy = "check the name, the network and the token (`hf auth login`), and re-run the same command to resume"
-        raise InputError(f"--push {repository}: {reason.rstrip('.')}; {remedy}") from error
+        raise InputError(f"--push {repository}: {reason}; {remedy}") from error
 
 
 def _push(api: Any, folder: str, repository: str, confirm: Callable[[str], bool]) -> str | None:
@@ -45,7 +45,7 @@ def _push(api: Any, folder: str, repository: str, confirm: Callable[[str], bool]
     tree = api.list_repo_tree(**place, recursive=True) if exists else ()
     remote = {file.path: file.lfs.sha256 for file in tree if getattr(file, "lfs", None)}
     sent = [name for name, checksum in checksums.items() if remote.get(name) != checksum]
-    deleted = [path for path in remote if path not in checksums and f"{path.partition('/')[0]}/*" in _FOLDERS]
+    deleted = [path for path in remote if path not in checksums and path.startswith(_FOLDERS)]
     tags = [ref.name for ref in api.list_repo_refs(**place).tags] if exists else []
     if tag in tags and (deleted or any("/" in name for name in sent)):
         raise InputError(f"{repository}: has another release {tag}; release into the folder that has its history")
@@ -53,9 +53,8 @@ def _push(api: Any, folder: str, repository: str, confirm: Callable[[str], bool]
     plan = f"{plural(len(sent), 'file')} to upload ({size}), {len(checksums) - len(sent):,} unchanged"
     if not confirm(f"{repository}{'' if exists else ' (new, private)'}: {plan}, {len(deleted):,} to delete; {message}"):
         return None
-    names = [*_FOLDERS, *(name for name in checksums if "/" not in name), SUMS]
     api.create_repo(**place, private=True, exist_ok=True)
-    path = storage.local_path(folder)
-    api.upload_folder(**place, folder_path=path, commit_message=message, allow_patterns=names, delete_patterns=deleted)
+    files = {"folder_path": storage.local_path(folder), "delete_patterns": deleted}
+    api.upload_folder(**place, **files, ignore_patterns=["manifest.json", ".*", "_*"], commit_message=message)
     api.create_tag(**place, tag=tag, tag_message=message, exist_ok=True)
     return f"{api.endpoint}/datasets/{repository}/tree/{tag}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections import Counter
 from collections.abc import Mapping
 
 from pipelines import storage
@@ -61,19 +60,17 @@ def release(config: ReleaseConfig, *, corpus: str, output: str, options: RunOpti
     with stage_run(STAGE, config, inputs=prints, output=output, options=options, texts=documents.files) as run:
         if not run.finished:
             context, parts = ReleaseContext(config, run.output), release_shards(lineage, documents)
-            texts = run.map(write_texts, parts, context, phase="texts", work=True, total=documents.records)
+            run_map = functools.partial(run.map, items=parts, name=lambda part: part[0].name)
+            texts = run_map(write_texts, context=context, phase="texts", work=True, total=documents.records)
             data = run.once("data", lambda: result_files(texts))
             tables = CorpusTables(corpus, DocumentConfig(), options, allow_files=True)
-            links = next(iter(lineage.values())).manifest.records_out
             # Not in workers, since DuckDB uses all cores.
             write = functools.partial(write_urls, context=context, tables=tables)
-            urls = run.map(write, parts, phase="urls", total=links, serial=True)
+            urls = run_map(write, phase="urls", total=next(iter(lineage.values())).manifest.records_out, serial=True)
             files = [file for entry in (data, *urls) for file in entry.files]
-            work = [file for entry in texts for file in entry.files if file not in files]
-            source = Source(config, lineage, output if PREVIOUS in prints else None, run.text_format, run.output)
-            redactions = sum((Counter(entry.counts) for entry in texts), Counter())
-            schema = released_schema(documents.shards[0])
-            run.once("description", lambda: describe(source, tables, work, files, schema, redactions))
+            previous, schema = output if PREVIOUS in prints else "", released_schema(documents.shards[0])
+            source = Source(config, lineage, previous, run.text_format, run.output, tables, texts, files, schema)
+            run.once("description", lambda: describe(source))
         return run.finish({"version": storage.read_json(storage.join(run.output, RELEASE))["version"]})
 
 
@@ -118,4 +115,4 @@ def release_shards(lineage: Mapping[str, StageFolder], documents: inputs.Documen
     for stage, listed in files.items():
         if len(listed) != len(documents.shards):
             raise InputError(f"{lineage[stage].path}: has other shards than the documents; run `webtext build` first")
-    return [ReleaseShard(shard, {stage: files[stage][shard.index] for stage in files}) for shard in documents.shards]
+    return [(shard, {stage: files[stage][shard.index] for stage in files}) for shard in documents.shards]

@@ -64,7 +64,7 @@ def test_urls_has_every_link_with_what_became_of_it(built_corpus: Path, texts_re
     pages = {row["url"]: row for row in _pages(built_corpus)}
     documents = {row["url"]: row for row in _documents(built_corpus / "remove-wikipedia")}
     drops = {
-        row["id"]: f"{stage}.{row['reason']}"
+        row["url"]: f"{stage}.{row['reason']}"
         for stage in ("fetch", "extract", "dedup", "remove-wikipedia")
         for path in (built_corpus / stage).glob("dropped-*.parquet")
         for row in pq.read_table(path).to_pylist()
@@ -74,7 +74,7 @@ def test_urls_has_every_link_with_what_became_of_it(built_corpus: Path, texts_re
         for name in ("domain", "title", "score", "submission_ids", "subreddits", "created_utc"):
             assert row[name] == link[name]
         assert (row["source"], row["fetched_at"]) == ("live", pages[row["url"]]["fetched_at"])
-        assert row["outcome"] == ("kept" if document else drops[row["id"]])
+        assert row["outcome"] == ("kept" if document else drops[row["url"]])
         if document is None:
             assert row["words"] is row["text_sha256"] is row["sketch"] is None
         else:

@@ -23,10 +23,9 @@ from webtext_cli.options import StageCall, check_disjoint, config_of_flags, conf
 def command(call: StageCall, urls_only: bool, push: str | None, yes: bool, **flags: Any) -> int:
     """Publish a corpus as a folder that others can load, verify and rebuild.
 
-    Writes a row for each link, with the hash of its text and what became of it, the ids of removed documents, and with
-    --texts the documents, as Parquet; a data card, Croissant metadata, a summary of the training content, and
-    checksums. A folder that contains an earlier version gets the next one. With --push, shows what would be uploaded,
-    and asks first.
+    Writes a row for each link with the hash of its text, with --texts the documents, the ids of removed ones, a data
+    card, Croissant metadata, a summary of the training content, and checksums. A folder with an earlier version gets
+    the next one. --push shows what would be uploaded, and asks.
 
     \b
     Examples:
