@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from pipelines import storage
 from pipelines.algorithms.quality.redaction import KINDS
+from pipelines.corpus.statistics import GROUPS
 from pipelines.corpus.tables import CorpusTables, parquet_files
 from pipelines.engine.manifest import FileEntry, ShardEntry
 from pipelines.engine.run import TaskResult
@@ -29,23 +31,7 @@ PAGES = {name: f"release/{name}" for name in (DATA_CARD, "croissant.json", "trai
 OVERLAP = "overlap-report"
 _REMOVED_SCHEMA = make_schema(id="string", reason="string", date="string")
 _OF_STAGE = ("version", "config", "inputs", "records_in", "records_out", "dropped")
-# Tables of a release, from those of its files and of the files of the version before.
-_VIEWS = """
-CREATE TEMP VIEW new AS SELECT id, min(text_sha256) AS hash FROM urls WHERE outcome = 'kept' GROUP BY id;
-CREATE TEMP VIEW old AS SELECT id, min(text_sha256) AS hash FROM old_urls WHERE outcome = 'kept' GROUP BY id;
-CREATE TEMP VIEW changes AS SELECT count(*) FILTER (old.id IS NULL) AS added,
-count(*) FILTER (new.id IS NULL) AS removed, count(*) FILTER (old.hash <> new.hash) AS changed
-FROM old FULL JOIN new USING (id);
-CREATE TEMP MACRO day(time) AS strftime(make_timestamp(time), '%Y-%m-%d');
-CREATE TEMP VIEW days AS SELECT day(epoch_us(min(fetched_at))) AS first, day(epoch_us(max(fetched_at))) AS last,
-day(min(nullif(created_utc, 0)) * 1000000) AS first_created,
-day(max(nullif(created_utc, 0)) * 1000000) AS last_created FROM urls"""
-_REMOVED = """SELECT id, max(reason) AS reason, min(date) AS date FROM (
-SELECT id, coalesce(outcome, 'removed') AS reason, '{date}' AS date FROM old LEFT JOIN urls USING (id)
-UNION ALL SELECT id, reason, '{date}' FROM dropped WHERE reason = 'removed' UNION ALL FROM old_removed
-) WHERE id NOT IN (SELECT id FROM new) GROUP BY id ORDER BY id"""
 _TOTAL = "count(*) AS documents, sum(words)::BIGINT AS words, sum(bytes)::BIGINT AS bytes"
-_LENGTH = "CASE WHEN words > 0 THEN 1 << floor(log2(words))::INTEGER ELSE 0 END"
 
 
 class Source(NamedTuple):
@@ -64,26 +50,25 @@ class Source(NamedTuple):
 
 def describe(source: Source) -> TaskResult:
     """Write `release.json`, the list of removed documents, the pages, and `SHA256SUMS` of all files but itself."""
-    output, lineage, tables = source.output, source.lineage, source.tables
+    output, tables = source.output, source.tables
     _add_views(source)
     release = _describe_release(source)
     files = [*source.files, shards.write_file(output, RELEASE, storage.json_bytes(release))]
     with shards.write_shard(output, "removed/removed.parquet", _REMOVED_SCHEMA) as writer:
-        for batch in tables.batches(_REMOVED.format(date=release["date"])):
+        for batch in tables.batches("FROM removed_until(?)", [release["date"]]):
             write_published(writer, pa.RecordBatch.from_arrays(batch.columns, schema=_REMOVED_SCHEMA))
-    files.append(writer.entry)
-    figures = _read_figures(tables)
+    files, figures = [*files, writer.entry], _read_figures(tables)
     rows = {"data": figures["total"]["documents"] if release["texts"] else 0}
     rows |= {"urls": sum(row["links"] for row in figures["outcomes"]), "removed": writer.records}
     schemas = {"data": source.schema, "urls": URL_SCHEMA, "removed": _REMOVED_SCHEMA}
     values = {
         **{"config": source.config, "release": release, "figures": figures, "rows": rows},
-        "lineage": {name: folder.manifest for name, folder in lineage.items()},
+        "lineage": {name: folder.manifest for name, folder in source.lineage.items()},
         "redactions": sum((Counter(entry.counts) for entry in source.texts), Counter()),
         "sizes": {folder: sum(file.size_bytes for file in files if file.name.startswith(folder)) for folder in rows},
         # `datasets` cannot load a table without rows.
         "columns": {name: [(field.name, str(field.type)) for field in schemas[name]] for name in rows if rows[name]},
-        "overlap": OVERLAP in lineage and storage.read_json(f"{lineage[OVERLAP].path}/report.json"),
+        "overlap": OVERLAP in source.lineage and storage.read_json(f"{source.lineage[OVERLAP].path}/report.json"),
     }
     files += [shards.write_file(output, name, render(PAGES[name], **values).encode()) for name in PAGES]
     sums = "".join(f"{file.sha256}  {file.name}\n" for file in sorted(files, key=lambda file: file.name)).encode()
@@ -101,7 +86,8 @@ def _add_views(source: Source) -> None:
         for file in old:
             file.verify()
         views[f"old_{prefix}"] = parquet_files([file.path for file in old])
-    for query in (*(f"CREATE TEMP VIEW {name} AS FROM {table}" for name, table in views.items()), *_VIEWS.split(";")):
+    queries = [f"CREATE TEMP VIEW {name} AS FROM {table}" for name, table in views.items()]
+    for query in (*queries, *(pkgutil.get_data("pipelines.release", "tables.sql") or b"").decode().split(";")):
         source.tables.rows(query)
 
 
@@ -157,7 +143,7 @@ def _read_figures(tables: CorpusTables) -> dict[str, Any]:
         return tables.rows(query)
 
     return {
-        **{"total": total, "days": tables.rows("FROM days")[0], "lengths": group(_LENGTH, "value", 64)},
+        **{"total": total, "days": tables.rows("FROM days")[0], "lengths": group(GROUPS["length"][1], "value", 64)},
         "languages": group("language", "documents DESC", 20),
         # The tenth of all domains with the most text, as the EU's template asks.
         "domains": group("domain", "bytes DESC", -(-total["domains"] // 10)),

@@ -81,7 +81,8 @@ class ReleaseContext(NamedTuple):
             index = batch.schema.get_field_index(name)
             texts, spans = redact_texts(batch.column(index), KINDS)
             batch = batch.set_column(index, batch.schema.field(index), texts)
-            counts.update(pc.struct_field(pc.list_flatten(spans), "kind").to_pylist())
+            kinds = pc.struct_field(pc.list_flatten(spans), "kind")
+            counts.update(f"redacted_{kind}" for kind in kinds.to_pylist())
         return batch
 
 
@@ -105,8 +106,7 @@ def write_texts(shard: ReleaseShard, context: ReleaseContext) -> TaskResult:
             for writer in writers[1:]:
                 write_published(writer, context.redacted(batch.select(released.names), counts))
             progress.advance(batch.num_rows)
-    redacted = {f"redacted_{kind}": count for kind, count in counts.items()}
-    return TaskResult(counts=redacted, files=tuple(writer.entry for writer in writers))
+    return TaskResult(counts=counts, files=tuple(writer.entry for writer in writers))
 
 
 def _text_rows(batch: pa.RecordBatch) -> pa.RecordBatch:

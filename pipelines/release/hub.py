@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -19,16 +18,17 @@ _FOLDERS = ("data/", "urls/", "removed/")
 def push(folder: str, repository: str, confirm: Callable[[str], bool]) -> str | None:
     """Upload a release if `confirm`, which is told what would be sent, returns True; return its address, else None.
 
-    A new repository is private: its owner publishes it. After an interruption, what was sent is not sent again. Raises
-    InputError if the Hub refuses, or has this version with other files.
+    A new repository is private. What was sent before an interruption is not sent again. Raises InputError if the Hub
+    refuses, or has other files of this version.
     """
     require_extra("hub", "--push", "huggingface_hub")
-    import huggingface_hub
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
 
-    # Their bases are OSError and the general error of the HTTP client that this version of the library uses.
-    errors = importlib.import_module("huggingface_hub.errors").HfHubHTTPError.__bases__
+    # OSError and the general error of the HTTP client that this version of the library uses.
+    errors: tuple[Any, ...] = HfHubHTTPError.__bases__
     try:
-        return _push(huggingface_hub.HfApi(library_name="webtext"), folder, repository, confirm)
+        return _push(HfApi(library_name="webtext"), folder, repository, confirm)
     except (ValueError, RuntimeError, *errors) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
         remedy = "check the name, the network and the token (`hf auth login`), and re-run the same command to resume"

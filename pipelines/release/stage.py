@@ -27,23 +27,20 @@ from pipelines.release.files import ReleaseContext, ReleaseShard, released_schem
 STAGE = Stage("release", 1, ("data/", "urls/", "removed/", *PAGES, RELEASE, SUMS))
 # The input of a run that is the release which it replaces: its version and the SHA-256 of its `release.json`.
 PREVIOUS = "previous"
-# What a value must look like, and what the message calls it.
-_FORMS = {
+_PATTERNS = {
     "license": (r"[A-Za-z0-9][A-Za-z0-9.+-]*|https?://\S+", "an SPDX id or a URL, such as ODC-By-1.0"),
     "date": (r"(\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))?", "a day, such as 2026-11-28"),
 }
-# The files of each stage that a release reads.
-_PREFIXES = {"scrape": "links-", "fetch": "pages-", **dict.fromkeys(DOCUMENT_STAGES, "dropped-")}
+_FILES_READ = {"scrape": "links-", "fetch": "pages-", **dict.fromkeys(DOCUMENT_STAGES, "dropped-")}
 
 
 def release(config: ReleaseConfig, *, corpus: str, output: str, options: RunOptions) -> Summary:
     """Write a release of the documents of a corpus, or the next version of the one of the same name in the folder.
 
-    Records in are links, or documents that are of none, records out those that are in `urls/`. Raises UsageError for a
-    missing or malformed option, InputError if a stage of the corpus is unfinished or stale, DamagedShardError for a
-    damaged one, and ChangedRunError for a folder with another release.
+    Records in are links, or documents that are of none, records out those in `urls/`. Raises UsageError for a malformed
+    option, InputError or DamagedShardError for a corpus that is not current, ChangedRunError for another release.
     """
-    for option, (pattern, form) in _FORMS.items():
+    for option, (pattern, form) in _PATTERNS.items():
         if not re.fullmatch(pattern, value := getattr(config, option)):
             raise UsageError(f"--{option} {value or 'is missing'}: name {form}")
     name = config.name or storage.basename(storage.absolute_path(corpus))
@@ -54,8 +51,7 @@ def release(config: ReleaseConfig, *, corpus: str, output: str, options: RunOpti
     recorded = OutputFolder(output).recorded_identity()
     if recorded and (recorded.stage, recorded.config.get("name")) == (STAGE.name, name):
         options = dataclasses.replace(options, overwrite=True)
-        if version := _previous(recorded, Identity(STAGE.name, STAGE.version, identity_of(config), prints), output):
-            prints[PREVIOUS] = version
+        prints |= _previous(recorded, Identity(STAGE.name, STAGE.version, identity_of(config), prints), output)
     options = options.for_input(inputs.size_on_disk(documents.files))
     with stage_run(STAGE, config, inputs=prints, output=output, options=options, texts=documents.files) as run:
         if not run.finished:
@@ -74,12 +70,12 @@ def release(config: ReleaseConfig, *, corpus: str, output: str, options: RunOpti
         return run.finish({"version": storage.read_json(storage.join(run.output, RELEASE))["version"]})
 
 
-def _previous(recorded: Identity, requested: Identity, output: str) -> str | None:
-    """Return the release that a run replaces; of one that verifies, resumes or repairs, that of the recorded run."""
+def _previous(recorded: Identity, requested: Identity, output: str) -> dict[str, str]:
+    """Return the release that a run replaces, as input; to verify, resume or repair one, that which it replaced."""
     if not has_manifest(output) or recorded.without_inputs([PREVIOUS]) == requested:
-        return recorded.inputs.get(PREVIOUS)
+        return {name: recorded.inputs[name] for name in recorded.inputs if name == PREVIOUS}
     path = storage.join(output, RELEASE)
-    return f"{storage.read_json(path)['version']} {storage.sha256_of(path)}"
+    return {PREVIOUS: f"{storage.read_json(path)['version']} {storage.sha256_of(path)}"}
 
 
 def open_lineage(corpus: str) -> dict[str, StageFolder]:
@@ -88,20 +84,18 @@ def open_lineage(corpus: str) -> dict[str, StageFolder]:
     Raises InputError if one of them has not finished, or is not built from the present result of the one before.
     """
     config, last = CorpusConfig(corpus), last_documents(corpus)
-    for name in ("scrape", "fetch", *DOCUMENT_STAGES):
-        folder = storage.join(corpus, name)
-        if name not in config.skipped() and is_unfinished(folder) and not has_manifest(folder):
+    for name in _FILES_READ:
+        if name not in config.skipped() and is_unfinished(folder := storage.join(corpus, name)):
             inputs.check_finished(folder, name)
     names, lineage = [storage.basename(last)], dict[str, StageFolder]()
     for name in names:  # grows while it is iterated
         stage = lineage[name] = inputs.open_stage(storage.join(corpus, name), [name])
         for parameter, source in config.upstream(name).items():
             path, recorded = storage.join(corpus, source), stage.manifest.identity.inputs.get(parameter)
-            if recorded is None or not has_manifest(path):
-                continue  # it read files from elsewhere
-            if recorded != read_manifest(path).fingerprint():
-                raise InputError(f"{stage.path}: is stale ({source} has changed since); run `webtext build` first")
-            names += [source] * (source not in names)
+            if recorded and has_manifest(path):  # not files from elsewhere
+                if recorded != read_manifest(path).fingerprint():
+                    raise InputError(f"{stage.path}: is stale ({source} has changed since); run `webtext build` first")
+                names += [source] * (source not in names)
     if has_manifest(report := storage.join(corpus, OVERLAP)):
         overlap = inputs.open_stage(report, [OVERLAP])
         if overlap.manifest.identity.inputs.get("documents") == read_manifest(last).fingerprint():
@@ -111,7 +105,9 @@ def open_lineage(corpus: str) -> dict[str, StageFolder]:
 
 def release_shards(lineage: Mapping[str, StageFolder], documents: inputs.DocumentInput) -> list[ReleaseShard]:
     """Return the shards of a release; raise InputError if the stages do not have the same ones."""
-    files = {stage: lineage[stage].files(prefix, ".parquet") for stage, prefix in _PREFIXES.items() if stage in lineage}
+    files = {
+        stage: lineage[stage].files(prefix, ".parquet") for stage, prefix in _FILES_READ.items() if stage in lineage
+    }
     for stage, listed in files.items():
         if len(listed) != len(documents.shards):
             raise InputError(f"{lineage[stage].path}: has other shards than the documents; run `webtext build` first")

@@ -417,6 +417,5 @@ def test_the_command_prints_its_summary(built_corpus: Path, tmp_path: Path, caps
     assert summary["version"] == "1.0.0"
     assert summary["records_out"] == len(_rows(tmp_path / "out" / "urls"))
     assert main([*arguments, "--urls-only", "--texts"]) == 2
-    assert main([*arguments, "--yes"]) == 2
     assert main(["release", "--corpus", str(built_corpus), "-o", str(built_corpus / "x"), "--license", _LICENSE]) == 2
     assert "overlap; choose another --output" in capsys.readouterr().err

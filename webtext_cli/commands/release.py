@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from pipelines.build import check_corpus
 from pipelines.errors import UsageError, format_message
 from pipelines.release.config import ReleaseConfig
 from webtext_cli.console import print_summary, say
@@ -35,9 +34,6 @@ def command(call: StageCall, urls_only: bool, push: str | None, yes: bool, **fla
     """
     if urls_only and flags.get("texts"):
         raise UsageError("--urls-only and --texts cannot be combined; use one")
-    if yes and not push:
-        raise UsageError("--yes has no effect without --push; omit it")
-    check_corpus(call.corpus)
     output = call.output or ""
     check_disjoint(output, [call.corpus])
     from pipelines.release.stage import release
