@@ -29,8 +29,8 @@ from pipelines.release.config import ReleaseConfig
 # `data/` has these columns of documents, as far as they have them: none names a user of Reddit or a file of the corpus.
 _RELEASED = (
     "id", "url", "final_url", "domain", "title", "published", "site_name", "declared_type", "page_type", "confidence",
-    "text", "language", "language_score", "quality", "license", "license_url", "license_location", "signals", "score",
-    "submission_ids", "subreddits", "created_utc", "fetched_at", "extractor", "words",
+    "language", "language_score", "quality", "license", "license_url", "license_location", "signals", "score",
+    "submission_ids", "subreddits", "created_utc", "fetched_at", "extractor", "words", "text",
 )  # fmt: skip
 _COLUMNS = make_schema(
     id="string", url="string?", domain="string?", title="string?", score="int64?", submission_ids="strings?",
@@ -50,7 +50,7 @@ ORDER BY pages.file_row_number"""
 _OF_DOCUMENTS = "SELECT * EXCLUDE (language, bytes) FROM {texts} UNION ALL BY NAME ({drops})"
 # An index of pages; and if a later version lacks a row, only the pages around it differ, so that storage which divides
 # files by their content keeps the others once.
-_CHUNKS = {"min_chunk_size": 64 << 10, "max_chunk_size": 256 << 10}
+_CHUNKS = {"min_chunk_size": 16 << 10, "max_chunk_size": 64 << 10}
 _PUBLISHED: dict[str, Any] = {"write_page_index": True, "use_content_defined_chunking": _CHUNKS}
 _GROUP_ROWS = 1024
 

@@ -31,7 +31,7 @@ _PATTERNS = {
     "license": (r"[A-Za-z0-9][A-Za-z0-9.+-]*|https?://\S+", "an SPDX id or a URL, such as ODC-By-1.0"),
     "date": (r"(\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))?", "a day, such as 2026-11-28"),
 }
-_FILES_READ = {"scrape": "links-", "fetch": "pages-", **dict.fromkeys(DOCUMENT_STAGES, "dropped-")}
+_FILES = {"scrape": "links-", "fetch": "pages-", **dict.fromkeys(DOCUMENT_STAGES, "dropped-")}
 
 
 def release(config: ReleaseConfig, *, corpus: str, output: str, options: RunOptions) -> Summary:
@@ -84,7 +84,7 @@ def open_lineage(corpus: str) -> dict[str, StageFolder]:
     Raises InputError if one of them has not finished, or is not built from the present result of the one before.
     """
     config, last = CorpusConfig(corpus), last_documents(corpus)
-    for name in _FILES_READ:
+    for name in _FILES:
         if name not in config.skipped() and is_unfinished(folder := storage.join(corpus, name)):
             inputs.check_finished(folder, name)
     names, lineage = [storage.basename(last)], dict[str, StageFolder]()
@@ -105,9 +105,7 @@ def open_lineage(corpus: str) -> dict[str, StageFolder]:
 
 def release_shards(lineage: Mapping[str, StageFolder], documents: inputs.DocumentInput) -> list[ReleaseShard]:
     """Return the shards of a release; raise InputError if the stages do not have the same ones."""
-    files = {
-        stage: lineage[stage].files(prefix, ".parquet") for stage, prefix in _FILES_READ.items() if stage in lineage
-    }
+    files = {stage: lineage[stage].files(prefix, ".parquet") for stage, prefix in _FILES.items() if stage in lineage}
     for stage, listed in files.items():
         if len(listed) != len(documents.shards):
             raise InputError(f"{lineage[stage].path}: has other shards than the documents; run `webtext build` first")
