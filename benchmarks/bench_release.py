@@ -1,6 +1,6 @@
 """The bytes that two releases share, as storage that divides files by their content keeps them.
 
-python benchmarks/release_chunks.py --documents 24000 --removed 10 FOLDER
+python benchmarks/bench_release.py --documents 24000 --removed 10 FOLDER
 
 writes a corpus of one shard of made-up documents, releases it with texts, removes some documents chosen at random, and
 releases it again. Both releases are cut into chunks of about 16 KiB (4 to 64) by a rolling hash, as FastCDC does; the
