@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
-_TYPES = {".css", ".html", ".js", ".json", ".md", ".npz", ".png", ".py", ".pyi", ".toml", ".txt", ".yml"}
+_TYPES = {".css", ".html", ".js", ".json", ".md", ".npz", ".png", ".py", ".pyi", ".sql", ".toml", ".txt", ".yml"}
 _NAMES = {".gitignore", "Dockerfile", "LICENSE", "Makefile", "py.typed", "run"}
 _MAX_BYTES = 2 << 20
 

@@ -43,6 +43,7 @@ _GROUPS = {
         "plan": "Estimate time, disk space, memory and cost of a corpus.",
         "status": "Show the state of each stage of a corpus.",
         "clean": "Remove what a corpus no longer needs.",
+        "release": "Publish a corpus as a folder that others can load, verify and rebuild.",
         "rehydrate": "Rebuild a corpus from a release: fetch its URLs, extract, and compare.",
     },
     "Look into a corpus": {

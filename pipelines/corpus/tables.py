@@ -324,5 +324,10 @@ def place_of(id: str, url: str | None) -> tuple[str, list[str]]:
 def _scan(folder: StageFolder, prefix: str, suffix: str = ".parquet", options: str = "") -> str:
     """Return a query of the files of a stage with such names; empty if there are none."""
     paths = [file.path for file in folder.files(prefix, suffix)]
+    return f"SELECT * FROM {parquet_files(paths, options)}" if paths else ""
+
+
+def parquet_files(paths: Sequence[str], options: str = "") -> str:
+    """Return Parquet files as a table of a query."""
     names = ", ".join("'" + storage.escape_pattern(path).replace("'", "''") + "'" for path in paths)
-    return f"SELECT * FROM read_parquet([{names}]{options})" if paths else ""
+    return f"read_parquet([{names}]{options})"

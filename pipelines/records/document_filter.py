@@ -38,7 +38,7 @@ def filter_shard(
     If `decide` adds columns, `schema` is that of its results. A column of numbers `words` is counted again if it
     changes texts; a document with a URL gets its `domain` if the input gives none.
     """
-    schema = _with_domains(pa.RecordBatch.from_pylist([], schema or inputs.document_schema(shard))).schema
+    schema = with_domains(pa.RecordBatch.from_pylist([], schema or inputs.document_schema(shard))).schema
     with (
         shards.write_shard(output, shards.shard_name("documents", shard.index), schema) as kept,
         shards.write_shard(output, shards.shard_name("dropped", shard.index), DROPPED_SCHEMA) as dropped,
@@ -53,7 +53,7 @@ def filter_shard(
             rows = zip(others.column("id").to_pylist(), urls_of(others), filter(None, reasons), strict=True)
             for id, url, (reason, detail) in rows:
                 drops.add(reason, id, url, detail)
-            kept.write_batch(_with_domains(batch.filter(is_kept)))
+            kept.write_batch(with_domains(batch.filter(is_kept)))
             progress.advance(len(reasons))
     return drops.task_result(kept.records, (kept.entry, dropped.entry))
 
@@ -77,7 +77,7 @@ def _without_stale_spans(batch: pa.RecordBatch, before: pa.RecordBatch) -> pa.Re
     return batch.set_column(index, batch.schema.field(index), pa.array(spans, batch.schema.field(index).type))
 
 
-def _with_domains(batch: pa.RecordBatch) -> pa.RecordBatch:
+def with_domains(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return documents whose column `domain` has the registered domain of each URL where it was null or absent."""
     if "url" in batch.schema.names and "domain" not in batch.schema.names:
         batch = batch.append_column("domain", pa.nulls(batch.num_rows, pa.string()))

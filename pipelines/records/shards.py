@@ -60,9 +60,7 @@ def shard_number(path: str) -> int:
 class ShardWriter:
     """Collects records and writes them as Parquet row groups of at most 8,192 rows or about 32 MiB."""
 
-    def __init__(
-        self, stream: storage.HashingWriter, name: str, schema: pa.Schema, repetitive: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, stream: storage.HashingWriter, name: str, schema: pa.Schema, options: Mapping[str, Any]) -> None:
         self._stream = stream
         self._name = name
         self._schema = schema
@@ -70,10 +68,7 @@ class ShardWriter:
         self._batches: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
-        dictionary: bool | list[str] = True if repetitive is None else list(repetitive)
-        self.parquet = pq.ParquetWriter(
-            stream, schema, compression="zstd", compression_level=_ZSTD_LEVEL, use_dictionary=dictionary
-        )
+        self.parquet = pq.ParquetWriter(stream, schema, compression="zstd", **options)
         self.records = 0
 
     def write(self, row: Mapping[str, Any]) -> None:
@@ -94,7 +89,7 @@ class ShardWriter:
 
     def close(self) -> None:
         """Write the pending rows and the footer."""
-        self._flush()
+        self.flush()
         self.parquet.close()
 
     def _count_pending(self, rows: int, size_bytes: int) -> None:
@@ -102,14 +97,15 @@ class ShardWriter:
         self._pending_rows += rows
         self._pending_bytes += size_bytes
         if self._pending_rows >= _GROUP_ROWS or self._pending_bytes >= _GROUP_BYTES:
-            self._flush()
+            self.flush()
 
     def _collect_rows(self) -> None:
         if self._rows:
             self._batches.append(pa.RecordBatch.from_pylist(self._rows, schema=self._schema))
             self._rows = []
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write the pending rows as a row group."""
         self._collect_rows()
         if self._batches:
             self.parquet.write_table(pa.Table.from_batches(self._batches, schema=self._schema))
@@ -119,15 +115,17 @@ class ShardWriter:
 
 @contextlib.contextmanager
 def write_shard(
-    folder: str, name: str, schema: pa.Schema, *, repetitive: Sequence[str] | None = None
+    folder: str, name: str, schema: pa.Schema, *, repetitive: Sequence[str] | None = None, **options: Any
 ) -> Iterator[ShardWriter]:
     """Yield a writer; the file appears when the block ends without an error, then `entry` describes it.
 
     `repetitive` names the columns (of a list: `COLUMN.list.element`) whose values repeat, if the others are known
-    to be distinct: dictionaries of URLs and titles would only cost time and space.
+    to be distinct: dictionaries of URLs and titles would only cost time and space. `options` are ParquetWriter's.
     """
     with storage.atomic_write(storage.join(folder, name)) as stream:
-        writer = ShardWriter(stream, name, schema, repetitive)
+        dictionary = True if repetitive is None else list(repetitive)
+        options = {"compression_level": _ZSTD_LEVEL, "use_dictionary": dictionary, **options}
+        writer = ShardWriter(stream, name, schema, options)
         try:
             yield writer
             writer.close()

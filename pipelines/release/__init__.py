@@ -1,0 +1,1 @@
+"""Publishes a corpus as a folder that others can load, verify and rebuild."""

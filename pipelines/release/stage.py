@@ -1,0 +1,112 @@
+"""Publishes the documents of a corpus as a folder: texts or only URLs and hashes, a card, and checksums."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Mapping
+
+from pipelines import storage
+from pipelines.build import CorpusConfig
+from pipelines.corpus.export import last_documents
+from pipelines.corpus.tables import CorpusTables
+from pipelines.engine.config import identity_of
+from pipelines.engine.journal import OutputFolder, is_unfinished
+from pipelines.engine.manifest import Identity, has_manifest, read_manifest
+from pipelines.engine.run import RunOptions, Stage, Summary, result_files, stage_run
+from pipelines.errors import InputError, UsageError
+from pipelines.pipeline import BY_NAME, DOCUMENT_STAGES
+from pipelines.records import inputs
+from pipelines.records.document_options import DocumentConfig
+from pipelines.records.inputs import StageFolder
+from pipelines.release.config import ReleaseConfig
+from pipelines.release.description import OVERLAP, PAGES, RELEASE, SUMS, Source, describe
+from pipelines.release.files import ReleaseContext, ReleaseShard, released_schema, write_texts, write_urls
+
+STAGE = Stage("release", 1, ("data/", "urls/", "removed/", *PAGES, RELEASE, SUMS))
+# The input of a run that is the release which it replaces: its version and the SHA-256 of its `release.json`.
+PREVIOUS = "previous"
+_PATTERNS = {
+    "license": (r"[A-Za-z0-9][A-Za-z0-9.+-]*|https?://\S+", "an SPDX id or a URL, such as ODC-By-1.0"),
+    "date": (r"(\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))?", "a day, such as 2026-11-28"),
+}
+_FILES = {"scrape": "links-", "fetch": "pages-", **dict.fromkeys(DOCUMENT_STAGES, "dropped-")}
+
+
+def release(config: ReleaseConfig, *, corpus: str, output: str, options: RunOptions) -> Summary:
+    """Write a release of the documents of a corpus, or the next version of the one of the same name in the folder.
+
+    Records in are links, or documents that are of none, records out those in `urls/`. Raises UsageError for a malformed
+    option, InputError or DamagedShardError for a corpus that is not current, ChangedRunError for another release.
+    """
+    for option, (pattern, form) in _PATTERNS.items():
+        if not re.fullmatch(pattern, value := getattr(config, option)):
+            raise UsageError(f"--{option} {value or 'is missing'}: name {form}")
+    name = config.name or storage.basename(storage.absolute_path(corpus))
+    config = dataclasses.replace(config, name=name, creator=config.creator or f"the developers of {name}")
+    lineage = open_lineage(corpus)
+    documents = inputs.open_configured(last_documents(corpus), DocumentConfig(), options)
+    prints = {stage: folder.manifest.fingerprint() for stage, folder in lineage.items()}
+    recorded = OutputFolder(output).recorded_identity()
+    if recorded and (recorded.stage, recorded.config.get("name")) == (STAGE.name, name):
+        options = dataclasses.replace(options, overwrite=True)
+        prints |= _previous(recorded, Identity(STAGE.name, STAGE.version, identity_of(config), prints), output)
+    options = options.for_input(inputs.size_on_disk(documents.files))
+    with stage_run(STAGE, config, inputs=prints, output=output, options=options, texts=documents.files) as run:
+        if not run.finished:
+            context, parts = ReleaseContext(config, run.output), release_shards(lineage, documents)
+            run_map = functools.partial(run.map, items=parts, name=lambda part: part[0].name)
+            texts = run_map(write_texts, context=context, phase="texts", work=True, total=documents.records)
+            data = run.once("data", lambda: result_files(texts))
+            tables = CorpusTables(corpus, DocumentConfig(), options, allow_files=True)
+            # Not in workers, since DuckDB uses all cores.
+            write = functools.partial(write_urls, context=context, tables=tables)
+            urls = run_map(write, phase="urls", total=next(iter(lineage.values())).manifest.records_out, serial=True)
+            files = [file for entry in (data, *urls) for file in entry.files]
+            previous, schema = output if PREVIOUS in prints else "", released_schema(documents.shards[0])
+            source = Source(config, lineage, previous, run.text_format, run.output, tables, texts, files, schema)
+            run.once("description", lambda: describe(source))
+        return run.finish({"version": storage.read_json(storage.join(run.output, RELEASE))["version"]})
+
+
+def _previous(recorded: Identity, requested: Identity, output: str) -> dict[str, str]:
+    """Return the release that a run replaces, as input; to verify, resume or repair one, that which it replaced."""
+    if not has_manifest(output) or recorded.without_inputs([PREVIOUS]) == requested:
+        return {name: recorded.inputs[name] for name in recorded.inputs if name == PREVIOUS}
+    path = storage.join(output, RELEASE)
+    return {PREVIOUS: f"{storage.read_json(path)['version']} {storage.sha256_of(path)}"}
+
+
+def open_lineage(corpus: str) -> dict[str, StageFolder]:
+    """Return the stages behind the documents of a corpus, in order, and its overlap report if it is of these.
+
+    Raises InputError if one of them has not finished, or is not built from the present result of the one before.
+    """
+    config, last = CorpusConfig(corpus), last_documents(corpus)
+    for name in _FILES:
+        if name not in config.skipped() and is_unfinished(folder := storage.join(corpus, name)):
+            inputs.check_finished(folder, name)
+    names, lineage = [storage.basename(last)], dict[str, StageFolder]()
+    for name in names:  # grows while it is iterated
+        stage = lineage[name] = inputs.open_stage(storage.join(corpus, name), [name])
+        for parameter, source in config.upstream(name).items():
+            path, recorded = storage.join(corpus, source), stage.manifest.identity.inputs.get(parameter)
+            if recorded and has_manifest(path):  # not files from elsewhere
+                if recorded != read_manifest(path).fingerprint():
+                    raise InputError(f"{stage.path}: is stale ({source} has changed since); run `webtext build` first")
+                names += [source] * (source not in names)
+    if has_manifest(report := storage.join(corpus, OVERLAP)):
+        overlap = inputs.open_stage(report, [OVERLAP])
+        if overlap.manifest.identity.inputs.get("documents") == read_manifest(last).fingerprint():
+            lineage[OVERLAP] = overlap
+    return {name: lineage[name] for name in BY_NAME if name in lineage}
+
+
+def release_shards(lineage: Mapping[str, StageFolder], documents: inputs.DocumentInput) -> list[ReleaseShard]:
+    """Return the shards of a release; raise InputError if the stages do not have the same ones."""
+    files = {stage: lineage[stage].files(prefix, ".parquet") for stage, prefix in _FILES.items() if stage in lineage}
+    for stage, listed in files.items():
+        if len(listed) != len(documents.shards):
+            raise InputError(f"{lineage[stage].path}: has other shards than the documents; run `webtext build` first")
+    return [(shard, {stage: files[stage][shard.index] for stage in files}) for shard in documents.shards]
