@@ -43,6 +43,7 @@ _GROUPS = {
         "plan": "Estimate time, disk space, memory and cost of a corpus.",
         "status": "Show the state of each stage of a corpus.",
         "clean": "Remove what a corpus no longer needs.",
+        "remove": "Remove documents from every stage of a corpus, on request.",
     },
     "Look into a corpus": {
         "show": "Print documents of a corpus as readable text.",

@@ -22,6 +22,7 @@ from pipelines.records import inputs, shards
 from pipelines.records.data_card import DATA_CARD, write_data_card
 from pipelines.records.document_filter import count_words
 from pipelines.records.drops import Drops
+from pipelines.records.removals import REMOVED, Removals, read_removals
 from pipelines.records.schemas import DOCUMENT_SCHEMA, DROPPED_SCHEMA
 from pipelines.stages.extract.child import Limits, PageReader, PageText
 from pipelines.stages.extract.config import LANGUAGES, ExtractConfig
@@ -83,7 +84,7 @@ def extract(
                 run.map(
                     _extract_source,
                     items,
-                    _Context(config, run.output, records, run.earlier),
+                    _Context(config, run.output, records, run.earlier, read_removals(storage.parent(output))),
                     name=lambda item: f"documents-{item[0]:05d}",
                     total=records,
                 )
@@ -174,6 +175,7 @@ class _Context:
     output: str
     records: int | None
     earlier: str | None
+    removals: Removals | None
 
 
 def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
@@ -193,6 +195,8 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
             page = page.with_declared_url(extracted)
             drops.check_ids([page.id])
             pages_without_link += page.link is None
+            if context.removals and _is_removed(page, extracted, context.removals):
+                page, extracted = dataclasses.replace(page, url=None), PageText(problem=REMOVED)
             words = count_words(extracted.text)
             reason, detail = drop_reason(extracted, words, config)
             tally.add(page, extracted, words, reason)
@@ -204,6 +208,11 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
     has_links = isinstance(source, FetchedShard) and bool(source.links)
     counts = {"pages_without_link": pages_without_link} if has_links else {}
     return drops.task_result(kept.records, (kept.entry, dropped.entry, tally.write(output, index)), counts)
+
+
+def _is_removed(page: SourcePage, text: PageText, removals: Removals) -> bool:
+    row = {name: getattr(page, name) for name in ("id", "url", "final_url")} | {"text": text.text}
+    return removals.find_row({**(page.link or {}), **row}) is not None
 
 
 def drop_reason(text: PageText, words: int, config: ExtractConfig) -> tuple[str | None, str | None]:

@@ -6,15 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pipelines import progress, storage
+from pipelines.algorithms.web.urls import id_of_url
 from pipelines.engine.config import check_known
 from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.errors import UsageError, WebtextError
+from pipelines.records.removals import REMOVED, read_removals
 from pipelines.stages.fetch.archives import archives_input, query_archives
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
 from pipelines.stages.fetch.links import LinkShard, open_links, read_links
-from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, REASONS
+from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, REASONS, Failure, dropped
 from pipelines.stages.fetch.page_sources import open_source, record_absent, take_pages
 from pipelines.stages.fetch.report import PAGE, TABLES, write_report
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter, find_known, write_shard_files
@@ -66,7 +68,8 @@ def fetch(
         if not run.finished:
             if not config.contact and page_source is None:
                 run.note("no --contact set: site owners cannot reach you")
-            context = FetchContext(config, run.output, len(source.shards), retry=retry)
+            removals = read_removals(storage.parent(output))
+            context = FetchContext(config, run.output, len(source.shards), retry=retry, removals=removals)
             if run.earlier:
                 context = find_known(run, source.shards, context, may_lose=options.overwrite)
             if config.archive or page_source:
@@ -125,6 +128,19 @@ def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
     progress.advance(len(done))
     if len(done) < len(links):
         with SegmentWriter(context.segments_folder(shard)) as writer:
+            done |= _drop_removed(links, done, context, writer)
             record = crawl if context.config.source == LIVE else record_absent
             record(links, done, context.config, writer)
     return TaskResult()
+
+
+def _drop_removed(links: Sequence[str], done: set[int], context: FetchContext, writer: SegmentWriter) -> set[int]:
+    """Record each link that a request for removal names, and return their positions."""
+    if (removals := context.removals) is None:
+        return set()
+    named = (removals.find_row({"url": url, "id": id_of_url(url)}) is not None for url in links)
+    removed = {link for link, is_removed in enumerate(named) if is_removed} - done
+    for link in sorted(removed):
+        writer.add(dropped(link, Failure(REMOVED, ""), source=context.config.source))
+    progress.advance(len(removed))
+    return removed

@@ -7,24 +7,32 @@ body are renamed to `X-Archive-Orig-...`.
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime as dt
 import functools
 import hashlib
 import http.client
 import re
+import struct
 import uuid
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 from urllib.parse import quote
 
 from isal import igzip_lib
 
+from pipelines.records.archives import read_archive
 from pipelines.stages.fetch.exchange import Exchange, Response
+from pipelines.stages.fetch.links import BadUrlError, redirect_url
 
 _DATE = "%Y-%m-%dT%H:%M:%S.%fZ"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PRINTABLE_ASCII = "".join(map(chr, range(0x20, 0x7F)))
 # Most bodies are compressed already; the others become 17% larger than at zlib's best level, 15 times as fast.
 _LEVEL = 2
+# Of a gzip member, its header and end; of each of its blocks that are not compressed, the header and the most bytes.
+_MEMBER_BYTES, _BLOCK_BYTES, _STORED_BYTES = 18, 5, 65_535
 
 
 def exchange_records(exchange: Exchange) -> bytes:
@@ -108,3 +116,42 @@ def _ascii(value: str) -> str:
     if value.isascii() and value.isprintable():
         return value
     return quote(" ".join(value.split("\r\n")).encode("latin-1", "replace"), safe=_PRINTABLE_ASCII)
+
+
+def blank_records(path: str, urls: set[str], in_use: Collection[int]) -> Iterator[tuple[int, bytes]]:
+    """Yield the offsets of the responses of these URLs, and of their requests, with blank members of the same length.
+
+    URLs to which they redirect are added. Responses at offsets `in_use` stay.
+    """
+    is_blank = False
+    for record in read_archive(path, _described):
+        kind, url, location, fields = record.content
+        if kind == "response":
+            is_blank = url in urls and record.offset not in in_use
+            if is_blank and location:
+                with contextlib.suppress(BadUrlError):
+                    urls.add(redirect_url(url, location))
+        if is_blank and kind in ("response", "request"):
+            yield record.offset, _blank_member(fields, record.length)
+
+
+def _described(record: Any) -> tuple[str, str, str | None, bytes]:
+    """Return the type and URL of a record, where it redirects, and the fields that a blank one keeps."""
+    headers = record.rec_headers
+    kept = "".join(f"{name}: {headers.get_header(name)}\r\n" for name in ("WARC-Record-ID", "WARC-Date"))
+    location = record.http_headers and record.http_headers.get_header("Location")
+    return record.rec_type, headers.get_header("WARC-Target-URI") or "", location, kept.encode()
+
+
+def _blank_member(fields: bytes, size_bytes: int) -> bytes:
+    """Return a gzip member of a size: a `metadata` record of spaces, which is not compressed."""
+    blocks = -(-(size_bytes - _MEMBER_BYTES) // (_STORED_BYTES + _BLOCK_BYTES))
+    length = size_bytes - _MEMBER_BYTES - _BLOCK_BYTES * blocks
+    start = b"WARC/1.1\r\nWARC-Type: metadata\r\n%bContent-Length: %012d\r\n\r\n"
+    padding = length - len(start % (fields, 0)) - 4
+    record = start % (fields, padding) + b" " * padding + b"\r\n\r\n"
+    data = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+    for block in range(blocks):
+        part = record[block * _STORED_BYTES :][:_STORED_BYTES]
+        data += struct.pack("<BHH", block == blocks - 1, len(part), len(part) ^ 0xFFFF) + part
+    return data + struct.pack("<II", zlib.crc32(record), length)

@@ -17,6 +17,7 @@ from pipelines.engine.stage import GROWS_BY_FILES
 from pipelines.errors import InputError, UsageError
 from pipelines.format import plural
 from pipelines.records import shards
+from pipelines.records.removals import read_removals
 from pipelines.stages.scrape import arctic_shift, reddit_api
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.decision import SubmissionFilter, make_filter, resolve_config, subreddit_names
@@ -39,7 +40,7 @@ SCORE_INPUT = "refreshed scores"
 # The submissions of every file, kept next to the links, so that a further file is added without reading the others.
 # The manifest does not list them: they are not part of the result, and the folder can be deleted.
 _PARTITIONS = "partitions"
-STAGE = Stage("scrape", 4, (f"{_PARTITIONS}/",), grows=(GROWS_BY_FILES,))
+STAGE = Stage("scrape", 5, (f"{_PARTITIONS}/",), grows=(GROWS_BY_FILES,))
 
 _MAX_SHOWN = 5
 # The phases whose tasks read the results of all files.
@@ -78,7 +79,8 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
         )
         was_finished = run.finished
         if not was_finished:
-            _write_links(run, config, filter, files or _fetch_listings(run, config, filter))
+            files = files or _fetch_listings(run, config, filter)
+            _write_links(run, config, filter, files, storage.parent(output))
         summary = run.finish()
         if was_finished:  # repeat the warnings
             if count := summary.extra.get("damaged_files"):
@@ -134,7 +136,9 @@ def _fetch_listings(run: StageRun, config: ScrapeConfig, filter: SubmissionFilte
     return [SourceFile(file.name, storage.join(run.output, file.name), file.sha256) for file in listings]
 
 
-def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, files: list[SourceFile]) -> None:
+def _write_links(
+    run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, files: list[SourceFile], corpus: str
+) -> None:
     """Read the files, check them and their months, fetch scores if necessary, and merge the submissions to links."""
     context = ReadContext(config, filter, run.output)
     run.map(
@@ -163,7 +167,7 @@ def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, 
     run.map(
         merge_bucket,
         range(config.shards),
-        MergeContext(tuple(bucket_files), filter.karma, filter.min_link_score, run.output),
+        MergeContext(tuple(bucket_files), filter.karma, filter.min_link_score, run.output, read_removals(corpus)),
         name="links-{:05d}".format,
         phase="merge",
         total=kept,
