@@ -19,8 +19,19 @@ from typing import Any
 import msgspec
 
 from pipelines import storage
+from pipelines.algorithms.web.urls import id_of_url
 from pipelines.build import build, check_corpus, write_index
-from pipelines.corpus.removed_files import KEPT, RemovalContext, document_ids, find_documents, rewrite_files
+from pipelines.corpus.removed_files import (
+    KEPT,
+    PART,
+    RemovalContext,
+    Rows,
+    blank_pages,
+    by_reason,
+    describe_tokens,
+    find_documents,
+    rewrite_files,
+)
 from pipelines.engine.folder_lock import folder_lock
 from pipelines.engine.journal import is_unfinished
 from pipelines.engine.manifest import NEXT, FileEntry, ShardEntry, has_manifest, replace_result
@@ -37,7 +48,6 @@ from pipelines.reports.filter import render_filter_report
 from pipelines.reports.render import write_page
 from pipelines.stages.extract.report import write_report as write_extract_report
 from pipelines.stages.fetch.links import BadUrlError, request_url
-from pipelines.stages.fetch.warc import blank_records
 
 _IDS_SCHEMA = make_schema(id="string", request="int64")
 _SHOWN_IDS = 1000
@@ -45,7 +55,6 @@ _SHOWN_IDS = 1000
 _INDEX, _OVERLAPS = "overlap-index", "overlap-report"
 # What quotes texts, and cannot be written again without the work files of the stage.
 _QUOTING = {"dedup": ("report.html", "paragraphs.parquet")}
-_PAGE_COLUMNS = ["url", "final_url", "warc_file", "warc_offset"]
 # What a removal does not change, or deletes, by stage.
 _NOTES = {
     "fetch": "the WARC files still contain the pages; --pages blanks them",
@@ -67,24 +76,24 @@ def remove(
     only finds the documents. Raises InputError for a bad request or an unfinished stage, LockedError for a running one.
     """
     check_corpus(corpus)
+    named = read_requests(requests) if requests else []
     pending = storage.join(corpus, REMOVAL)
-    named = read_requests(requests) if requests else None
     with contextlib.ExitStack() as stack:
         stack.enter_context(folder_lock(storage.parent(pending)))
         _lock_stages(corpus, stack, is_pending=storage.exists(pending))
         stack.enter_context(options.executor.persistent_workers())
         if not storage.exists(pending):
-            if named is None:
+            if not named:
                 raise UsageError(f"{corpus}: no removal was interrupted; name a file of requests")
             state, ids = _plan(corpus, named, options)
             if dry_run:
-                return {**state["report"], "dry_run": True}
+                return {**state["report"], "is_dry_run": True}
             with shards.write_shard(storage.parent(pending), f"{state['name']}.parquet", _IDS_SCHEMA) as written:
                 for id, number in ids.items():
                     written.write({"id": id, "request": number})
-            storage.write_json(pending, {**state, "pages": pages, "rebuild": rebuild})
+            storage.write_json(pending, state | {"pages": pages, "rebuild": rebuild})
         state = storage.read_json(pending)
-        if named and [*map(_to_json, named)] != state["requests"]:
+        if named and msgspec.to_builtins(named) != state["requests"]:
             raise InputError(f"{corpus}: another removal was interrupted; first complete it with `webtext remove`")
         report = _Removal(corpus, state, options).run()
     write_index(corpus, options.progress.note)
@@ -96,15 +105,12 @@ def remove(
 
 def _lock_stages(corpus: str, stack: contextlib.ExitStack, *, is_pending: bool) -> None:
     """Lock the folders of all stages; raise InputError if one is unfinished, whose files are not known."""
-    for name in BY_NAME:
-        folder = storage.join(corpus, name)
+    for folder in (storage.join(corpus, name) for name in BY_NAME):
         if storage.is_folder(folder):
             has_manifest(folder)  # completes a replacement
             stack.enter_context(folder_lock(folder))
-            is_replaced = storage.exists(storage.join(folder, NEXT)) and not is_pending
-            if is_unfinished(folder) or is_replaced:
-                path = storage.join(folder, NEXT) if is_replaced else folder
-                raise InputError(f"{path}: {name} has not finished; finish it, or delete this folder")
+            if is_unfinished(folder) or (storage.exists(storage.join(folder, NEXT)) and not is_pending):
+                raise InputError(f"{folder}: has an unfinished run; finish it, or delete it with `webtext clean`")
 
 
 def _finished(corpus: str) -> dict[str, StageFolder]:
@@ -114,35 +120,36 @@ def _finished(corpus: str) -> dict[str, StageFolder]:
 
 def _plan(corpus: str, requests: Sequence[Request], options: RunOptions) -> tuple[dict[str, Any], dict[str, int]]:
     """Return what the removal has to know when it resumes, and the number of a request for each document."""
-    stages, ids, late = _finished(corpus), dict[str, int](), set[str]()
+    stages, ids, early = _finished(corpus), dict[str, int](), set[str]()
     searched = [name for name in stages if name not in ("pretrain", _INDEX, _OVERLAPS)]
     files = [(name, file.path) for name in searched for file in stages[name].files("", ".parquet")]
-    is_early = set[str]()
     for matches in _map(find_documents, files, Removals(requests), "searching", options):
-        for id, number, is_late in matches:
+        for id, number, is_early in matches:
             ids[id] = min(number, ids.get(id, number))
-            (late if is_late else is_early).add(id)
-    ids = dict(sorted(ids.items()))
-    # From now on, what only the text or the end of redirects told is known by its id, before it is fetched.
-    known = [Request("id", id, requests[ids[id]].reason, requests[ids[id]].date) for id in sorted(late - is_early)]
-    path, folder = storage.join(corpus, LIST), storage.join(corpus, storage.parent(REMOVAL))
-    earlier = read_requests(path) if storage.exists(path) else []
-    reports = [name for name in storage.list_folder(folder) if re.fullmatch(r"\d{4}\.json", name)]
+            early |= {id} if is_early else set()
+    # What only its text or the end of its redirects told has its id in the list, so that it is not fetched again.
+    late = [msgspec.structs.replace(requests[ids[id]], kind="id", value=id) for id in sorted(ids.keys() - early)]
+    path = storage.join(corpus, LIST)
+    listed = dict.fromkeys([*(read_requests(path) if storage.exists(path) else ()), *requests, *late])
+    reports = [name for name in storage.list_folder(storage.parent(storage.join(corpus, REMOVAL))) if "json" in name]
     steps = _trained_steps(stages, ids)
-    found = {number: [id for id, of in ids.items() if of == number] for number in {*ids.values()}}
+    found: dict[int, list[str]] = {number: [] for number in range(len(requests))}
+    for id, number in sorted(ids.items()):
+        found[number].append(id)
     rows = [
-        {**_to_json(request), "documents": len(found.get(number, ())), "ids": found.get(number, [])[:_SHOWN_IDS],
-         "removed": {}, "steps": None if steps is None else steps.get(number, [])}
+        msgspec.to_builtins(request)
+        | {"documents": len(found[number]), "ids": found[number][:_SHOWN_IDS], "removed": {}}
+        | ({"steps": steps.get(number, [])} if steps is not None else {})
         for number, request in enumerate(requests)
-    ]  # fmt: skip
+    ]
     return {
         "name": f"{len(reports) + 1:04d}",
-        "requests": [*map(_to_json, requests)],
-        "list": [*map(_to_json, dict.fromkeys([*earlier, *requests, *known]))],
+        "requests": msgspec.to_builtins(requests),
+        "list": msgspec.to_builtins([*listed]),
         "deletes": [_OVERLAPS] if ids and _OVERLAPS in stages else [],
         "stages": {},
-        "report": {"documents": len(ids), "requests": rows, "blank_records": 0, "notes": []},
-    }, ids
+        "report": {"documents": len(ids), "requests": rows},
+    }, dict(sorted(ids.items()))
 
 
 def _trained_steps(stages: Mapping[str, StageFolder], ids: Mapping[str, int]) -> dict[int, list[int]] | None:
@@ -176,27 +183,25 @@ class _Removal:
         self._corpus, self._state, self._options = corpus, state, options
         self._report: dict[str, Any] = state["report"]
         self._pending = storage.join(corpus, REMOVAL)
-        path = storage.join(storage.parent(self._pending), f"{state['name']}.parquet")
-        self._ids = {row["id"]: row["request"] for row in shards.read_rows(path)}
+        self._path = storage.join(storage.parent(self._pending), state["name"])
+        self._ids = {row["id"]: row["request"] for row in shards.read_rows(f"{self._path}.parquet")}
 
     def run(self) -> dict[str, Any]:
         """Write the list, rewrite all stages, write and return the report."""
-        lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in self._state["list"])
-        storage.write_bytes(storage.join(self._corpus, LIST), lines.encode())
+        lines = b"".join(msgspec.json.encode(request) + b"\n" for request in self._state["list"])
+        storage.write_bytes(storage.join(self._corpus, LIST), lines)
         for name in self._state["deletes"]:
             storage.remove(storage.join(self._corpus, name))
         for name, stage in _finished(self._corpus).items() if self._ids else ():
             done = self._state["stages"].get(name)
             if name != _INDEX and not (done and done["after"] == stage.manifest.fingerprint()):
                 self._rewrite_stage(name, stage)
-        changed = {*self._state["stages"], *self._state["deletes"]} - ({"fetch"} if self._state["pages"] else set())
-        if self._ids:
-            changed |= {name for name in (_INDEX, "evaluate") if storage.is_folder(storage.join(self._corpus, name))}
-        self._report["notes"] = [f"{name}: {note}" for name, note in _NOTES.items() if name in changed]
-        path = storage.join(storage.parent(self._pending), f"{self._state['name']}.json")
-        storage.write_json(path, self._report)
+        named = {*self._state["stages"], *self._state["deletes"]} - ({"fetch"} if self._state["pages"] else set())
+        named |= {*storage.list_folder(self._corpus)} & ({_INDEX, "evaluate"} if self._ids else set())
+        self._report["notes"] = [f"{name}: {note}" for name, note in _NOTES.items() if name in named]
+        storage.write_json(f"{self._path}.json", self._report)
         storage.remove(self._pending)
-        return {**self._report, "path": path}
+        return self._report
 
     def _rewrite_stage(self, name: str, stage: StageFolder) -> None:
         """Replace the result of a stage by one without the documents, unless nothing in it or before it changes."""
@@ -205,44 +210,41 @@ class _Removal:
         for other in done:
             inputs = {key: value.replace(other["before"], other["after"]) for key, value in inputs.items()}
         is_root = inputs == manifest.identity.inputs
-        read = next((other["removed"] for other in done if other["after"] == inputs.get("documents")), {})
+        read: dict[str, int] = next((other["removed"] for other in done if other["after"] == inputs.get("documents")), {})
         tokens = storage.read_json(storage.join(stage.path, TOKENS)) if name == "tokenize" else {}
         context = RemovalContext(name, stage.path, storage.join(stage.path, NEXT), self._ids, is_root, tokens)
-        storage.remove(context.output)
+        for leftover in (context.output, storage.join(stage.path, "partitions")):  # of scrape: all submissions
+            storage.remove(leftover)
+        self._strip_spikes(storage.join(stage.path, "spikes"))
         files, rows = self._rewrite_files(stage, context)
         if is_root and not files:
             return
-        if name == "pretrain":
-            self._strip_spikes(storage.join(stage.path, "spikes"))
-        for file in self._finish_files(stage, context, files, rows):
-            files[file.name] = file
-        gone = [file.name for file in manifest.files if files and file.name in _QUOTING.get(name, ())]
+        files |= {file.name: file for file in self._finish_files(stage, context, files, rows)}
+        gone = [file.name for file in manifest.files if rows and file.name in _QUOTING.get(name, ())]
         entries = []
         for entry in manifest.shards:
-            removed = sum((rows.get(file.name, Counter()) for file in entry.files), Counter[tuple[str, int]]())
+            removed = sum((rows.get(file.name, Counter()) for file in entry.files), Rows())
             if entry.phase == "encode":  # its documents are those of the shard that it read
                 removed = Counter({(KEPT, 0): read.get(f"{entry.name}.parquet", 0)})
             kept = tuple(files.get(file.name, file) for file in entry.files if file.name not in gone)
-            entries.append(dataclasses.replace(_without(entry, removed, is_root), files=kept))
+            entries.append(dataclasses.replace(_without(entry, by_reason(removed), is_root), files=kept))
         if not (name == "tokenize" and self._state["rebuild"]):
             manifest = dataclasses.replace(manifest, identity=dataclasses.replace(manifest.identity, inputs=inputs))
         after = dataclasses.replace(manifest, shards=tuple(entries))
         self._state["stages"][name] = {
             "before": stage.manifest.fingerprint(),
             "after": after.fingerprint(),
-            "removed": {file: _by_reason(counts)[KEPT] for file, counts in rows.items()},
+            "removed": {file: by_reason(counts)[KEPT] for file, counts in rows.items()},
         }
-        for (_, number), count in sum(rows.values(), Counter[tuple[str, int]]()).items():
-            removed_rows = self._report["requests"][number]["removed"]
-            removed_rows[name] = removed_rows.get(name, 0) + count
+        for (reason, number), count in sum(rows.values(), Rows()).items():
+            stages = self._report["requests"][number]["removed"]
+            stages[name] = stages.get(name, 0) + (count if reason != PART else 0)
         storage.write_json(self._pending, self._state)
         replace_result(stage.path, gone, after)
-        if name == "scrape":  # of all submissions; another dump has the others read again
-            storage.remove(storage.join(stage.path, "partitions"))
 
     def _rewrite_files(
         self, stage: StageFolder, context: RemovalContext
-    ) -> tuple[dict[str, FileEntry], dict[str, Counter[tuple[str, int]]]]:
+    ) -> tuple[dict[str, FileEntry], dict[str, Rows]]:
         """Return the new files by name, and their removed rows."""
         groups: dict[str, list[FileEntry]] = {}
         for file in {file.name: file for file in stage.manifest.files}.values():
@@ -253,61 +255,57 @@ class _Removal:
         return {file.name: file for file, _ in rewritten}, {file.name: rows for file, rows in rewritten}
 
     def _finish_files(
-        self, stage: StageFolder, context: RemovalContext, files: Mapping[str, FileEntry], rows: Mapping[str, Any]
+        self, stage: StageFolder, context: RemovalContext, files: Mapping[str, FileEntry], rows: Mapping[str, Rows]
     ) -> Iterator[FileEntry]:
         """Write what describes all shards, without the documents; and WARC files with blank records."""
-        tallies = [file.name for file in stage.manifest.files if re.fullmatch(r"report-\d+\.json", file.name)]
+        tallies = {file.name for file in stage.manifest.files if re.fullmatch(r"report-\d+\.json", file.name)}
         if context.stage == "tokenize" and files:
-            yield _describe_tokens(context, files, rows)
+            yield describe_tokens(context, files, rows)
         elif context.stage == "fetch" and self._state["pages"] and files:
-            yield from self._blank_pages(stage, context, rows)
-        elif context.stage == "extract" and {*files} & {*tallies}:
-            for name in {*tallies} - {*files}:
+            yield from self._blank_pages(stage, context)
+        elif context.stage == "extract" and tallies & {*files}:
+            for name in tallies - {*files}:
                 storage.link(storage.join(stage.path, name), storage.join(context.output, name))
             extractor = stage.manifest.identity.config["extractor"]
             yield from write_extract_report(context.output, extractor, len(tallies)).files
-        elif context.stage == "filter" and {*files} & {*tallies}:
+        elif context.stage == "filter" and tallies & {*files}:
             report = storage.read_json(storage.join(stage.path, "report.json"))
             for rule in report["rules"]:
                 rule["near"] = [[one for one in side if one["id"] not in self._ids] for side in rule["near"]]
             yield write_page(context.output, "report.html", render_filter_report(report))
             yield shards.write_file(context.output, "report.json", json.dumps(report).encode())
 
-    def _blank_pages(self, stage: StageFolder, context: RemovalContext, rows: Mapping[str, Any]) -> Iterator[FileEntry]:
+    def _blank_pages(self, stage: StageFolder, context: RemovalContext) -> Iterator[FileEntry]:
         """Write the WARC files of removed pages with blank records."""
 
-        def pages() -> Iterator[tuple[bool, dict[str, Any]]]:
+        def pages(are_removed: bool) -> Iterator[dict[str, Any]]:
             for file in stage.files("pages-", ".parquet"):
-                for batch in shards.read_batches(file.path, _PAGE_COLUMNS):
-                    ids = document_ids(batch, context.stage)
-                    yield from zip((id in self._ids for id in ids), batch.to_pylist(), strict=True)
+                for row in shards.read_rows(file.path, ["url", "final_url", "warc_file", "warc_offset"]):
+                    if (id_of_url(row["url"]) in self._ids) == are_removed:
+                        yield row
 
-        shared = [entry.files for entry in stage.manifest.shards if any(file.name in rows for file in entry.files)]
-        names = {file.name for group in shared for file in group if file.name.endswith(".warc.gz")}
-        urls, in_use = set[str](), dict[str, set[int]]()
-        for is_removed, page in pages():
-            if is_removed:
-                names.add(str(page["warc_file"]))
-                urls.add(str(page["final_url"]))
-                with contextlib.suppress(BadUrlError):  # such a URL was not requested
-                    urls.add(request_url(page["url"]))
-        for is_removed, page in pages():
-            if not is_removed and page["warc_file"] in names:
-                in_use.setdefault(page["warc_file"], set()).add(page["warc_offset"])
-        blanking = dataclasses.replace(context, urls=frozenset(urls), in_use=in_use)
+        urls, names, in_use = set[str](), set[str](), dict[str, set[int]]()
+        for row in pages(True):
+            urls.add(row["final_url"])
+            names.add(row["warc_file"])
+            with contextlib.suppress(BadUrlError):  # such a URL was not requested
+                urls.add(request_url(row["url"]))
+        for row in pages(False):
+            if row["warc_file"] in names:
+                in_use.setdefault(row["warc_file"], set()).add(row["warc_offset"])
+        context = dataclasses.replace(context, urls=frozenset(urls), in_use=in_use)
         warcs = [file for file in stage.manifest.files if file.name in names]
         self._report["blank_records"] = 0
-        for file, records in _map(_blank, warcs, blanking, "fetch: WARC files", self._options):
+        for file, records in _map(blank_pages, warcs, context, "fetch: WARC files", self._options):
             self._report["blank_records"] += records
             yield file
 
     def _strip_spikes(self, folder: str) -> None:
-        """Remove the texts of the documents from the reports of spikes, which are no part of the result."""
+        """Remove the texts of the documents from the reports of spikes, which are no part of the result of pretrain."""
         for name in storage.list_folder(folder):
             report = storage.read_json(path := storage.join(folder, name))
             for piece in itertools.chain.from_iterable(block["pieces"] for block in report["blocks"]):
-                if piece["id"] in self._ids:
-                    piece.update(id="", url=None, text="")
+                piece |= {"id": "", "url": None, "text": ""} if piece["id"] in self._ids else {}
             storage.write_bytes(path, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
 
 
@@ -322,46 +320,15 @@ def _map(
             yield result
 
 
-def _blank(file: FileEntry, context: RemovalContext) -> tuple[FileEntry, int]:
-    path, in_use = storage.join(context.folder, file.name), context.in_use.get(file.name, set())
-    return context.write_patched(file, blank_records(path, set(context.urls), in_use))
-
-
-def _to_json(request: Request) -> dict[str, str]:
-    return msgspec.to_builtins(request)  # type: ignore[no-any-return]
-
-
-def _by_reason(rows: Mapping[tuple[str, int], int]) -> Counter[str]:
-    counts = Counter[str]()
-    for (reason, _), count in rows.items():
-        counts[reason] += count
-    return counts
-
-
-def _without(entry: ShardEntry, rows: Mapping[tuple[str, int], int], is_root: bool) -> ShardEntry:
-    """Return the entry of a task as if it had not read rows, or in the first stage, had dropped them."""
-    removed = _by_reason(rows)
+def _without(entry: ShardEntry, removed: Mapping[str, int], is_root: bool) -> ShardEntry:
+    """Return the entry of a task as if it had not read rows (by reason), or in the first stage, had dropped them."""
+    total, dropped = sum(removed.values()), Counter(entry.dropped) - Counter(removed)
     if not (entry.records_in or entry.records_out):
         return entry
-    dropped = {reason: count - removed[reason] for reason, count in entry.dropped.items()}
-    if is_root:
-        dropped[REMOVED] = dropped.get(REMOVED, 0) + removed.total()
+    dropped[REMOVED] += total if is_root else 0
     return dataclasses.replace(
         entry,
-        records_in=entry.records_in - (0 if is_root else removed.total()),
-        records_out=entry.records_out - removed[KEPT],
-        dropped={reason: count for reason, count in sorted(dropped.items()) if count},
+        records_in=entry.records_in - (0 if is_root else total),
+        records_out=entry.records_out - removed.get(KEPT, 0),
+        dropped=dict(sorted((+dropped).items())),
     )
-
-
-def _describe_tokens(context: RemovalContext, files: Mapping[str, FileEntry], rows: Mapping[str, Any]) -> FileEntry:
-    """Write `tokens.json` with the documents that are left, and the checksums of the files."""
-    tokens: dict[str, Any] = {**context.tokens}
-    for split, listed in tokens["splits"].items():
-        for shard in listed:
-            removed = _by_reason(rows.get(shard["documents_file"], {}))
-            shard["documents"] -= removed.total()
-            tokens["totals"][split]["documents"] -= removed[KEPT]
-            if file := files.get(shard["name"]):
-                shard.update(size_bytes=file.size_bytes, sha256=file.sha256)
-    return shards.write_file(context.output, TOKENS, storage.json_bytes(tokens))

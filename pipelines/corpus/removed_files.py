@@ -19,6 +19,7 @@ from pipelines.algorithms.web.urls import id_of_url
 from pipelines.engine.manifest import FileEntry, require_files
 from pipelines.records import shards
 from pipelines.records.removals import REMOVED, Removals
+from pipelines.stages.fetch.warc import blank_records
 
 # The reason of rows of documents that were kept; and of the parts of a document in further token shards.
 KEPT, PART = "", "part"
@@ -26,8 +27,9 @@ _COUNTED = ("links-", "pages-", "documents-", "dropped-")
 # Columns that links do not have, so that a request for these finds a link by its document only.
 _LATE_COLUMNS = ("final_url", "text")
 _COPY_BYTES = 1 << 20
-# A new file, and the number of its removed rows by reason and number of the request.
-Rewritten = tuple[FileEntry, Counter[tuple[str, int]]]
+# The number of removed rows by reason and request, and a new file with those that it lacks.
+Rows = Counter[tuple[str, int]]
+Rewritten = tuple[FileEntry, Rows]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,11 +54,12 @@ class RemovalContext:
         require_files(self.folder, [file], self.stage)
         count, path = -1, storage.join(self.output, file.name)
         with storage.open_read(storage.join(self.folder, file.name)) as source, storage.atomic_write(path) as stream:
-            for count, (offset, data) in enumerate(itertools.chain(patches, [(file.size_bytes, b"")])):
+            for offset, data in itertools.chain(patches, [(file.size_bytes, b"")]):
                 while block := source.read(min(_COPY_BYTES, offset - source.tell())):
                     stream.write(block)
                 stream.write(data)
                 source.seek(len(data), 1)
+                count += 1
         return FileEntry(file.name, stream.size_bytes, stream.checksum), count
 
 
@@ -72,7 +75,7 @@ def document_ids(rows: pa.RecordBatch, stage: str) -> list[str]:
 
 
 def find_documents(item: tuple[str, str], removals: Removals) -> list[tuple[str, int, bool]]:
-    """Return the documents of a table (stage, path) that requests name, and whether only a later stage can tell.
+    """Return the documents of a table (stage, path) that requests name, and whether its link alone can tell.
 
     Raises MissingColumnError for links without authors, if a request names one.
     """
@@ -85,9 +88,11 @@ def find_documents(item: tuple[str, str], removals: Removals) -> list[tuple[str,
     for batch in shards.read_batches(path, [*{key, *removals.columns(names)}]) if key in names else ():
         numbers = removals.find(batch, by_url=by_url)
         if any(number is not None for number in numbers):
-            early = removals.find(batch.select([name for name in batch.schema.names if name not in _LATE_COLUMNS]), by_url=by_url)
+            early = removals.find(
+                batch.select([name for name in batch.schema.names if name not in _LATE_COLUMNS]), by_url=by_url
+            )
             rows = zip(document_ids(batch, stage), numbers, early, strict=True)
-            matches += [(id, number, first is None) for id, number, first in rows if number is not None]
+            matches += [(id, number, first is not None) for id, number, first in rows if number is not None]
     return matches
 
 
@@ -100,9 +105,7 @@ def rewrite_files(files: Sequence[FileEntry], context: RemovalContext) -> list[R
             rewritten += _rewrite_table(file, context, dropped, spans)
             stem = file.name.removesuffix("-documents.parquet")
             tokens = next((other for other in files if spans and other.name.startswith(f"{stem}.")), None)
-            rewritten += (
-                [(context.write_patched(tokens, _fills(spans, context.tokens))[0], Counter())] if tokens else []
-            )
+            rewritten += [(context.write_patched(tokens, _fills(spans, context.tokens))[0], Rows())] if tokens else []
         elif context.stage != "fetch" and re.fullmatch(r"report-\d+\.json", file.name):
             rewritten += _rewrite_tally(file, context)
     return rewritten
@@ -124,7 +127,7 @@ def _rewrite_table(
     ):
         return
     require_files(context.folder, [file], context.stage)
-    counts = Counter[tuple[str, int]]()
+    counts = Rows()
     with shards.write_shard(context.output, file.name, schema) as written:
         for batch in shards.read_batches(path):
             ids = document_ids(batch, context.stage)
@@ -167,9 +170,36 @@ def _rewrite_tally(file: FileEntry, context: RemovalContext) -> Iterator[Rewritt
     for sample in tally["samples"].values():
         sample[1] = [[key, item] for key, item in sample[1] if item["id"] not in context.ids]
     if sum(len(pairs) for _, pairs in tally["samples"].values()) < before:
-        yield shards.write_file(context.output, file.name, json.dumps(tally, sort_keys=True).encode()), Counter()
+        yield shards.write_file(context.output, file.name, json.dumps(tally, sort_keys=True).encode()), Rows()
 
 
 def _columns(path: str) -> pa.Schema:
     with shards.open_stream(path) as stream:
         return shards.open_parquet(stream, path).schema_arrow
+
+
+def by_reason(rows: Rows) -> Counter[str]:
+    """Return the number of rows by reason."""
+    counts = Counter[str]()
+    for (reason, _), count in rows.items():
+        counts[reason] += count
+    return counts
+
+
+def describe_tokens(context: RemovalContext, files: Mapping[str, FileEntry], rows: Mapping[str, Rows]) -> FileEntry:
+    """Write `tokens.json` with the documents that are left, and the checksums of the new files."""
+    tokens: dict[str, Any] = {**context.tokens}
+    for split, listed in tokens["splits"].items():
+        for shard in listed:
+            removed = by_reason(rows.get(shard["documents_file"], Rows()))
+            shard["documents"] -= removed.total()
+            tokens["totals"][split]["documents"] -= removed[KEPT]
+            if file := files.get(shard["name"]):
+                shard |= {"size_bytes": file.size_bytes, "sha256": file.sha256}
+    return shards.write_file(context.output, "tokens.json", storage.json_bytes(tokens))
+
+
+def blank_pages(file: FileEntry, context: RemovalContext) -> tuple[FileEntry, int]:
+    """Write a WARC file with blank records of removed pages; return it and their number."""
+    path, in_use = storage.join(context.folder, file.name), context.in_use.get(file.name, set())
+    return context.write_patched(file, blank_records(path, set(context.urls), in_use))

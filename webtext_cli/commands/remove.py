@@ -8,21 +8,15 @@ from typing import Any
 import click
 
 from pipelines.errors import format_message
-from pipelines.format import format_count, plural
-from webtext_cli.console import print_result, print_table, say, say_wrapped
+from pipelines.format import plural
+from webtext_cli.console import print_result, say, say_wrapped
 from webtext_cli.options import StageCall, stage_command
-
-_SHOWN_STEPS = 10
 
 
 @stage_command("remove")
 @click.argument("requests", required=False)
 @click.option("--pages", is_flag=True, help="Also blank the pages in the WARC files of fetch.")
-@click.option(
-    "--rebuild",
-    is_flag=True,
-    help="Then rebuild token shards and overlap index, instead of filling positions with <|endoftext|>.",
-)
+@click.option("--rebuild", is_flag=True, help="Then rebuild token shards, overlap index and overlap report.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; remove nothing.")
 def command(call: StageCall, requests: str | None, pages: bool, rebuild: bool, dry_run: bool) -> None:
     """Remove documents from every stage of a corpus, on request.
@@ -43,25 +37,12 @@ def command(call: StageCall, requests: str | None, pages: bool, rebuild: bool, d
 
 
 def _print_report(report: Mapping[str, Any]) -> None:
-    is_dry_run = report.get("dry_run", False)
-    rows = [
-        [
-            format_message(f"{request['kind']} {request['value']}"),
-            format_count(request["documents"]),
-            ", ".join(f"{stage} {count:,}" for stage, count in request["removed"].items()),
-            _steps(request["steps"]),
-        ]
-        for request in report["requests"]
-    ]
-    headings = ["request", "documents", "removed from", "training steps"]
-    columns = headings[: 2 if is_dry_run else 4]
-    print_table(columns, [row[: len(columns)] for row in rows], text_columns=True)
-    for note in report["notes"]:
-        say_wrapped(note)
-    what = "would be removed" if is_dry_run else f"removed; report: removals/{report['number']:04d}.json"
-    say(f"{plural(report['documents'], 'document')} {what}")
-
-
-def _steps(steps: list[int] | None) -> str:
-    shown = ", ".join(f"{step:,}" for step in (steps or [])[:_SHOWN_STEPS])
-    return f"{shown}, ..." if steps and len(steps) > _SHOWN_STEPS else shown
+    for request in report["requests"]:
+        rows = ", ".join(f"{stage} {count:,}" for stage, count in request["removed"].items())
+        documents = plural(request["documents"], "document")
+        say(format_message(f"{request['kind']} {request['value']}: {documents}{rows and f' ({rows})'}"))
+        if request.get("steps"):
+            say(f"  in the batches of {plural(len(request['steps']), 'training step')}")
+    for note in report.get("notes", ()):
+        say_wrapped(f"note: {note}")
+    say(f"{plural(report['documents'], 'document')} {'to remove' if 'is_dry_run' in report else 'removed'}")

@@ -17,7 +17,6 @@ import struct
 import uuid
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
 from urllib.parse import quote
 
 from isal import igzip_lib
@@ -124,23 +123,18 @@ def blank_records(path: str, urls: set[str], in_use: Collection[int]) -> Iterato
     URLs to which they redirect are added. Responses at offsets `in_use` stay.
     """
     is_blank = False
-    for record in read_archive(path, _described):
-        kind, url, location, fields = record.content
-        if kind == "response":
-            is_blank = url in urls and record.offset not in in_use
-            if is_blank and location:
-                with contextlib.suppress(BadUrlError):
-                    urls.add(redirect_url(url, location))
-        if is_blank and kind in ("response", "request"):
-            yield record.offset, _blank_member(fields, record.length)
-
-
-def _described(record: Any) -> tuple[str, str, str | None, bytes]:
-    """Return the type and URL of a record, where it redirects, and the fields that a blank one keeps."""
-    headers = record.rec_headers
-    kept = "".join(f"{name}: {headers.get_header(name)}\r\n" for name in ("WARC-Record-ID", "WARC-Date"))
-    location = record.http_headers and record.http_headers.get_header("Location")
-    return record.rec_type, headers.get_header("WARC-Target-URI") or "", location, kept.encode()
+    for archived in read_archive(path, lambda record: record):
+        record, headers = archived.content, archived.content.rec_headers
+        url, location = headers.get_header("WARC-Target-URI"), None
+        if record.rec_type == "response":
+            is_blank = url in urls and archived.offset not in in_use
+            location = record.http_headers.get_header("Location") if is_blank else None
+        if location:
+            with contextlib.suppress(BadUrlError):
+                urls.add(redirect_url(url, location))
+        if is_blank and record.rec_type in ("response", "request"):
+            kept = (f"{name}: {headers.get_header(name)}\r\n" for name in ("WARC-Record-ID", "WARC-Date"))
+            yield archived.offset, _blank_member("".join(kept).encode(), archived.length)
 
 
 def _blank_member(fields: bytes, size_bytes: int) -> bytes:

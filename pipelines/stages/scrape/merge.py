@@ -92,8 +92,8 @@ def merge_bucket(bucket: int, context: MergeContext) -> TaskResult:
     """Write `links-N.parquet`, sorted by URL.
 
     Drops are counted in submissions: further records of one id and URL (`duplicate_submission`), further submissions of
-    a URL (`merged_into_link`), and all submissions of a URL whose link has too low a score (`low_score`). `removed` counts
-    links.
+    a URL (`merged_into_link`), and all submissions of a URL whose link has too low a score (`low_score`); of links that
+    a request for removal names, in links (`removed`).
     """
     dropped: Counter[str] = Counter()
     name = shards.shard_name("links", bucket)
