@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,14 +23,13 @@ from pipelines.algorithms.web.urls import id_of_url
 from pipelines.build import build, check_corpus, write_index
 from pipelines.corpus.removed_files import (
     KEPT,
-    PART,
     RemovalContext,
     Rows,
     blank_pages,
-    by_reason,
     describe_tokens,
     find_documents,
     rewrite_files,
+    summed,
 )
 from pipelines.engine.folder_lock import folder_lock
 from pipelines.engine.journal import is_unfinished
@@ -47,7 +46,6 @@ from pipelines.records.schemas import make_schema
 from pipelines.reports.filter import render_filter_report
 from pipelines.reports.render import write_page
 from pipelines.stages.extract.report import write_report as write_extract_report
-from pipelines.stages.fetch.links import BadUrlError, request_url
 
 _IDS_SCHEMA = make_schema(id="string", request="int64")
 _SHOWN_IDS = 1000
@@ -133,34 +131,31 @@ def _plan(corpus: str, requests: Sequence[Request], options: RunOptions) -> tupl
     listed = dict.fromkeys([*(read_requests(path) if storage.exists(path) else ()), *requests, *late])
     reports = [name for name in storage.list_folder(storage.parent(storage.join(corpus, REMOVAL))) if "json" in name]
     steps = _trained_steps(stages, ids)
-    found: dict[int, list[str]] = {number: [] for number in range(len(requests))}
-    for id, number in sorted(ids.items()):
+    found: list[list[str]] = [[] for _ in requests]
+    for id, number in ids.items():
         found[number].append(id)
     rows = [
-        msgspec.to_builtins(request)
-        | {"documents": len(found[number]), "ids": found[number][:_SHOWN_IDS], "removed": {}}
-        | ({"steps": steps.get(number, [])} if steps is not None else {})
-        for number, request in enumerate(requests)
+        {"documents": len(named), "ids": sorted(named)[:_SHOWN_IDS], "removed": {}, "steps": steps and steps[number]}
+        for number, named in enumerate(found)
     ]
-    return {
+    state = {
         "name": f"{len(reports) + 1:04d}",
-        "requests": msgspec.to_builtins(requests),
+        "requests": (fields := msgspec.to_builtins(requests)),
         "list": msgspec.to_builtins([*listed]),
         "deletes": [_OVERLAPS] if ids and _OVERLAPS in stages else [],
         "stages": {},
-        "report": {"documents": len(ids), "requests": rows},
-    }, dict(sorted(ids.items()))
+        "report": {"documents": len(ids), "requests": [{**one, **row} for one, row in zip(fields, rows, strict=True)]},
+    }
+    return state, dict(sorted(ids.items()))
 
 
-def _trained_steps(stages: Mapping[str, StageFolder], ids: Mapping[str, int]) -> dict[int, list[int]] | None:
+def _trained_steps(stages: Mapping[str, StageFolder], ids: Mapping[str, int]) -> defaultdict[int, list[int]] | None:
     """Return the training steps, from 1, whose batches have documents of each request; None if they are not known."""
-    if not {"tokenize", "pretrain"} <= {*stages}:
+    trained, read = stages.get("pretrain"), stages.get("tokenize")
+    if not trained or not read or trained.manifest.identity.inputs["tokens"] != read.manifest.fingerprint():
         return None
-    identity = stages["pretrain"].manifest.identity
-    if identity.inputs["tokens"] != stages["tokenize"].manifest.fingerprint():
-        return None
-    recipe, split = identity.config, open_tokens(stages["tokenize"].path, verify=False).train
-    context, blocks, steps = recipe["context"], dict[int, set[int]](), dict[int, list[int]]()
+    recipe, split = trained.manifest.identity.config, open_tokens(read.path, verify=False).train
+    context, blocks, steps = recipe["context"], dict[int, set[int]](), defaultdict[int, list[int]](list)
     starts = itertools.accumulate(map(len, split.shards), initial=0)
     for start, table in zip(starts, split.tables.values(), strict=False):
         for row in shards.read_rows(table.path, ["id", "offset", "tokens"]):
@@ -172,7 +167,7 @@ def _trained_steps(stages: Mapping[str, StageFolder], ids: Mapping[str, int]) ->
     order = BlockOrder(split.blocks(context), recipe["batch_size"], recipe["seed"])
     for step in range(recipe["steps"] if blocks else 0):
         for number in set[int]().union(*(blocks.get(block, ()) for block in order.batch(step))):
-            steps.setdefault(number, []).append(step + 1)
+            steps[number].append(step + 1)
     return steps
 
 
@@ -210,7 +205,9 @@ class _Removal:
         for other in done:
             inputs = {key: value.replace(other["before"], other["after"]) for key, value in inputs.items()}
         is_root = inputs == manifest.identity.inputs
-        read: dict[str, int] = next((other["removed"] for other in done if other["after"] == inputs.get("documents")), {})
+        read: dict[str, int] = next(
+            (other["removed"] for other in done if other["after"] == inputs.get("documents")), {}
+        )
         tokens = storage.read_json(storage.join(stage.path, TOKENS)) if name == "tokenize" else {}
         context = RemovalContext(name, stage.path, storage.join(stage.path, NEXT), self._ids, is_root, tokens)
         for leftover in (context.output, storage.join(stage.path, "partitions")):  # of scrape: all submissions
@@ -227,18 +224,17 @@ class _Removal:
             if entry.phase == "encode":  # its documents are those of the shard that it read
                 removed = Counter({(KEPT, 0): read.get(f"{entry.name}.parquet", 0)})
             kept = tuple(files.get(file.name, file) for file in entry.files if file.name not in gone)
-            entries.append(dataclasses.replace(_without(entry, by_reason(removed), is_root), files=kept))
+            entries.append(dataclasses.replace(_without(entry, summed(removed, 0), is_root), files=kept))
         if not (name == "tokenize" and self._state["rebuild"]):
             manifest = dataclasses.replace(manifest, identity=dataclasses.replace(manifest.identity, inputs=inputs))
         after = dataclasses.replace(manifest, shards=tuple(entries))
         self._state["stages"][name] = {
             "before": stage.manifest.fingerprint(),
             "after": after.fingerprint(),
-            "removed": {file: by_reason(counts)[KEPT] for file, counts in rows.items()},
+            "removed": {file: summed(counts, 0)[KEPT] for file, counts in rows.items()},
         }
-        for (reason, number), count in sum(rows.values(), Rows()).items():
-            stages = self._report["requests"][number]["removed"]
-            stages[name] = stages.get(name, 0) + (count if reason != PART else 0)
+        for number, count in summed(sum(rows.values(), Rows()), 1).items():
+            self._report["requests"][number]["removed"][name] = count
         storage.write_json(self._pending, self._state)
         replace_result(stage.path, gone, after)
 
@@ -277,28 +273,16 @@ class _Removal:
 
     def _blank_pages(self, stage: StageFolder, context: RemovalContext) -> Iterator[FileEntry]:
         """Write the WARC files of removed pages with blank records."""
-
-        def pages(are_removed: bool) -> Iterator[dict[str, Any]]:
-            for file in stage.files("pages-", ".parquet"):
-                for row in shards.read_rows(file.path, ["url", "final_url", "warc_file", "warc_offset"]):
-                    if (id_of_url(row["url"]) in self._ids) == are_removed:
-                        yield row
-
-        urls, names, in_use = set[str](), set[str](), dict[str, set[int]]()
-        for row in pages(True):
-            urls.add(row["final_url"])
-            names.add(row["warc_file"])
-            with contextlib.suppress(BadUrlError):  # such a URL was not requested
-                urls.add(request_url(row["url"]))
-        for row in pages(False):
-            if row["warc_file"] in names:
-                in_use.setdefault(row["warc_file"], set()).add(row["warc_offset"])
-        context = dataclasses.replace(context, urls=frozenset(urls), in_use=in_use)
-        warcs = [file for file in stage.manifest.files if file.name in names]
-        self._report["blank_records"] = 0
-        for file, records in _map(blank_pages, warcs, context, "fetch: WARC files", self._options):
-            self._report["blank_records"] += records
-            yield file
+        offsets: dict[str, set[int]] = {}
+        for file in stage.files("pages-", ".parquet"):
+            for row in shards.read_rows(file.path, ["url", "warc_file", "warc_offset"]):
+                if row["warc_file"] and id_of_url(row["url"]) in self._ids:
+                    offsets.setdefault(row["warc_file"], set()).add(row["warc_offset"])
+        warcs = [file for file in stage.manifest.files if file.name in offsets]
+        context = dataclasses.replace(context, offsets=offsets)
+        written = [*_map(blank_pages, warcs, context, "fetch: WARC files", self._options)]
+        self._report["blank_records"] = sum(records for _, records in written)
+        yield from (file for file, _ in written)
 
     def _strip_spikes(self, folder: str) -> None:
         """Remove the texts of the documents from the reports of spikes, which are no part of the result of pretrain."""

@@ -37,7 +37,7 @@ class RemovalContext:
     """What the tasks of a stage share: its folder, where to write, and the number of a request by document id.
 
     A stage `is_root` if it reads the documents from outside of the corpus, so that it counts them as dropped. `tokens`
-    is the content of `tokens.json`. WARC records of `urls` become blank, except at offsets `in_use`, by file.
+    is the content of `tokens.json`, `offsets` are those of the responses to blank, by WARC file.
     """
 
     stage: str
@@ -46,8 +46,7 @@ class RemovalContext:
     ids: Mapping[str, int]
     is_root: bool
     tokens: Mapping[str, Any]
-    urls: frozenset[str] = frozenset()
-    in_use: Mapping[str, set[int]] = dataclasses.field(default_factory=dict)
+    offsets: Mapping[str, set[int]] = dataclasses.field(default_factory=dict)
 
     def write_patched(self, file: FileEntry, patches: Iterable[tuple[int, bytes]]) -> tuple[FileEntry, int]:
         """Write a file with other bytes at some offsets, in order; return it and the number of patches."""
@@ -178,11 +177,11 @@ def _columns(path: str) -> pa.Schema:
         return shards.open_parquet(stream, path).schema_arrow
 
 
-def by_reason(rows: Rows) -> Counter[str]:
-    """Return the number of rows by reason."""
-    counts = Counter[str]()
-    for (reason, _), count in rows.items():
-        counts[reason] += count
+def summed(rows: Rows, field: int) -> Counter[Any]:
+    """Return the number of rows by reason (field 0) or by request (1)."""
+    counts = Counter[Any]()
+    for key, count in rows.items():
+        counts[key[field]] += count
     return counts
 
 
@@ -191,7 +190,7 @@ def describe_tokens(context: RemovalContext, files: Mapping[str, FileEntry], row
     tokens: dict[str, Any] = {**context.tokens}
     for split, listed in tokens["splits"].items():
         for shard in listed:
-            removed = by_reason(rows.get(shard["documents_file"], Rows()))
+            removed = summed(rows.get(shard["documents_file"], Rows()), 0)
             shard["documents"] -= removed.total()
             tokens["totals"][split]["documents"] -= removed[KEPT]
             if file := files.get(shard["name"]):
@@ -201,5 +200,5 @@ def describe_tokens(context: RemovalContext, files: Mapping[str, FileEntry], row
 
 def blank_pages(file: FileEntry, context: RemovalContext) -> tuple[FileEntry, int]:
     """Write a WARC file with blank records of removed pages; return it and their number."""
-    path, in_use = storage.join(context.folder, file.name), context.in_use.get(file.name, set())
-    return context.write_patched(file, blank_records(path, set(context.urls), in_use))
+    path = storage.join(context.folder, file.name)
+    return context.write_patched(file, blank_records(path, context.ids, context.offsets[file.name]))

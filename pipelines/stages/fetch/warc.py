@@ -7,7 +7,6 @@ body are renamed to `X-Archive-Orig-...`.
 from __future__ import annotations
 
 import base64
-import contextlib
 import datetime as dt
 import functools
 import hashlib
@@ -16,14 +15,14 @@ import re
 import struct
 import uuid
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from urllib.parse import quote
 
 from isal import igzip_lib
 
+from pipelines.algorithms.web.urls import id_of_url
 from pipelines.records.archives import read_archive
 from pipelines.stages.fetch.exchange import Exchange, Response
-from pipelines.stages.fetch.links import BadUrlError, redirect_url
 
 _DATE = "%Y-%m-%dT%H:%M:%S.%fZ"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -117,22 +116,19 @@ def _ascii(value: str) -> str:
     return quote(" ".join(value.split("\r\n")).encode("latin-1", "replace"), safe=_PRINTABLE_ASCII)
 
 
-def blank_records(path: str, urls: set[str], in_use: Collection[int]) -> Iterator[tuple[int, bytes]]:
-    """Yield the offsets of the responses of these URLs, and of their requests, with blank members of the same length.
+def blank_records(path: str, ids: Container[str], offsets: Container[int]) -> Iterator[tuple[int, bytes]]:
+    """Yield the offsets of some responses and of their requests, with blank gzip members of the same length.
 
-    URLs to which they redirect are added. Responses at offsets `in_use` stay.
+    They are those at `offsets`, and those of URLs with these ids that are no page: a page may be that of another link.
     """
     is_blank = False
     for archived in read_archive(path, lambda record: record):
-        record, headers = archived.content, archived.content.rec_headers
-        url, location = headers.get_header("WARC-Target-URI"), None
-        if record.rec_type == "response":
-            is_blank = url in urls and archived.offset not in in_use
-            location = record.http_headers.get_header("Location") if is_blank else None
-        if location:
-            with contextlib.suppress(BadUrlError):
-                urls.add(redirect_url(url, location))
-        if is_blank and record.rec_type in ("response", "request"):
+        kind, headers = archived.content.rec_type, archived.content.rec_headers
+        if kind == "response":
+            is_link = id_of_url(headers.get_header("WARC-Target-URI")) in ids
+            is_page = archived.content.http_headers.get_statuscode() == "200"
+            is_blank = archived.offset in offsets or (is_link and not is_page)
+        if is_blank and kind in ("response", "request"):
             kept = (f"{name}: {headers.get_header(name)}\r\n" for name in ("WARC-Record-ID", "WARC-Date"))
             yield archived.offset, _blank_member("".join(kept).encode(), archived.length)
 
