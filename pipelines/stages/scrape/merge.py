@@ -62,16 +62,14 @@ def batch_buckets(batch: pa.RecordBatch, buckets: int) -> npt.NDArray[np.int32]:
 
 def submission_batch(rows: Sequence[Link]) -> pa.RecordBatch:
     """Return submissions with their links as a batch of SUBMISSION_SCHEMA."""
+    names = ("id", "subreddit", "title", "created_utc")
     columns = {
+        **{name: [getattr(submission, name) for submission, _ in rows] for name in names},
         "url": [link.url for _, link in rows],
         "original_url": [None if submission.url == link.url else submission.url for submission, link in rows],
         "domain": [link.domain for _, link in rows],
         "score": [submission.score or 0 for submission, _ in rows],
-        "id": [submission.id for submission, _ in rows],
-        "subreddit": [submission.subreddit for submission, _ in rows],
         "author": [submission.author or "" for submission, _ in rows],
-        "title": [submission.title for submission, _ in rows],
-        "created_utc": [submission.created_utc for submission, _ in rows],
         "over_18": [submission.over_18 is True for submission, _ in rows],
     }
     return pa.RecordBatch.from_pydict(columns, SUBMISSION_SCHEMA)
@@ -217,28 +215,12 @@ def _batch(rows: pa.RecordBatch, groups: Groups, scores: Ints, over_18: Bools) -
     first = rows.select(["url", "original_url", "domain", "title", "created_utc"]).take(groups.rows[groups.starts])
     url, original_url, domain, title, created_utc = first.columns
     has_original = pc.fill_null(pc.not_equal(original_url, ""), False)
-    ids, subreddits, authors = _lists(rows, groups)
-    return pa.RecordBatch.from_arrays(
-        [
-            url,
-            pc.if_else(has_original, original_url, url),
-            domain,
-            pa.array(scores),
-            ids,
-            subreddits,
-            authors,
-            title,
-            created_utc,
-            pa.array(over_18),
-        ],
-        schema=LINK_SCHEMA,
-    )
+    columns = [url, pc.if_else(has_original, original_url, url), domain, pa.array(scores), *_lists(rows, groups)]
+    return pa.RecordBatch.from_arrays([*columns, title, created_utc, pa.array(over_18)], schema=LINK_SCHEMA)
 
 
 def _lists(rows: pa.RecordBatch, groups: Groups) -> tuple[pa.ListArray, pa.ListArray, pa.ListArray]:
-    """Return the ids of each URL's submissions that have one, the subreddits of those that have either, and the authors
-    of those that have an id (empty if unknown).
-    """
+    """Return the ids and authors of each URL's submissions that have an id, subreddits of those that have either."""
     lengths = groups.sizes
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     members = np.repeat(groups.starts - offsets[:-1], lengths) + np.arange(offsets[-1])
