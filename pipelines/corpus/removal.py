@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from pipelines import storage
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.build import build, check_corpus, write_index
 from pipelines.corpus import removed_files
-from pipelines.corpus.removed_files import KEPT, RemovalContext, Rows, summed
+from pipelines.corpus.removed_files import KEPT, RemovalContext
 from pipelines.engine.folder_lock import folder_lock
 from pipelines.engine.journal import is_unfinished
 from pipelines.engine.manifest import NEXT, FileEntry, ShardEntry, has_manifest, replace_result
@@ -41,12 +40,10 @@ from pipelines.stages.extract.report import write_report
 _SHOWN_IDS = 1000
 # An index of n-grams cannot forget; a report of overlaps quotes what it found.
 _INDEX, _OVERLAPS = "overlap-index", "overlap-report"
-# Of dedup: they quote texts, and cannot be written again without the work files of the stage.
-_QUOTING = ("report.html", "paragraphs.parquet")
 # What a removal does not change, or deletes, by stage.
 _NOTES = {
     "fetch": "the WARC files still contain the pages; --pages blanks them",
-    "dedup": f"{' and '.join(_QUOTING)} were deleted, since they quote documents",
+    "dedup": "report.html and paragraphs.parquet were deleted, since they quote documents",
     "train-bpe": "the tokenizer and the counts of words still include the documents",
     "pretrain": "the model was trained on the documents; `steps` in the report lists the steps",
     _INDEX: "still includes the documents; `webtext overlap-index` builds it again",
@@ -88,8 +85,7 @@ def remove(
     if state["rebuild"] and ids:
         built = [name for name in ("tokenize", _INDEX) if has_manifest(storage.join(corpus, name))]
         build(corpus, [*built, *state["deletes"]], options)
-    report: dict[str, Any] = state["report"]
-    return report
+    return dict(state["report"])
 
 
 def _file(corpus: str, state: Mapping[str, Any], suffix: str) -> str:
@@ -120,12 +116,9 @@ def _plan(corpus: str, requests: Sequence[Request], options: RunOptions) -> tupl
         for id, number in matches:
             ids[id] = min(number, ids.get(id, number))
     ids = dict(sorted(ids.items()))
-    # Without its text, a document is known by its id.
-    texts = [
-        msgspec.structs.replace(request, kind="id", value=id)
-        for id, number in ids.items()
-        if (request := requests[number]).kind == "text_sha256"
-    ]
+    # Before its text is known, a document is known by its id.
+    by_text = [(id, requests[number]) for id, number in ids.items() if requests[number].kind == "text_sha256"]
+    texts = [msgspec.structs.replace(request, kind="id", value=id) for id, request in by_text]
     path, folder = storage.join(corpus, LIST), storage.join(corpus, storage.parent(REMOVAL))
     earlier = read_requests(path) if storage.exists(path) else []
     numbers = [name for name in storage.list_folder(folder) if re.fullmatch(r"\d+\.json", name)]
@@ -204,27 +197,34 @@ class _Removal:
             inputs = {key: value.replace(other["before"], other["after"]) for key, value in inputs.items()}
         is_root = inputs == manifest.identity.inputs
         tokens = storage.read_json(storage.join(stage.path, TOKENS)) if name == "tokenize" else {}
-        context = RemovalContext(name, stage.path, storage.join(stage.path, NEXT), self.ids, is_root, tokens)
+        context = RemovalContext(name, stage.path, storage.join(stage.path, NEXT), self.ids, tokens)
         for leftover in (context.output, storage.join(stage.path, "partitions")):  # of scrape: all submissions
             storage.remove(leftover)
-        self._strip_spikes(storage.join(stage.path, "spikes"))
-        files, rows = self._rewrite_files(stage, context)
+        for path in storage.walk_files(storage.join(stage.path, "spikes")):  # of pretrain, not listed in its manifest
+            storage.write_json(path, removed_files.without_samples(storage.read_json(path), self.ids))
+        groups = defaultdict[str, list[FileEntry]](list)
+        for file in {file.name: file for file in manifest.files}.values():
+            groups["".join(re.findall(r"-(\d{5})[.-]", file.name)[:1])].append(file)
+        files, rows, requests = dict[str, FileEntry](), dict[str, Counter[str]](), Counter[int]()
+        for rewritten in _map(removed_files.rewrite_files, [*groups.values()], context, name, self.options):
+            for file, reasons, numbers in rewritten:
+                files[file.name], rows[file.name] = file, reasons
+                requests.update(numbers)
         if is_root and not files:
             return
-        files |= {file.name: file for file in self._finish_files(stage, context, files, rows)}
-        gone = [file.name for file in manifest.files if name == "dedup" and rows and file.name in _QUOTING]
-        read = {
-            key: count
-            for other in done
-            if other["after"] == inputs.get("documents")
-            for key, count in other["removed"].items()
-        }
+        # Without the work files of dedup, they cannot be written again.
+        quoting = {"report.html", "paragraphs.parquet"} if name == "dedup" and rows else set[str]()
+        described = [removed_files.describe_tokens(context, files, rows)] if tokens and files else []
+        files |= {file.name: file for file in (*self._finish_files(stage, context, {*files}), *described)}
+        read: dict[str, int] = next(
+            (other["removed"] for other in done if other["after"] == inputs.get("documents")), {}
+        )
         entries = []
         for entry in manifest.shards:
-            removed = summed(sum((rows.get(file.name, Rows()) for file in entry.files), Rows()), 0)
+            removed = sum((rows.get(file.name, Counter()) for file in entry.files), Counter[str]())
             if entry.phase == "encode":  # its documents are those of the shard that it read
                 removed = Counter({KEPT: read.get(f"{entry.name}.parquet", 0)})
-            kept = tuple(files.get(file.name, file) for file in entry.files if file.name not in gone)
+            kept = tuple(files.get(file.name, file) for file in entry.files if file.name not in quoting)
             entries.append(dataclasses.replace(_without(entry, removed, is_root), files=kept))
         if not (name == "tokenize" and self.state["rebuild"]):
             manifest = dataclasses.replace(manifest, identity=dataclasses.replace(manifest.identity, inputs=inputs))
@@ -232,45 +232,26 @@ class _Removal:
         self.state["stages"][name] = {
             "before": stage.manifest.fingerprint(),
             "after": after.fingerprint(),
-            "removed": {file: summed(counts, 0)[KEPT] for file, counts in rows.items()},
+            "removed": {file: reasons[KEPT] for file, reasons in rows.items()},
         }
-        for number, count in summed(sum(rows.values(), Rows()), 1).items():
+        for number, count in requests.items():
             self.state["report"]["requests"][number]["removed"][name] = count
         storage.write_json(storage.join(self.corpus, REMOVAL), self.state)
-        replace_result(stage.path, gone, after)
+        replace_result(stage.path, quoting & {file.name for file in manifest.files}, after)
 
-    def _rewrite_files(
-        self, stage: StageFolder, context: RemovalContext
-    ) -> tuple[dict[str, FileEntry], dict[str, Rows]]:
-        """Return the new files by name, and their removed rows."""
-        groups = defaultdict[str, list[FileEntry]](list)
-        for file in {file.name: file for file in stage.manifest.files}.values():
-            number = re.search(r"-(\d{5})[.-]", file.name)
-            groups[number[1] if number else ""].append(file)
-        results = _map(removed_files.rewrite_files, [*groups.values()], context, context.stage, self.options)
-        rewritten = [*itertools.chain.from_iterable(results)]
-        return {file.name: file for file, _ in rewritten}, {file.name: rows for file, rows in rewritten}
-
-    def _finish_files(
-        self, stage: StageFolder, context: RemovalContext, files: Mapping[str, FileEntry], rows: Mapping[str, Rows]
-    ) -> Iterator[FileEntry]:
-        """Write what describes all shards, without the documents; and WARC files with blank records."""
+    def _finish_files(self, stage: StageFolder, context: RemovalContext, names: set[str]) -> Iterator[FileEntry]:
+        """Write pages of reports without the documents, if files with these names are new; and WARC files."""
         tallies = {file.name for file in stage.manifest.files if re.fullmatch(r"report-\d+\.json", file.name)}
-        if context.stage == "tokenize" and files:
-            yield removed_files.describe_tokens(context, files, rows)
-        elif context.stage == "fetch" and self.state["pages"]:
+        if context.stage == "fetch" and self.state["pages"]:
             yield from self._blank_pages(stage, context)
-        elif context.stage == "extract" and tallies & {*files}:
-            for name in tallies - {*files}:
+        elif context.stage == "extract" and tallies & names:
+            for name in tallies - names:
                 storage.link(storage.join(stage.path, name), storage.join(context.output, name))
             extractor = stage.manifest.identity.config["extractor"]
             yield from write_report(context.output, extractor, len(tallies)).files
-        elif context.stage == "filter" and tallies & {*files}:
-            report = storage.read_json(storage.join(stage.path, "report.json"))
-            for rule in report["rules"]:
-                rule["near"] = [[one for one in side if one["id"] not in self.ids] for side in rule["near"]]
+        elif context.stage == "filter" and "report.json" in names:
+            report = storage.read_json(storage.join(context.output, "report.json"))
             yield write_page(context.output, "report.html", render_filter_report(report))
-            yield shards.write_file(context.output, "report.json", json.dumps(report).encode())
 
     def _blank_pages(self, stage: StageFolder, context: RemovalContext) -> Iterator[FileEntry]:
         """Yield the WARC files of removed pages with blank records."""
@@ -282,14 +263,6 @@ class _Removal:
         warcs = [file for file in stage.manifest.files if file.name in offsets]
         context = dataclasses.replace(context, offsets=offsets)
         return _map(removed_files.blank_pages, warcs, context, "fetch: WARC files", self.options)
-
-    def _strip_spikes(self, folder: str) -> None:
-        """Remove the texts of the documents from the reports of spikes, which are no part of the result of pretrain."""
-        for name in storage.list_folder(folder):
-            report = storage.read_json(path := storage.join(folder, name))
-            for piece in itertools.chain.from_iterable(block["pieces"] for block in report["blocks"]):
-                piece |= {"id": "", "url": None, "text": ""} if piece["id"] in self.ids else {}
-            storage.write_bytes(path, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def _map(
@@ -308,8 +281,5 @@ def _without(entry: ShardEntry, removed: Counter[str], is_root: bool) -> ShardEn
     if not (entry.records_in or entry.records_out):
         return entry
     dropped = Counter(entry.dropped) - removed + Counter({REMOVED: removed.total() * is_root})
-    records_in = entry.records_in - (0 if is_root else removed.total())
-    records_out = entry.records_out - removed[KEPT]
-    return dataclasses.replace(
-        entry, records_in=records_in, records_out=records_out, dropped=dict(sorted(dropped.items()))
-    )
+    read, kept = entry.records_in - removed.total() * (not is_root), entry.records_out - removed[KEPT]
+    return dataclasses.replace(entry, records_in=read, records_out=kept, dropped=dict(sorted(dropped.items())))

@@ -18,31 +18,28 @@ from pipelines import storage
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.engine.manifest import FileEntry, require_files
 from pipelines.records import shards
-from pipelines.records.removals import REMOVED, Removals
+from pipelines.records.removals import Removals
 from pipelines.stages.fetch.warc import blank_records
 
-# The reason of rows of documents that were kept.
-KEPT = ""
+KEPT = ""  # the reason of rows of documents that were kept
+_BY_URL = ("scrape", "fetch")
 _COUNTED = ("links-", "pages-", "documents-", "dropped-")
 _COPY_BYTES = 1 << 20
-# The number of removed rows by reason and request, and a new file with those that it lacks.
-Rows = Counter[tuple[str, int]]
-Rewritten = tuple[FileEntry, Rows]
+# A new file, with the number of rows that it lacks by reason, and by request.
+Rewritten = tuple[FileEntry, Counter[str], Counter[int]]
 
 
 @dataclasses.dataclass(frozen=True)
 class RemovalContext:
     """What the tasks of a stage share: its folder, where to write, and the number of a request by document id.
 
-    A stage `is_root` if it reads the documents from outside of the corpus, so that it counts them as dropped. `tokens`
-    is the content of `tokens.json`, `offsets` are those of the responses to blank, by WARC file.
+    `tokens` is the content of `tokens.json`, `offsets` are those of the responses to blank, by WARC file.
     """
 
     stage: str
     folder: str
     output: str
     ids: Mapping[str, int]
-    is_root: bool
     tokens: Mapping[str, Any]
     offsets: Mapping[str, set[int]] = dataclasses.field(default_factory=dict)
 
@@ -63,13 +60,6 @@ class RemovalContext:
         return FileEntry(file.name, stream.size_bytes, stream.checksum)
 
 
-def document_ids(rows: pa.RecordBatch, stage: str) -> list[str] | None:
-    """Return the ids of the documents of rows; those of links and pages follow from their URLs. None without any."""
-    key = "url" if stage in ("scrape", "fetch") else "id"
-    keys: list[str] | None = rows.column(key).to_pylist() if key in rows.schema.names else None
-    return [*map(id_of_url, keys)] if keys and key == "url" else keys
-
-
 def find_documents(item: tuple[str, str], removals: Removals) -> list[tuple[str, int]]:
     """Return the documents in a table (stage, path) that requests name, with the number of the request.
 
@@ -79,67 +69,64 @@ def find_documents(item: tuple[str, str], removals: Removals) -> list[tuple[str,
     if stage == "scrape" and "url" in names and "author" in removals.kinds:
         shards.require_columns(path, names, ["authors"])
     matches: list[tuple[str, int]] = []
-    for batch in shards.read_batches(path, removals.columns(names)) if removals.columns(names) else ():
-        if (ids := document_ids(batch, stage)) is not None:
-            numbers = removals.find(batch, by_url=stage in ("scrape", "fetch"))
-            matches += [(id, number) for id, number in zip(ids, numbers, strict=True) if number is not None]
+    for batch in shards.read_batches(path, removals.columns(names)) if _key(stage) in names else ():
+        rows = zip(_document_ids(batch, stage), removals.find(batch, by_url=stage in _BY_URL), strict=True)
+        matches += [(id, number) for id, number in rows if number is not None]
     return matches
 
 
 def rewrite_files(files: Sequence[FileEntry], context: RemovalContext) -> list[Rewritten]:
     """Write those files of a shard again that name a removed document."""
-    rewritten, dropped = list[Rewritten](), list[str]()
-    for file in sorted(files, key=lambda file: file.name.startswith("dropped-")):
-        if file.name.endswith(".parquet") and _is_affected(file, context, dropped):
+    rewritten = list[Rewritten]()
+    for file in files:
+        if file.name.endswith(".parquet") and _names_removed(file, context):
             spans = list[tuple[int, int]]()
-            rewritten.append(_rewrite_table(file, context, dropped, spans))
+            rewritten.append(_rewrite_table(file, context, spans))
             stem = file.name.removesuffix("-documents.parquet")
-            tokens = next((other for other in files if spans and other.name.startswith(f"{stem}.")), None)
-            rewritten += [(context.write_patched(tokens, _fills(spans, context.tokens)), Rows())] if tokens else []
-        elif context.stage != "fetch" and re.fullmatch(r"report-\d+\.json", file.name):
-            rewritten += _rewrite_tally(file, context)
+            for tokens in files if spans else ():
+                if tokens.name.startswith(f"{stem}."):
+                    entry = context.write_patched(tokens, _fills(spans, context.tokens))
+                    rewritten.append((entry, Counter(), Counter()))
+        elif context.stage in ("extract", "filter") and re.fullmatch(r"report(-\d+)?\.json", file.name):
+            report = storage.read_json(storage.join(context.folder, file.name))
+            if (kept := without_samples(report, context.ids)) != report:
+                entry = shards.write_file(context.output, file.name, json.dumps(kept, sort_keys=True).encode())
+                rewritten.append((entry, Counter(), Counter()))
     return rewritten
 
 
-def _is_affected(file: FileEntry, context: RemovalContext, dropped: Sequence[str]) -> bool:
-    path = storage.join(context.folder, file.name)
-    if context.is_root and dropped and file.name.startswith("dropped-"):
-        return True
-    keys = [name for name in ("url" if context.stage in ("scrape", "fetch") else "id",) if name in _schema(path).names]
-    batches = shards.read_batches(path, keys) if keys else ()
-    return any(context.ids.keys() & (document_ids(batch, context.stage) or ()) for batch in batches)
+def _names_removed(file: FileEntry, context: RemovalContext) -> bool:
+    path, key = storage.join(context.folder, file.name), _key(context.stage)
+    batches = shards.read_batches(path, [key]) if key in _schema(path).names else ()
+    return any(context.ids.keys() & _document_ids(batch, context.stage) for batch in batches)
 
 
-def _rewrite_table(
-    file: FileEntry, context: RemovalContext, dropped: list[str], spans: list[tuple[int, int]]
-) -> Rewritten:
-    """Write a table without the rows of removed documents, whose ids are added to `dropped`.
+def _rewrite_table(file: FileEntry, context: RemovalContext, spans: list[tuple[int, int]]) -> Rewritten:
+    """Write a table without the rows of removed documents.
 
-    In the first stage, the drops get these ids. Rows of token shards lose id and URL only, since all tokens keep their
-    positions; `spans` receives start and number of their tokens.
+    Rows of token shards lose id and URL only, since all tokens keep their positions; `spans` receives start and number
+    of their tokens.
     """
-    path, counts = context.verified(file), Rows()
+    path, reasons, requests = context.verified(file), Counter[str](), Counter[int]()
     with shards.write_shard(context.output, file.name, _schema(path)) as written:
         for batch in shards.read_batches(path):
-            ids = document_ids(batch, context.stage) or []
+            ids, is_token_table = _document_ids(batch, context.stage), "document_offset" in batch.schema.names
+            is_counted = is_token_table or file.name.startswith(_COUNTED)
             is_removed = pa.array([id in context.ids for id in ids], pa.bool_())
             for row in batch.append_column("_id", pa.array(ids)).filter(is_removed).to_pylist():
-                if "document_offset" in row:
+                if is_token_table:
                     spans.append((row["offset"], row["tokens"]))
-                    counts[KEPT, context.ids[row["_id"]]] += row["document_offset"] == 0
-                elif file.name.startswith(_COUNTED) and row.get("outcome", "ok") == "ok":
-                    counts[row.get("reason", KEPT), context.ids[row["_id"]]] += 1
-                    dropped.append(row["_id"])
-            if "document_offset" in batch.schema.names:
-                columns = {name: batch.column(name) for name in batch.schema.names}
+                if is_counted and row.get("document_offset", 0) == 0 and row.get("outcome", "ok") == "ok":
+                    reasons[row.get("reason", KEPT)] += 1
+                    requests[context.ids[row["_id"]]] += 1
+            if is_token_table:
+                columns = dict(zip(batch.schema.names, batch.columns, strict=True))
                 for name, value in (("id", ""), ("url", None)):
                     columns[name] = pc.if_else(is_removed, pa.scalar(value, pa.string()), columns[name])
                 written.write_batch(pa.record_batch(columns, batch.schema))
             else:
                 written.write_batch(batch.filter(pc.invert(is_removed)))
-        for id in dropped if context.is_root and file.name.startswith("dropped-") else ():
-            written.write({"id": id, "url": None, "reason": REMOVED, "detail": None})
-    return written.entry, counts
+    return written.entry, reasons, requests
 
 
 def _fills(spans: Sequence[tuple[int, int]], tokens: Mapping[str, Any]) -> Iterator[tuple[int, bytes]]:
@@ -149,14 +136,16 @@ def _fills(spans: Sequence[tuple[int, int]], tokens: Mapping[str, Any]) -> Itera
         yield tokens["header_bytes"] + start * len(fill), fill * count
 
 
-def _rewrite_tally(file: FileEntry, context: RemovalContext) -> Iterator[Rewritten]:
-    """Write the part of a report of a shard without the samples of removed documents, if it has any."""
-    tally = storage.read_json(storage.join(context.folder, file.name))
-    before = json.dumps(tally)
-    for sample in tally["samples"].values():
-        sample[1] = [pair for pair in sample[1] if pair[1]["id"] not in context.ids]
-    if json.dumps(tally) != before:
-        yield shards.write_file(context.output, file.name, json.dumps(tally, sort_keys=True).encode()), Rows()
+def without_samples(report: Any, ids: Mapping[str, int]) -> Any:
+    """Return a JSON value whose lists lack the objects that have one of these ids, alone or after a key."""
+    if isinstance(report, dict):
+        return {key: without_samples(value, ids) for key, value in report.items()}
+    if not isinstance(report, list):
+        return report
+    is_pair = [isinstance(item, list) and len(item) == 2 and not isinstance(item[0], dict) for item in report]
+    samples = [item[1] if pair else item for item, pair in zip(report, is_pair, strict=True)]
+    is_kept = [not (isinstance(sample, dict) and sample.get("id") in ids) for sample in samples]
+    return [without_samples(item, ids) for item in itertools.compress(report, is_kept)]
 
 
 def _schema(path: str) -> pa.Schema:
@@ -164,20 +153,24 @@ def _schema(path: str) -> pa.Schema:
         return shards.open_parquet(stream, path).schema_arrow
 
 
-def summed(rows: Rows, field: int) -> Counter[Any]:
-    """Return the number of rows by reason (field 0) or by request (1)."""
-    counts = Counter[Any]()
-    for key, count in rows.items():
-        counts[key[field]] += count
-    return counts
+def _key(stage: str) -> str:
+    """Return the column that names the document of a row: of links and pages, the id follows from the URL."""
+    return "url" if stage in _BY_URL else "id"
 
 
-def describe_tokens(context: RemovalContext, files: Mapping[str, FileEntry], rows: Mapping[str, Rows]) -> FileEntry:
+def _document_ids(rows: pa.RecordBatch, stage: str) -> list[str]:
+    keys: list[str] = rows.column(_key(stage)).to_pylist()
+    return [*map(id_of_url, keys)] if stage in _BY_URL else keys
+
+
+def describe_tokens(
+    context: RemovalContext, files: Mapping[str, FileEntry], rows: Mapping[str, Counter[str]]
+) -> FileEntry:
     """Write `tokens.json` with the number of documents that are left, and the checksums of the new files."""
     tokens: dict[str, Any] = {**context.tokens}
     for split, listed in tokens["splits"].items():
         for shard in listed:
-            tokens["totals"][split]["documents"] -= rows.get(shard["documents_file"], Rows()).total()
+            tokens["totals"][split]["documents"] -= rows.get(shard["documents_file"], Counter()).total()
             if file := files.get(shard["name"]):
                 shard |= {"size_bytes": file.size_bytes, "sha256": file.sha256}
     return shards.write_file(context.output, "tokens.json", storage.json_bytes(tokens))

@@ -335,10 +335,7 @@ def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) 
 def open_configured(
     documents: str | Sequence[str], config: DocumentConfig, options: RunOptions, output: str = ""
 ) -> DocumentInput:
-    """Open documents as the config of a stage says, and tell the user what is not read.
-
-    Documents from elsewhere are dropped that the list of removals of the corpus with the folder `output` names.
-    """
+    """Open documents as the config says, without those removed from the corpus of `output`; note what is not read."""
     source = open_documents(documents, config)
     if output and (removals := read_removals(storage.parent(output))):
         checked = tuple(dataclasses.replace(shard, removals=removals) for shard in source.shards)
@@ -422,11 +419,10 @@ def _unified(
     for batch in batches:
         documents = conform(batch, shard.schema, path) if shard.schema is not None else batch
         drops.check_ids(documents.column("id").to_pylist())
-        if shard.removals:
-            documents, removed = shard.removals.split(documents)
-            for id in removed.column("id").to_pylist():
-                drops.add(REMOVED, id)
-        yield documents
+        kept, removed = shard.removals.split(documents) if shard.removals else (documents, documents[:0])
+        for id in removed.column("id").to_pylist():
+            drops.add(REMOVED, id)
+        yield kept
 
 
 def document_schema(shard: DocumentShard) -> pa.Schema:

@@ -22,9 +22,9 @@ from pipelines.records.reader import read_records, require_records
 
 LIST = "removals.jsonl"
 REMOVED = "removed"  # the reason of a drop
+_COLUMNS = ("url", "final_url", "id", "authors", "subreddits", "text")
+_NO_NAMES = ("[deleted]", "[removed]")  # of Reddit, for accounts that no longer exist
 _FORM = "expected the fields kind, value, reason and date (YYYY-MM-DD)"
-# Reddit writes these for accounts that no longer exist.
-_NO_NAMES = ("", "[deleted]", "[removed]")
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,16 +46,14 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         from pipelines.algorithms.web.urls import canonical_url, host_of  # deferred: the public suffix list takes 0.1 s
 
         if self.kind in ("url", "url_prefix"):
-            return _address(canonical_url(self.value) or "")
+            return (canonical_url(self.value) or "").partition("://")[2]  # pages are the same by http and https
         if self.kind == "domain":
             host = host_of(canonical_url(f"http://{self.value}") or "") or ""
             return host if "." in host and not {*self.value} & {*"/:?#@"} else ""
         if self.kind == "text_sha256":
             return self.value.lower() if re.fullmatch("[0-9a-fA-F]{64}", self.value) else ""
-        if self.kind == "id":
-            return self.value
         name = re.sub("^/?[ur]/", "", self.value).lower()
-        return name if name not in _NO_NAMES else ""
+        return self.value if self.kind == "id" else name * (name not in _NO_NAMES)
 
 
 class Removals:
@@ -68,17 +66,13 @@ class Removals:
         self._prefixes = tuple(key for kind, key in self._numbers if kind == "url_prefix")
         self.kinds = {request.kind for request in requests}
 
+    def __bool__(self) -> bool:
+        """Return whether there are any requests."""
+        return bool(self._numbers)
+
     def columns(self, names: Sequence[str]) -> list[str]:
-        """Return the columns of a table, which are in `names`, that decide."""
-        decisive = (
-            "url",
-            "final_url",
-            "id",
-            "authors",
-            "subreddits",
-            *(["text"] if "text_sha256" in self.kinds else []),
-        )
-        return [name for name in decisive if name in names]
+        """Return the columns of a table that decide, of those with these names."""
+        return [name for name in _COLUMNS if name in names and (name != "text" or "text_sha256" in self.kinds)]
 
     def find(self, batch: pa.RecordBatch, *, by_url: bool = False) -> list[int | None]:
         """Return for each row the number of a request that names it; links and pages have their ids `by_url`."""
@@ -100,7 +94,7 @@ class Removals:
         for url in (row.get("url"), row.get("final_url")) if self.kinds & {"url", "url_prefix", "domain"} else ():
             if isinstance(url, str):
                 url = canonical_url(url) or url
-                address, labels = _address(url), (host_of(url) or "").split(".")
+                address, labels = url.partition("://")[2], (host_of(url) or "").split(".")
                 keys += [("url", address), *(("domain", ".".join(labels[start:])) for start in range(len(labels)))]
                 keys += [("url_prefix", prefix) for prefix in self._prefixes if address.startswith(prefix)]
         for kind in self.kinds & {"author", "subreddit"}:
@@ -111,10 +105,13 @@ class Removals:
         return next((number for key in keys if (number := self._numbers.get(key)) is not None), None)  # type: ignore[arg-type]
 
 
-def read_removals(corpus: str) -> Removals | None:
-    """Return what the list of a corpus names; None without a list."""
+NO_REMOVALS = Removals(())
+
+
+def read_removals(corpus: str) -> Removals:
+    """Return what the list of a corpus names, which it need not have."""
     path = storage.join(corpus, LIST)
-    return Removals(read_requests(path)) if storage.exists(path) else None
+    return Removals(read_requests(path) if storage.exists(path) else ())
 
 
 def read_requests(path: str) -> list[Request]:
@@ -128,8 +125,3 @@ def read_requests(path: str) -> list[Request]:
     if not requests:
         raise InputError(f"{path}: contains no requests; {_FORM}")
     return requests
-
-
-def _address(url: str) -> str:
-    """Return a URL without its scheme: pages are the same by http and https."""
-    return url.partition("://")[2]

@@ -276,7 +276,7 @@ def test_spikes_lose_the_text(corpus: Path, tmp_path: Path) -> None:
     spike.write_text(json.dumps({"blocks": [{"number": 1, "pieces": pieces}]}))
     assert remove(corpus, write_requests(tmp_path / "requests.jsonl", request("url", url_of(4)))) == 0
     [block] = json.loads(spike.read_text())["blocks"]
-    assert block["pieces"] == [{"id": "", "url": None, "text": ""}, pieces[1]]
+    assert block["pieces"] == [pieces[1]]
 
 
 def test_rebuild_makes_token_shards_without_gaps(corpus: Path, tmp_path: Path, warm_processes: None) -> None:

@@ -22,8 +22,8 @@ def command(call: StageCall, requests: str | None, pages: bool, rebuild: bool, d
     """Remove documents from every stage of a corpus, on request.
 
     REQUESTS is a file of JSON lines or CSV with the fields kind (url, url_prefix, domain, id, text_sha256, author or
-    subreddit), value, reason and date. The requests are added to removals.jsonl of the corpus, so that what they name
-    does not come back. Without REQUESTS, an interrupted removal is completed.
+    subreddit), value, reason and date. What it names does not come back. Without REQUESTS, an interrupted removal is
+    completed.
 
     \b
     Examples:
@@ -38,11 +38,7 @@ def command(call: StageCall, requests: str | None, pages: bool, rebuild: bool, d
 
 def _print_report(report: Mapping[str, Any]) -> None:
     for request in report["requests"]:
-        rows = ", ".join(f"{stage} {count:,}" for stage, count in request["removed"].items())
-        documents = plural(request["documents"], "document")
-        say(format_message(f"{request['kind']} {request['value']}: {documents}{rows and f' ({rows})'}"))
-        if request.get("steps"):
-            say(f"  in the batches of {plural(len(request['steps']), 'training step')}")
+        say(format_message(f"{request['kind']} {request['value']}: {plural(request['documents'], 'document')}"))
     for note in report.get("notes", ()):
         say_wrapped(f"note: {note}")
     say(f"{plural(report['documents'], 'document')} {'to remove' if 'is_dry_run' in report else 'removed'}")

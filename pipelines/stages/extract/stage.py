@@ -175,7 +175,7 @@ class _Context:
     output: str
     records: int | None
     earlier: str | None
-    removals: Removals | None
+    removals: Removals
 
 
 def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
@@ -195,7 +195,8 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
             page = page.with_declared_url(extracted)
             drops.check_ids([page.id])
             pages_without_link += page.link is None
-            if context.removals and _is_removed(page, extracted, context.removals):
+            row = {"id": page.id, "url": page.url, "final_url": page.final_url, "text": extracted.text}
+            if context.removals and context.removals.find_row({**(page.link or {}), **row}) is not None:
                 page, extracted = dataclasses.replace(page, url=None), PageText(problem=REMOVED)
             words = count_words(extracted.text)
             reason, detail = drop_reason(extracted, words, config)
@@ -208,11 +209,6 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
     has_links = isinstance(source, FetchedShard) and bool(source.links)
     counts = {"pages_without_link": pages_without_link} if has_links else {}
     return drops.task_result(kept.records, (kept.entry, dropped.entry, tally.write(output, index)), counts)
-
-
-def _is_removed(page: SourcePage, text: PageText, removals: Removals) -> bool:
-    row = {name: getattr(page, name) for name in ("id", "url", "final_url")} | {"text": text.text}
-    return removals.find_row({**(page.link or {}), **row}) is not None
 
 
 def drop_reason(text: PageText, words: int, config: ExtractConfig) -> tuple[str | None, str | None]:

@@ -32,7 +32,7 @@ from pipelines.errors import ChangedRunError, WebtextError
 from pipelines.format import plural
 from pipelines.records import shards
 from pipelines.records.inputs import StageFolder, open_stage
-from pipelines.records.removals import Removals
+from pipelines.records.removals import NO_REMOVALS, Removals
 from pipelines.records.schemas import DROPPED_SCHEMA, PAGE_SCHEMA
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.links import LinkShard, classify_links, read_links
@@ -202,7 +202,7 @@ class FetchContext:
     earlier: StageFolder | None = None
     retry: Sequence[str] = ()
     known: str = ""
-    removals: Removals | None = None
+    removals: Removals = NO_REMOVALS
 
     def segments_folder(self, shard: LinkShard) -> str:
         """Return the folder of the segments of a shard."""

@@ -128,19 +128,11 @@ def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
     progress.advance(len(done))
     if len(done) < len(links):
         with SegmentWriter(context.segments_folder(shard)) as writer:
-            done |= _drop_removed(links, done, context, writer)
+            for link, url in enumerate(links if context.removals else ()):
+                if link not in done and context.removals.find_row({"url": url, "id": id_of_url(url)}) is not None:
+                    writer.add(dropped(link, Failure(REMOVED, ""), source=context.config.source))
+                    done.add(link)
+                    progress.advance()
             record = crawl if context.config.source == LIVE else record_absent
             record(links, done, context.config, writer)
     return TaskResult()
-
-
-def _drop_removed(links: Sequence[str], done: set[int], context: FetchContext, writer: SegmentWriter) -> set[int]:
-    """Record each link that a request for removal names, and return their positions."""
-    if (removals := context.removals) is None:
-        return set()
-    named = (removals.find_row({"url": url, "id": id_of_url(url)}) is not None for url in links)
-    removed = {link for link, is_removed in enumerate(named) if is_removed} - done
-    for link in sorted(removed):
-        writer.add(dropped(link, Failure(REMOVED, ""), source=context.config.source))
-    progress.advance(len(removed))
-    return removed

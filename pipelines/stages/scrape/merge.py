@@ -26,7 +26,7 @@ from pipelines.engine.journal import WORK
 from pipelines.engine.run import TaskResult
 from pipelines.records import shards
 from pipelines.records.buckets import BucketPart, bucket_part, write_buckets
-from pipelines.records.removals import REMOVED, Removals
+from pipelines.records.removals import NO_REMOVALS, REMOVED, Removals
 from pipelines.records.schemas import LINK_SCHEMA, make_schema
 from pipelines.stages.scrape.decision import Link, reaches_minimum
 
@@ -83,7 +83,7 @@ class MergeContext:
     karma: str
     min_score: int | None
     output: str
-    removals: Removals | None = None
+    removals: Removals = NO_REMOVALS
 
 
 def merge_bucket(bucket: int, context: MergeContext) -> TaskResult:
