@@ -1,8 +1,7 @@
 """Removes documents from a corpus and from what was made of them, as if they had never been read.
 
-First the documents are found, and written with the requests to the folder `removals`; from then on, no stage runs until
-the removal is complete. Then the stages are rewritten in order: the files that name a removed document, and the
-manifest, at once. A removal that was killed resumes after the last stage that is complete.
+From when the documents are found and listed in `removals/pending.json`, no stage runs until each of them is rewritten:
+the files that name a removed document, and the manifest, at once. A killed removal resumes at the first that is not.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import dataclasses
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -57,8 +56,8 @@ def remove(
 ) -> dict[str, Any]:
     """Remove the documents that a file of requests names, or complete an interrupted removal; return the report.
 
-    With `pages`, also the responses in WARC files; `rebuild` then builds token shards and overlaps again. A `dry_run`
-    only finds the documents. Raises InputError for a bad request or an unfinished stage, LockedError for a running one.
+    With `pages`, also from WARC files; `rebuild` then builds tokens and overlaps again; a `dry_run` only finds them.
+    Raises InputError for a bad request or an unfinished stage, LockedError for a running one.
     """
     check_corpus(corpus)
     named = read_requests(requests) if requests else []
@@ -110,7 +109,7 @@ def _finished(corpus: str) -> dict[str, StageFolder]:
 def _plan(corpus: str, requests: Sequence[Request], options: RunOptions) -> tuple[dict[str, Any], dict[str, int]]:
     """Return what the removal has to know when it resumes, and the number of a request for each document."""
     stages, ids = _finished(corpus), dict[str, int]()
-    searched = [name for name in stages if name not in ("pretrain", _INDEX, _OVERLAPS)]
+    searched = stages.keys() - {"pretrain", _INDEX, _OVERLAPS}
     files = [(name, file.path) for name in searched for file in stages[name].files("", ".parquet")]
     for matches in _map(removed_files.find_documents, files, Removals(requests), "searching", options):
         for id, number in matches:
@@ -119,23 +118,22 @@ def _plan(corpus: str, requests: Sequence[Request], options: RunOptions) -> tupl
     # Before its text is known, a document is known by its id.
     by_text = [(id, requests[number]) for id, number in ids.items() if requests[number].kind == "text_sha256"]
     texts = [msgspec.structs.replace(request, kind="id", value=id) for id, request in by_text]
-    path, folder = storage.join(corpus, LIST), storage.join(corpus, storage.parent(REMOVAL))
-    earlier = read_requests(path) if storage.exists(path) else []
-    numbers = [name for name in storage.list_folder(folder) if re.fullmatch(r"\d+\.json", name)]
+    earlier = read_requests(path) if storage.exists(path := storage.join(corpus, LIST)) else []
+    names = storage.list_folder(storage.join(corpus, storage.parent(REMOVAL)))
     found, steps = defaultdict[int, list[str]](list), _trained_steps(stages, ids)
     for id, number in ids.items():
         found[number].append(id)
     rows: list[dict[str, Any]] = msgspec.to_builtins(requests)
     for number, row in enumerate(rows):
-        row |= {"documents": len(found[number]), "ids": found[number][:_SHOWN_IDS], "removed": {}}
+        row |= {"documents": len(found[number]), "ids": found[number][:_SHOWN_IDS]}
         row["steps"] = None if steps is None else steps[number]
     state = {
-        "name": f"{len(numbers) + 1:04d}",
+        "name": f"{1 + sum(bool(re.fullmatch(r'[0-9]+.json', name)) for name in names):04d}",
         "requests": msgspec.to_builtins(requests),
         "list": msgspec.to_builtins([*dict.fromkeys([*earlier, *requests, *texts])]),
         "deletes": [_OVERLAPS] if ids and _OVERLAPS in stages else [],
         "stages": {},
-        "report": {"documents": len(ids), "requests": rows},
+        "report": {"documents": len(ids), "requests": rows, "removed": {}},
     }
     return state, ids
 
@@ -205,20 +203,17 @@ class _Removal:
         groups = defaultdict[str, list[FileEntry]](list)
         for file in {file.name: file for file in manifest.files}.values():
             groups["".join(re.findall(r"-(\d{5})[.-]", file.name)[:1])].append(file)
-        files, rows, requests = dict[str, FileEntry](), dict[str, Counter[str]](), Counter[int]()
+        files, rows = dict[str, FileEntry](), dict[str, Counter[str]]()
         for rewritten in _map(removed_files.rewrite_files, [*groups.values()], context, name, self.options):
-            for file, reasons, numbers in rewritten:
-                files[file.name], rows[file.name] = file, reasons
-                requests.update(numbers)
+            files |= {file.name: file for file, _ in rewritten}
+            rows |= {file.name: reasons for file, reasons in rewritten}
         if is_root and not files:
             return
         # Without the work files of dedup, they cannot be written again.
         quoting = {"report.html", "paragraphs.parquet"} if name == "dedup" and rows else set[str]()
         described = [removed_files.describe_tokens(context, files, rows)] if tokens and files else []
         files |= {file.name: file for file in (*self._finish_files(stage, context, {*files}), *described)}
-        read: dict[str, int] = next(
-            (other["removed"] for other in done if other["after"] == inputs.get("documents")), {}
-        )
+        read = {other["after"]: other["removed"] for other in done}.get(inputs.get("documents"), {})
         entries = []
         for entry in manifest.shards:
             removed = sum((rows.get(file.name, Counter()) for file in entry.files), Counter[str]())
@@ -229,13 +224,10 @@ class _Removal:
         if not (name == "tokenize" and self.state["rebuild"]):
             manifest = dataclasses.replace(manifest, identity=dataclasses.replace(manifest.identity, inputs=inputs))
         after = dataclasses.replace(manifest, shards=tuple(entries))
-        self.state["stages"][name] = {
-            "before": stage.manifest.fingerprint(),
-            "after": after.fingerprint(),
-            "removed": {file: reasons[KEPT] for file, reasons in rows.items()},
-        }
-        for number, count in requests.items():
-            self.state["report"]["requests"][number]["removed"][name] = count
+        kept_rows = {file: reasons[KEPT] for file, reasons in rows.items()}
+        fingerprints = {"before": stage.manifest.fingerprint(), "after": after.fingerprint()}
+        self.state["stages"][name] = {**fingerprints, "removed": kept_rows}
+        self.state["report"]["removed"][name] = sum(reasons.total() for reasons in rows.values())
         storage.write_json(storage.join(self.corpus, REMOVAL), self.state)
         replace_result(stage.path, quoting & {file.name for file in manifest.files}, after)
 
@@ -247,11 +239,10 @@ class _Removal:
         elif context.stage == "extract" and tallies & names:
             for name in tallies - names:
                 storage.link(storage.join(stage.path, name), storage.join(context.output, name))
-            extractor = stage.manifest.identity.config["extractor"]
-            yield from write_report(context.output, extractor, len(tallies)).files
+            yield from write_report(context.output, stage.manifest.identity.config["extractor"], len(tallies)).files
         elif context.stage == "filter" and "report.json" in names:
-            report = storage.read_json(storage.join(context.output, "report.json"))
-            yield write_page(context.output, "report.html", render_filter_report(report))
+            tables = storage.read_json(storage.join(context.output, "report.json"))
+            yield write_page(context.output, "report.html", render_filter_report(tables))
 
     def _blank_pages(self, stage: StageFolder, context: RemovalContext) -> Iterator[FileEntry]:
         """Yield the WARC files of removed pages with blank records."""
@@ -265,9 +256,7 @@ class _Removal:
         return _map(removed_files.blank_pages, warcs, context, "fetch: WARC files", self.options)
 
 
-def _map(
-    function: Callable[..., Any], items: Sequence[Any], context: Any, label: str, options: RunOptions
-) -> Iterator[Any]:
+def _map(function: Any, items: list[Any], context: Any, label: str, options: RunOptions) -> Iterator[Any]:
     """Yield the results of tasks as they finish."""
     tasks = contextlib.closing(options.executor.map(function, items, context, options.progress.advance, str))
     with show_progress(options.progress, f"remove: {label}", len(items), "tasks"), tasks as results:

@@ -22,19 +22,16 @@ from pipelines.records.removals import Removals
 from pipelines.stages.fetch.warc import blank_records
 
 KEPT = ""  # the reason of rows of documents that were kept
-_BY_URL = ("scrape", "fetch")
+# The columns that name the document of a row in these stages, where the id follows from the URL; else it is `id`.
+_KEYS = {"scrape": "url", "fetch": "url"}
 _COUNTED = ("links-", "pages-", "documents-", "dropped-")
 _COPY_BYTES = 1 << 20
-# A new file, with the number of rows that it lacks by reason, and by request.
-Rewritten = tuple[FileEntry, Counter[str], Counter[int]]
+Rewritten = tuple[FileEntry, Counter[str]]  # a new file, with the number of rows that it lacks by reason
 
 
 @dataclasses.dataclass(frozen=True)
 class RemovalContext:
-    """What the tasks of a stage share: its folder, where to write, and the number of a request by document id.
-
-    `tokens` is the content of `tokens.json`, `offsets` are those of the responses to blank, by WARC file.
-    """
+    """What the tasks of a stage share; `offsets` are those of the responses to blank, by WARC file."""
 
     stage: str
     folder: str
@@ -61,16 +58,13 @@ class RemovalContext:
 
 
 def find_documents(item: tuple[str, str], removals: Removals) -> list[tuple[str, int]]:
-    """Return the documents in a table (stage, path) that requests name, with the number of the request.
-
-    Raises MissingColumnError for links without authors, if a request names one.
-    """
+    """Return the documents in a table (stage, path) that requests name, with the number of the request."""
     (stage, path), names = item, _schema(item[1]).names
     if stage == "scrape" and "url" in names and "author" in removals.kinds:
         shards.require_columns(path, names, ["authors"])
     matches: list[tuple[str, int]] = []
-    for batch in shards.read_batches(path, removals.columns(names)) if _key(stage) in names else ():
-        rows = zip(_document_ids(batch, stage), removals.find(batch, by_url=stage in _BY_URL), strict=True)
+    for batch in shards.read_batches(path, removals.columns(names)) if _KEYS.get(stage, "id") in names else ():
+        rows = zip(_document_ids(batch, stage), removals.find(batch, by_url=stage in _KEYS), strict=True)
         matches += [(id, number) for id, number in rows if number is not None]
     return matches
 
@@ -83,20 +77,18 @@ def rewrite_files(files: Sequence[FileEntry], context: RemovalContext) -> list[R
             spans = list[tuple[int, int]]()
             rewritten.append(_rewrite_table(file, context, spans))
             stem = file.name.removesuffix("-documents.parquet")
-            for tokens in files if spans else ():
-                if tokens.name.startswith(f"{stem}."):
-                    entry = context.write_patched(tokens, _fills(spans, context.tokens))
-                    rewritten.append((entry, Counter(), Counter()))
+            for tokens in (other for other in files if spans and other.name.startswith(f"{stem}.")):
+                rewritten.append((context.write_patched(tokens, _fills(spans, context.tokens)), Counter()))
         elif context.stage in ("extract", "filter") and re.fullmatch(r"report(-\d+)?\.json", file.name):
             report = storage.read_json(storage.join(context.folder, file.name))
             if (kept := without_samples(report, context.ids)) != report:
                 entry = shards.write_file(context.output, file.name, json.dumps(kept, sort_keys=True).encode())
-                rewritten.append((entry, Counter(), Counter()))
+                rewritten.append((entry, Counter()))
     return rewritten
 
 
 def _names_removed(file: FileEntry, context: RemovalContext) -> bool:
-    path, key = storage.join(context.folder, file.name), _key(context.stage)
+    path, key = storage.join(context.folder, file.name), _KEYS.get(context.stage, "id")
     batches = shards.read_batches(path, [key]) if key in _schema(path).names else ()
     return any(context.ids.keys() & _document_ids(batch, context.stage) for batch in batches)
 
@@ -107,18 +99,17 @@ def _rewrite_table(file: FileEntry, context: RemovalContext, spans: list[tuple[i
     Rows of token shards lose id and URL only, since all tokens keep their positions; `spans` receives start and number
     of their tokens.
     """
-    path, reasons, requests = context.verified(file), Counter[str](), Counter[int]()
+    path, reasons = context.verified(file), Counter[str]()
     with shards.write_shard(context.output, file.name, _schema(path)) as written:
         for batch in shards.read_batches(path):
-            ids, is_token_table = _document_ids(batch, context.stage), "document_offset" in batch.schema.names
+            is_token_table = "document_offset" in batch.schema.names
             is_counted = is_token_table or file.name.startswith(_COUNTED)
-            is_removed = pa.array([id in context.ids for id in ids], pa.bool_())
-            for row in batch.append_column("_id", pa.array(ids)).filter(is_removed).to_pylist():
+            is_removed = pa.array([id in context.ids for id in _document_ids(batch, context.stage)], pa.bool_())
+            for row in batch.filter(is_removed).to_pylist():
                 if is_token_table:
                     spans.append((row["offset"], row["tokens"]))
                 if is_counted and row.get("document_offset", 0) == 0 and row.get("outcome", "ok") == "ok":
                     reasons[row.get("reason", KEPT)] += 1
-                    requests[context.ids[row["_id"]]] += 1
             if is_token_table:
                 columns = dict(zip(batch.schema.names, batch.columns, strict=True))
                 for name, value in (("id", ""), ("url", None)):
@@ -126,7 +117,7 @@ def _rewrite_table(file: FileEntry, context: RemovalContext, spans: list[tuple[i
                 written.write_batch(pa.record_batch(columns, batch.schema))
             else:
                 written.write_batch(batch.filter(pc.invert(is_removed)))
-    return written.entry, reasons, requests
+    return written.entry, reasons
 
 
 def _fills(spans: Sequence[tuple[int, int]], tokens: Mapping[str, Any]) -> Iterator[tuple[int, bytes]]:
@@ -153,19 +144,12 @@ def _schema(path: str) -> pa.Schema:
         return shards.open_parquet(stream, path).schema_arrow
 
 
-def _key(stage: str) -> str:
-    """Return the column that names the document of a row: of links and pages, the id follows from the URL."""
-    return "url" if stage in _BY_URL else "id"
-
-
 def _document_ids(rows: pa.RecordBatch, stage: str) -> list[str]:
-    keys: list[str] = rows.column(_key(stage)).to_pylist()
-    return [*map(id_of_url, keys)] if stage in _BY_URL else keys
+    keys: list[str] = rows.column(_KEYS.get(stage, "id")).to_pylist()
+    return [*map(id_of_url, keys)] if stage in _KEYS else keys
 
 
-def describe_tokens(
-    context: RemovalContext, files: Mapping[str, FileEntry], rows: Mapping[str, Counter[str]]
-) -> FileEntry:
+def describe_tokens(context: RemovalContext, files: dict[str, FileEntry], rows: dict[str, Counter[str]]) -> FileEntry:
     """Write `tokens.json` with the number of documents that are left, and the checksums of the new files."""
     tokens: dict[str, Any] = {**context.tokens}
     for split, listed in tokens["splits"].items():

@@ -1,8 +1,4 @@
-"""Requests for removal: which links, pages and documents a corpus must not contain.
-
-`removals.jsonl` of a corpus lists those that were carried out. `webtext remove` writes it; links, pages and documents
-that enter the corpus later are compared with it, so that they do not come back.
-"""
+"""Requests for removal: `removals.jsonl` of a corpus lists what must not enter it again as a link, page or document."""
 
 from __future__ import annotations
 

@@ -22,8 +22,7 @@ def command(call: StageCall, requests: str | None, pages: bool, rebuild: bool, d
     """Remove documents from every stage of a corpus, on request.
 
     REQUESTS is a file of JSON lines or CSV with the fields kind (url, url_prefix, domain, id, text_sha256, author or
-    subreddit), value, reason and date. What it names does not come back. Without REQUESTS, an interrupted removal is
-    completed.
+    subreddit), value, reason and date. What they name does not come back. Without it, completes a killed removal.
 
     \b
     Examples:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import CANONICAL_RULES, public_suffix_version
-from pipelines.engine.manifest import has_manifest
+from pipelines.engine.manifest import NEXT, has_manifest
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.engine.stage import GROWS_BY_FILES
 from pipelines.errors import InputError, UsageError
@@ -79,8 +79,7 @@ def scrape(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: 
         )
         was_finished = run.finished
         if not was_finished:
-            files = files or _fetch_listings(run, config, filter)
-            _write_links(run, config, filter, files, storage.parent(output))
+            _write_links(run, config, filter, files or _fetch_listings(run, config, filter))
         summary = run.finish()
         if was_finished:  # repeat the warnings
             if count := summary.extra.get("damaged_files"):
@@ -136,9 +135,7 @@ def _fetch_listings(run: StageRun, config: ScrapeConfig, filter: SubmissionFilte
     return [SourceFile(file.name, storage.join(run.output, file.name), file.sha256) for file in listings]
 
 
-def _write_links(
-    run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, files: list[SourceFile], corpus: str
-) -> None:
+def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, files: list[SourceFile]) -> None:
     """Read the files, check them and their months, fetch scores if necessary, and merge the submissions to links."""
     context = ReadContext(config, filter, run.output)
     run.map(
@@ -164,6 +161,7 @@ def _write_links(
     if config.refresh_scores and unusable:
         stats, bucket_files, score_files = refresh_scores(run, files, list(unusable), context)
     kept = sum(stat.kept for stat in stats)
+    corpus = storage.parent(run.output.removesuffix(f"/{NEXT}"))
     run.map(
         merge_bucket,
         range(config.shards),
