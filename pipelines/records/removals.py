@@ -94,8 +94,8 @@ class Removals:
                 keys += [("url", address), *(("domain", ".".join(labels[start:])) for start in range(len(labels)))]
                 keys += [("url_prefix", prefix) for prefix in self._prefixes if address.startswith(prefix)]
         for kind in self.kinds & {"author", "subreddit"}:
-            names = row.get(f"{kind}s")
-            keys += [(kind, str(name).lower()) for name in (names if isinstance(names, list) else ())]
+            names = row[f"{kind}s"] if isinstance(row.get(f"{kind}s"), list) else []
+            keys += [(kind, str(name).lower().removeprefix("u/")) for name in names]
         if "text_sha256" in self.kinds and row.get("text"):
             keys.append(("text_sha256", hashlib.sha256(row["text"].encode()).hexdigest()))
         return next((number for key in keys if (number := self._numbers.get(key)) is not None), None)  # type: ignore[arg-type]

@@ -300,3 +300,38 @@ def test_an_unfinished_stage_is_refused(corpus: Path, requests: str, capsys: pyt
     os.makedirs(corpus / "dedup/_next")
     assert remove(corpus, requests) == 1
     assert "dedup: has an unfinished run; finish it, or delete it with `webtext clean" in capsys.readouterr().err
+
+
+def test_a_corpus_of_a_list_of_urls(
+    web: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_processes: None
+) -> None:
+    for variable, value in web.items():
+        monkeypatch.setenv(variable, value)
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (tmp_path / "urls.txt").write_text("".join(url_of(number) + "\n" for number in range(8)))
+    (corpus / "webtext.toml").write_text(f'[fetch]\ninput = ["{tmp_path / "urls.txt"}"]\nper_host_delay = 0.0\n')
+    write_requests(corpus / "removals.jsonl", request("domain", "beta.org"))
+    run = ["--corpus", str(corpus), "-q", "--workers", "1"]
+    assert main(["fetch", *run]) == 0
+    manifest = read_manifest(str(corpus / "fetch"))
+    assert (manifest.records_out, manifest.dropped) == (6, {"removed": 2})
+    assert main(["extract", *run]) == 0
+    assert remove(corpus, write_requests(tmp_path / "requests.jsonl", request("url", url_of(2))), "--pages") == 0
+    manifests = [read_manifest(str(corpus / stage)) for stage in ("fetch", "extract")]
+    assert [(one.records_in, one.records_out, one.dropped) for one in manifests] == [(8, 5, {"removed": 3}), (5, 5, {})]
+    for stage in ("fetch", "extract"):
+        assert main([stage, *run]) == 0
+    # The WARC file read as a file of its own: the page is blank, others are dropped by the list.
+    requests = write_requests(tmp_path / "more.jsonl", request("url_prefix", "http://delta.net/"))
+    assert remove(corpus, requests) == 0
+    shutil.rmtree(corpus / "extract")
+    assert main(["extract", str(corpus / "fetch/pages-00000.warc.gz"), "-o", str(corpus / "extract"), "-q"]) == 0
+    dropped = _rows(corpus, "extract", "dropped")
+    removed_urls = ["http://delta.net/robots.txt", url_of(3), url_of(7)]
+    assert {id for id, row in dropped.items() if row["reason"] == "removed"} == {*map(id_of_url, removed_urls)}
+    assert id_of_url(url_of(2)) not in dropped
+    assert not _rows(corpus, "extract", "documents").keys() & {id_of_url(url_of(number)) for number in (1, 2, 3, 5, 7)}
+    requests = write_requests(tmp_path / "last.jsonl", request("id", id_of_url(url_of(0))))
+    assert remove(corpus, requests) == 0
+    assert read_manifest(str(corpus / "extract")).dropped["removed"] == 4
