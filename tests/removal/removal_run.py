@@ -63,8 +63,8 @@ def url_of(number: int) -> str:
 def text_of(number: int) -> str:
     """Return the text of a page; the last of each site is a near-copy of one before it."""
     if number // 4 == PAGES_PER_SITE - 1:
-        return small_web.words_text(number - 4, 120) + " and one word more"
-    return small_web.words_text(number, 120)
+        return f"{small_web.words_text(number - 4, 120)}" + " and one word more"
+    return str(small_web.words_text(number, 120))
 
 
 def pages() -> dict[str, bytes]:

@@ -112,8 +112,8 @@ def test_other_documents_are_unchanged(built: Path, removed: Path) -> None:
         assert after == {key: row for key, row in before.items() if row["url"] not in gone}, stage
     ids = {id_of_url(url) for url in gone}
     for name in ("train-00000", "train-00001", "held-out-00000"):
-        before, after = (np.fromfile(folder / "tokenize" / f"{name}.bin", "<u2") for folder in (built, removed))
-        expected, end = before.copy(), json.loads((removed / "tokenize/tokens.json").read_text())["end_of_text"]
+        old, new = (np.fromfile(folder / "tokenize" / f"{name}.bin", "<u2") for folder in (built, removed))
+        expected, end = old.copy(), json.loads((removed / "tokenize/tokens.json").read_text())["end_of_text"]
         tables = [pq.read_table(folder / f"tokenize/{name}-documents.parquet") for folder in (built, removed)]
         for row, kept in zip(*(table.to_pylist() for table in tables), strict=True):
             if row["id"] in ids:
@@ -121,8 +121,8 @@ def test_other_documents_are_unchanged(built: Path, removed: Path) -> None:
                 assert kept == {**row, "id": "", "url": None}
             else:
                 assert kept == row
-        assert np.array_equal(after, expected)
-        assert not np.array_equal(after, before)
+        assert np.array_equal(new, expected)
+        assert not np.array_equal(new, old)
     assert (built / "pretrain/model.safetensors").read_bytes() == (removed / "pretrain/model.safetensors").read_bytes()
 
 
