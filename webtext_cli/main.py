@@ -45,6 +45,7 @@ _GROUPS = {
         "clean": "Remove what a corpus no longer needs.",
         "release": "Publish a corpus as a folder that others can load, verify and rebuild.",
         "rehydrate": "Rebuild a corpus from a release: fetch its URLs, extract, and compare.",
+        "remove": "Remove documents from every stage of a corpus, on request.",
     },
     "Look into a corpus": {
         "show": "Print documents of a corpus as readable text.",

@@ -51,6 +51,8 @@ from pipelines.progress import show_progress
 __all__ = ["RunOptions", "Stage", "StageRun", "Summary", "TaskResult", "result_files", "stage_run"]
 
 _IDS = "ids"
+# In a corpus from which documents are being removed.
+REMOVAL = "removals/pending.json"
 
 
 class StageRun:
@@ -425,6 +427,12 @@ def result_files(entries: Sequence[ShardEntry]) -> TaskResult:
     return TaskResult(files=tuple(file for file in files if not file.name.startswith(f"{WORK}/")))
 
 
+def check_removal_complete(corpus: str) -> None:
+    """Raise InputError if a removal was interrupted, so that some stages have documents that others lack."""
+    if storage.exists(storage.join(corpus, REMOVAL)):
+        raise InputError(f"{corpus}: a removal of documents was interrupted; complete it with `webtext remove`")
+
+
 @contextlib.contextmanager
 def stage_run(
     stage: Stage,
@@ -451,6 +459,7 @@ def stage_run(
     Raises LockedError if another process writes the folder, ChangedRunError if it contains the result of another
     config, version or input, and InputError if webtext did not write it, or if the texts have different formats.
     """
+    check_removal_complete(storage.parent(output))
     check_effects(config)
     text_format = common_text_format(texts)
     shard_inputs = shard_inputs or {}

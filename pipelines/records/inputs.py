@@ -50,6 +50,7 @@ from pipelines.records.documents import (
 from pipelines.records.drops import Drops
 from pipelines.records.file_parts import FilePart, split_lines, split_rows
 from pipelines.records.reader import FORMATS, TABLES, file_format, table_batches, table_schema
+from pipelines.records.removals import REMOVED, Removals, read_removals
 from pipelines.storage.compression import SUFFIXES, strip_compression
 
 # Small files are grouped and large ones split, so that a task is neither tiny nor the whole input.
@@ -123,6 +124,7 @@ class DocumentShard:
     files: tuple[InputFile, ...]
     options: DocumentConfig = dataclasses.field(default_factory=DocumentConfig)
     schema: pa.Schema | None = None
+    removals: Removals | None = None
 
     @property
     def name(self) -> str:
@@ -330,9 +332,14 @@ def fingerprint_files(paths: Sequence[str], names: Sequence[str] | None = None) 
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def open_configured(documents: str | Sequence[str], config: DocumentConfig, options: RunOptions) -> DocumentInput:
-    """Open documents as the config of a stage says, and tell the user what is not read."""
+def open_configured(
+    documents: str | Sequence[str], config: DocumentConfig, options: RunOptions, output: str = ""
+) -> DocumentInput:
+    """Open documents as the config says, without those removed from the corpus of `output`; note what is not read."""
     source = open_documents(documents, config)
+    if output and (removals := read_removals(storage.parent(output))):
+        checked = tuple(dataclasses.replace(shard, removals=removals) for shard in source.shards)
+        source = dataclasses.replace(source, shards=checked)
     for note in source.notes:
         options.progress.note(note)
     return source
@@ -409,7 +416,10 @@ def _unified(
     for batch in batches:
         documents = conform(batch, shard.schema, path) if shard.schema is not None else batch
         drops.check_ids(documents.column("id").to_pylist())
-        yield documents
+        kept, removed = shard.removals.split(documents) if shard.removals else (documents, documents[:0])
+        for id in removed.column("id").to_pylist():
+            drops.add(REMOVED, id)
+        yield kept
 
 
 def document_schema(shard: DocumentShard) -> pa.Schema:

@@ -21,7 +21,7 @@ def make_schema(**kinds: str | pa.DataType) -> pa.Schema:
 
 LINK_SCHEMA = make_schema(
     url="string", original_url="string", domain="string", score="int64", submission_ids="strings",
-    subreddits="strings", title="string", created_utc="int64", over_18="bool",
+    subreddits="strings", authors="strings", title="string", created_utc="int64", over_18="bool",
 )  # fmt: skip
 
 PAGE_SCHEMA = make_schema(

@@ -38,7 +38,7 @@ def dedup(config: DedupConfig, *, documents: str | Sequence[str], output: str, o
         from pipelines.stages.dedup.signatures import check_datasketch
 
         check_datasketch(config.num_perm, config.minhash_seed)
-    source = inputs.open_configured(documents, config, options)
+    source = inputs.open_configured(documents, config, options, output)
     own = [SourceShard(shard.index, shard) for shard in source.shards]
     earlier, fingerprints = open_earlier(config.against, config, len(own), options)
     files = [file for shard in (*own, *earlier) for file in shard.files]

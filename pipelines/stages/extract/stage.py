@@ -22,6 +22,7 @@ from pipelines.records import inputs, shards
 from pipelines.records.data_card import DATA_CARD, write_data_card
 from pipelines.records.document_filter import count_words
 from pipelines.records.drops import Drops
+from pipelines.records.removals import REMOVED, Removals, read_removals
 from pipelines.records.schemas import DOCUMENT_SCHEMA, DROPPED_SCHEMA
 from pipelines.records.wishes import read_honor
 from pipelines.stages.extract.child import Limits, PageReader, PageText
@@ -85,7 +86,7 @@ def extract(
                 run.map(
                     _extract_source,
                     items,
-                    _Context(config, run.output, records, run.earlier),
+                    _Context(config, run.output, records, run.earlier, read_removals(storage.parent(output))),
                     name=lambda item: f"documents-{item[0]:05d}",
                     total=records,
                 )
@@ -176,6 +177,7 @@ class _Context:
     output: str
     records: int | None
     earlier: str | None
+    removals: Removals
 
 
 def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
@@ -197,6 +199,9 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
             page = page.with_declared_url(extracted)
             drops.check_ids([page.id])
             pages_without_link += page.link is None
+            row = {"id": page.id, "url": page.url, "final_url": page.final_url, "text": extracted.text}
+            if context.removals and context.removals.find_row({**(page.link or {}), **row}) is not None:
+                page, extracted = dataclasses.replace(page, url=None), PageText(problem=REMOVED)
             words = count_words(extracted.text)
             reason, detail = drop_reason(extracted, words, config)
             tally.add(page, extracted, words, reason)

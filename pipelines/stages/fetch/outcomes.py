@@ -21,6 +21,7 @@ REASONS = {
     "bad_url": "not an http or https URL that can be requested",
     "duplicate_url": "the same request as an earlier link",
     "domain_limit": "more than --max-pages-per-domain",
+    "removed": "a request for removal names it",
     NOT_IN_SOURCE: "the files or archives of --source have no page for this link",
     "robots": "disallowed by robots.txt",
     **{kind.replace("-", "_"): f"by --honor {kind}" for kind in KINDS if kind != "robots"},
@@ -47,7 +48,7 @@ REASONS = {
 }
 
 # Links are dropped for these reasons without a request, which depends on other links.
-NO_REQUEST = frozenset({"bad_url", "duplicate_url", "domain_limit"})
+NO_REQUEST = frozenset({"bad_url", "duplicate_url", "domain_limit", "removed"})
 
 # The detail of a failure can quote text of any length that a server sent.
 DETAIL_CHARACTERS = 300

@@ -33,6 +33,7 @@ from pipelines.errors import ChangedRunError, WebtextError
 from pipelines.format import plural
 from pipelines.records import shards
 from pipelines.records.inputs import StageFolder
+from pipelines.records.removals import NO_REMOVALS, Removals
 from pipelines.records.schemas import DROPPED_SCHEMA, PAGE_SCHEMA
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.links import LinkShard, classify_links, read_links
@@ -181,6 +182,7 @@ class FetchContext:
     shard_count: int
     earlier: StageFolder | None = None
     retry: Sequence[str] = ()
+    removals: Removals = NO_REMOVALS
 
     def segments_folder(self, shard: LinkShard) -> str:
         """Return the folder of the segments of a shard."""

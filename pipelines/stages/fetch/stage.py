@@ -7,18 +7,20 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pipelines import progress, storage
+from pipelines.algorithms.web.urls import id_of_url
 from pipelines.engine.config import check_known
 from pipelines.engine.manifest import ShardEntry, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.errors import UsageError, WebtextError
 from pipelines.records import shards
 from pipelines.records.inputs import open_stage
+from pipelines.records.removals import REMOVED, read_removals
 from pipelines.records.wishes import read_honor
 from pipelines.stages.fetch.archives import archives_input, query_archives
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
 from pipelines.stages.fetch.links import LinkShard, open_links, read_links
-from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, OK, REASONS
+from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, OK, REASONS, Failure, dropped
 from pipelines.stages.fetch.page_sources import open_source, record_absent, take_pages
 from pipelines.stages.fetch.report import PAGE, TABLES, write_report
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter, find_known, write_shard_files
@@ -75,7 +77,9 @@ def fetch(
             if not config.contact and page_source is None:
                 run.note("no --contact set: site owners cannot reach you")
             known, earlier_result = Counter[str](), open_stage(run.earlier, ["fetch"]) if run.earlier else None
-            context = FetchContext(config, run.output, len(source.shards), earlier_result, retry)
+            context = FetchContext(
+                config, run.output, len(source.shards), earlier_result, retry, read_removals(storage.parent(output))
+            )
             if earlier_result:
                 known = find_known(run, source.shards, context, may_lose=options.overwrite)
             if config.archive or page_source:
@@ -146,6 +150,11 @@ def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
     progress.advance(len(done))
     if len(done) < len(links):
         with SegmentWriter(context.segments_folder(shard)) as writer:
+            for link, url in enumerate(links if context.removals else ()):
+                if link not in done and context.removals.find_row({"url": url, "id": id_of_url(url)}) is not None:
+                    writer.add(dropped(link, Failure(REMOVED, ""), source=context.config.source))
+                    done.add(link)
+                    progress.advance()
             if context.config.source == LIVE:
                 # Sites that could not be reached before say nothing about the local network.
                 suspicious = UNREACHED if UNREACHED.isdisjoint(context.retry) else ()

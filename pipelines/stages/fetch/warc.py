@@ -14,11 +14,13 @@ import itertools
 import re
 import struct
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from urllib.parse import quote
 
 from isal import igzip_lib, isal_zlib
 
+from pipelines.algorithms.web.urls import id_of_url
+from pipelines.records.archives import read_archive
 from pipelines.stages.fetch.exchange import Exchange, Response
 
 _DATE = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -26,8 +28,10 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PRINTABLE_ASCII = "".join(map(chr, range(0x20, 0x7F)))
 # Pages become 17% larger than at zlib's best level, 15 times as fast. What is compressed already is stored as it is.
 _LEVEL = 2
-_GZIP_HEADER, _STORED_BYTES = b"\x1f\x8b\x08\0\0\0\0\0\0\xff", 0xFFFF
+_GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 _BASE32 = ["".join(pair) for pair in itertools.product("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", repeat=2)]
+# Of a gzip member, its header and end; of each of its blocks that are not compressed, the header and the most bytes.
+_MEMBER_BYTES, _BLOCK_BYTES, _STORED_BYTES = 18, 5, 65_535
 
 
 def exchange_records(exchange: Exchange) -> bytes:
@@ -81,13 +85,17 @@ def _member(
     return _stored_member(record) if is_coded else igzip_lib.compress(record, _LEVEL, igzip_lib.COMP_GZIP)
 
 
-def _stored_member(record: bytes) -> bytes:
-    """Return a gzip member with the bytes as they are (RFC 1951, 3.2.4), in a sixth of the time of compressing them."""
-    parts = [record[start : start + _STORED_BYTES] for start in range(0, len(record), _STORED_BYTES)]
+def _stored_member(record: bytes, blocks: int = 0) -> bytes:
+    """Return a gzip member with the bytes as they are (RFC 1951, 3.2.4), in a sixth of the time of compressing them.
+
+    It has as many blocks as needed, or `blocks`.
+    """
+    starts = range(0, _STORED_BYTES * blocks or len(record), _STORED_BYTES)
+    parts = [record[start : start + _STORED_BYTES] for start in starts]
     lengths = [struct.pack("<HH", len(part), len(part) ^ 0xFFFF) for part in parts]
-    blocks = [piece for length, part in zip(lengths, parts, strict=True) for piece in (b"\0", length, part)]
-    blocks[-3] = b"\1"  # the last block
-    return b"".join((_GZIP_HEADER, *blocks, struct.pack("<II", isal_zlib.crc32(record), len(record) & 0xFFFFFFFF)))
+    pieces = [piece for length, part in zip(lengths, parts, strict=True) for piece in (b"\0", length, part)]
+    pieces[-3] = b"\1"  # the last block
+    return b"".join((_GZIP_HEADER, *pieces, struct.pack("<II", isal_zlib.crc32(record), len(record) & 0xFFFFFFFF)))
 
 
 @functools.lru_cache(maxsize=4)  # a response has its own, and its request names it
@@ -125,3 +133,30 @@ def _ascii(value: str) -> str:
     if value.isascii() and value.isprintable():
         return value
     return quote(" ".join(value.split("\r\n")).encode("latin-1", "replace"), safe=_PRINTABLE_ASCII)
+
+
+def blank_records(path: str, ids: Container[str], offsets: Container[int]) -> Iterator[tuple[int, bytes]]:
+    """Yield the offsets of some responses and of their requests, with blank gzip members of the same length.
+
+    They are those at `offsets`, and those of URLs with these ids that are no page: a page may be that of another link.
+    """
+    is_blank = False
+    for archived in read_archive(path, lambda record: record):
+        kind, headers = archived.content.rec_type, archived.content.rec_headers
+        if kind == "response":
+            is_link = id_of_url(headers.get_header("WARC-Target-URI")) in ids
+            is_page = archived.content.http_headers.get_statuscode() == "200"
+            is_blank = archived.offset in offsets or (is_link and not is_page)
+        if is_blank and kind in ("response", "request"):
+            kept = (f"{name}: {headers.get_header(name)}\r\n" for name in ("WARC-Record-ID", "WARC-Date"))
+            yield archived.offset, _blank_member("".join(kept).encode(), archived.length)
+
+
+def _blank_member(fields: bytes, size_bytes: int) -> bytes:
+    """Return a gzip member of a size: a `metadata` record of spaces, which is not compressed."""
+    blocks = -(-(size_bytes - _MEMBER_BYTES) // (_STORED_BYTES + _BLOCK_BYTES))
+    length = size_bytes - _MEMBER_BYTES - _BLOCK_BYTES * blocks
+    start = b"WARC/1.1\r\nWARC-Type: metadata\r\n%bContent-Length: %012d\r\n\r\n"
+    padding = length - len(start % (fields, 0)) - 4
+    record = start % (fields, padding) + b" " * padding + b"\r\n\r\n"
+    return _stored_member(record, blocks)

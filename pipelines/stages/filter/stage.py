@@ -149,7 +149,7 @@ def filter(
     UsageError for unknown rules, InputError for files that cannot be read as what they should be. Paper, section 2.1.
     """
     document_filter = DocumentFilter.open(config, rules, quality_model)
-    source = inputs.open_configured(documents, config, options)
+    source = inputs.open_configured(documents, config, options, output)
     options = options.for_input(inputs.size_on_disk(source.files))
     identities = {"documents": source.fingerprint, **document_filter.fingerprints}
     with stage_run(STAGE, config, inputs=identities, output=output, options=options, texts=source.files) as run:

@@ -89,7 +89,7 @@ def overlap_index(
         raise UsageError("overlap-index: neither documents nor indexes; name them with --input or --merge")
     if config.filter == PYBLOOM_LIVE:
         require_extra("pybloom", f"--filter {PYBLOOM_LIVE}", "pybloom_live")
-    source = inputs.open_configured(documents, config, options)
+    source = inputs.open_configured(documents, config, options, output)
     options = options.for_input(inputs.size_on_disk(source.files))
     prints = {"documents": source.fingerprint}
     with stage_run(STAGE, config, inputs=prints, output=output, options=options, texts=source.files) as run:

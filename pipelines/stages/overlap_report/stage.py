@@ -100,7 +100,7 @@ def overlap_report(
     elif documents is None:
         raise UsageError("overlap-report: neither documents nor an index; name one with --input or --index")
     else:
-        source = inputs.open_configured(documents, config, options)
+        source = inputs.open_configured(documents, config, options, output)
         texts = source.files
         options = options.for_input(inputs.size_on_disk(texts))
         fingerprint = {"documents": source.fingerprint}

@@ -109,7 +109,7 @@ def remove_wikipedia(
     rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
     listed = [domain for domain, *kind in rows if config.sister_projects or kind[:1] != [_SISTER]]
     domains = frozenset((*listed, *map(_check_domain, config.extra_domain)))
-    source = inputs.open_configured(documents, config, options)
+    source = inputs.open_configured(documents, config, options, output)
     # The lists are not options, but they determine the result, too.
     fingerprints = {"documents": source.fingerprint, "domains": " ".join(sorted(domains))}
     indexed = _open_reference(reference, reference_index)

@@ -51,7 +51,7 @@ _FIRST_SUBMISSION_UTC = 1117584000  # 2005-06-01
 _HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?\.)+[a-z0-9-]+")
 
 # The fields that links are built from, of those that the API can return.
-_FIELDS = ("created_utc", "crosspost_parent", "id", "over_18", "score", "subreddit", "title", "url")
+_FIELDS = ("author", "created_utc", "crosspost_parent", "id", "over_18", "score", "subreddit", "title", "url")
 # How many records to request, the largest first; `auto` returns 100 to 1,000 depending on the server's load. Smaller
 # limits are for queries that the server aborts as too slow.
 _LIMITS = ("auto", "100", "50", "25", "10")

@@ -26,13 +26,14 @@ from pipelines.engine.journal import WORK
 from pipelines.engine.run import TaskResult
 from pipelines.records import shards
 from pipelines.records.buckets import BucketPart, bucket_part, write_buckets
+from pipelines.records.removals import NO_REMOVALS, REMOVED, Removals
 from pipelines.records.schemas import LINK_SCHEMA, make_schema
 from pipelines.stages.scrape.decision import Link, reaches_minimum
 
 # `original_url` is null if it equals the canonical one.
 SUBMISSION_SCHEMA = make_schema(
     url="string", original_url="string?", domain="string", score="int64", id="string", subreddit="string",
-    title="string", created_utc="int64", over_18="bool",
+    author="string", title="string", created_utc="int64", over_18="bool",
 )  # fmt: skip
 
 # A larger bucket is sorted in ranges of its URLs: some domains have hundreds of millions of submissions.
@@ -40,7 +41,7 @@ _MAX_SORTED_BYTES = 160 << 20
 _SAMPLES_PER_RANGE = 100
 _SAMPLED_FRAMES = 8
 _LINKS_PER_BATCH = 4096
-_REPETITIVE = ("domain", "subreddits.list.element")
+_REPETITIVE = ("domain", "subreddits.list.element", "authors.list.element")
 
 _INT64_MAX = 2**63 - 1
 
@@ -61,15 +62,14 @@ def batch_buckets(batch: pa.RecordBatch, buckets: int) -> npt.NDArray[np.int32]:
 
 def submission_batch(rows: Sequence[Link]) -> pa.RecordBatch:
     """Return submissions with their links as a batch of SUBMISSION_SCHEMA."""
+    names = ("id", "subreddit", "title", "created_utc")
     columns = {
+        **{name: [getattr(submission, name) for submission, _ in rows] for name in names},
         "url": [link.url for _, link in rows],
         "original_url": [None if submission.url == link.url else submission.url for submission, link in rows],
         "domain": [link.domain for _, link in rows],
         "score": [submission.score or 0 for submission, _ in rows],
-        "id": [submission.id for submission, _ in rows],
-        "subreddit": [submission.subreddit for submission, _ in rows],
-        "title": [submission.title for submission, _ in rows],
-        "created_utc": [submission.created_utc for submission, _ in rows],
+        "author": [submission.author or "" for submission, _ in rows],
         "over_18": [submission.over_18 is True for submission, _ in rows],
     }
     return pa.RecordBatch.from_pydict(columns, SUBMISSION_SCHEMA)
@@ -83,18 +83,23 @@ class MergeContext:
     karma: str
     min_score: int | None
     output: str
+    removals: Removals = NO_REMOVALS
 
 
 def merge_bucket(bucket: int, context: MergeContext) -> TaskResult:
     """Write `links-N.parquet`, sorted by URL.
 
     Drops are counted in submissions: further records of one id and URL (`duplicate_submission`), further submissions of
-    a URL (`merged_into_link`), and all submissions of a URL whose link has too low a score (`low_score`).
+    a URL (`merged_into_link`), and all submissions of a URL whose link has too low a score (`low_score`); of links that
+    a request for removal names, in links (`removed`).
     """
     dropped: Counter[str] = Counter()
     name = shards.shard_name("links", bucket)
     with shards.write_shard(context.output, name, LINK_SCHEMA, repetitive=_REPETITIVE) as written:
         for batch in _in_equal_batches(_all_links(bucket, context, dropped), _LINKS_PER_BATCH):
+            if context.removals:
+                batch, removed = context.removals.split(batch, by_url=True)
+                dropped[REMOVED] += removed.num_rows
             written.write_batch(batch)
     return TaskResult(records_out=written.records, dropped=+dropped, files=(written.entry,))
 
@@ -175,7 +180,7 @@ def _distinct(rows: pa.RecordBatch, group: Ints) -> tuple[Ints, Bools]:
     one submission, the one with the higher score is kept: dumps were recorded at different times, and scores grow.
     Rows without an id (lists of URLs) are all different submissions.
     """
-    keys = {name: rows.column(name) for name in ("created_utc", "id", "original_url", "title", "subreddit")}
+    keys = {name: rows.column(name) for name in ("created_utc", "id", "original_url", "title", "subreddit", "author")}
     keys["original_url"] = pc.fill_null(keys["original_url"], "")
     keys["over_18"] = rows.column("over_18").cast(pa.int8())
     score = ~_numpy(rows.column("score"))  # the highest first; `-` would overflow at the lowest number
@@ -210,36 +215,24 @@ def _batch(rows: pa.RecordBatch, groups: Groups, scores: Ints, over_18: Bools) -
     first = rows.select(["url", "original_url", "domain", "title", "created_utc"]).take(groups.rows[groups.starts])
     url, original_url, domain, title, created_utc = first.columns
     has_original = pc.fill_null(pc.not_equal(original_url, ""), False)
-    ids, subreddits = _lists(rows, groups)
-    return pa.RecordBatch.from_arrays(
-        [
-            url,
-            pc.if_else(has_original, original_url, url),
-            domain,
-            pa.array(scores),
-            ids,
-            subreddits,
-            title,
-            created_utc,
-            pa.array(over_18),
-        ],
-        schema=LINK_SCHEMA,
-    )
+    columns = [url, pc.if_else(has_original, original_url, url), domain, pa.array(scores), *_lists(rows, groups)]
+    return pa.RecordBatch.from_arrays([*columns, title, created_utc, pa.array(over_18)], schema=LINK_SCHEMA)
 
 
-def _lists(rows: pa.RecordBatch, groups: Groups) -> tuple[pa.ListArray, pa.ListArray]:
-    """Return the ids of each URL's submissions that have one, and the subreddits of those that have either."""
+def _lists(rows: pa.RecordBatch, groups: Groups) -> tuple[pa.ListArray, pa.ListArray, pa.ListArray]:
+    """Return the ids and authors of each URL's submissions that have an id, subreddits of those that have either."""
     lengths = groups.sizes
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     members = np.repeat(groups.starts - offsets[:-1], lengths) + np.arange(offsets[-1])
-    listed = rows.select(["id", "subreddit"]).take(groups.rows[members])
-    has_id, has_subreddit = (pc.not_equal(values, "") for values in listed.columns)
+    listed = rows.select(["id", "subreddit", "author"]).take(groups.rows[members])
+    has_id, has_subreddit, _ = (pc.not_equal(values, "") for values in listed.columns)
 
     def lists(values: pa.Array, is_listed: pa.Array) -> pa.ListArray:
         before = np.concatenate([[0], np.cumsum(_numpy(is_listed))])
         return pa.ListArray.from_arrays(pa.array(before[offsets], pa.int32()), values.filter(is_listed))
 
-    return lists(listed.column("id"), has_id), lists(listed.column("subreddit"), pc.or_(has_id, has_subreddit))
+    subreddits = lists(listed.column("subreddit"), pc.or_(has_id, has_subreddit))
+    return lists(listed.column("id"), has_id), subreddits, lists(listed.column("author"), has_id)
 
 
 def _numpy(values: pa.Array) -> npt.NDArray[Any]:

@@ -18,7 +18,7 @@ from pipelines.stages.scrape.config import TIMED_LISTINGS, ScrapeConfig
 from pipelines.stages.scrape.decision import subreddit_names
 from pipelines.stages.scrape.sources import write_listing
 
-# The fields that links are built from; the rest of a response (authors, texts, votes of the account) is not stored.
+# The fields that links are built from; the rest of a response (texts, votes of the account) is not stored.
 _FIELDS = (
     "id name created_utc score url url_overridden_by_dest domain is_self over_18 promoted title permalink num_comments"
 ).split()
@@ -144,6 +144,7 @@ def _send(request: Callable[[], Result], place: str) -> Result:
 def _record(fields: dict[str, Any], subreddit: str) -> dict[str, Any]:
     record = {field: fields[field] for field in _FIELDS if field in fields}
     record["subreddit"] = str(fields.get("subreddit") or subreddit)
+    record["author"] = str(fields.get("author") or "")
     if parents := fields.get("crosspost_parent_list"):
         names = [*_FIELDS, "subreddit"]
         record["crosspost_parent_list"] = [{name: post[name] for name in names if name in post} for post in parents]

@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import CANONICAL_RULES, public_suffix_version
-from pipelines.engine.manifest import has_manifest
+from pipelines.engine.manifest import NEXT, has_manifest
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.engine.stage import GROWS_BY_FILES
 from pipelines.errors import InputError, UsageError
 from pipelines.format import plural
 from pipelines.records import shards
+from pipelines.records.removals import read_removals
 from pipelines.stages.scrape import arctic_shift, reddit_api
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.decision import SubmissionFilter, make_filter, resolve_config, subreddit_names
@@ -39,7 +40,7 @@ SCORE_INPUT = "refreshed scores"
 # The submissions of every file, kept next to the links, so that a further file is added without reading the others.
 # The manifest does not list them: they are not part of the result, and the folder can be deleted.
 _PARTITIONS = "partitions"
-STAGE = Stage("scrape", 4, (f"{_PARTITIONS}/",), grows=(GROWS_BY_FILES,))
+STAGE = Stage("scrape", 5, (f"{_PARTITIONS}/",), grows=(GROWS_BY_FILES,))
 
 _MAX_SHOWN = 5
 # The phases whose tasks read the results of all files.
@@ -160,10 +161,11 @@ def _write_links(run: StageRun, config: ScrapeConfig, filter: SubmissionFilter, 
     if config.refresh_scores and unusable:
         stats, bucket_files, score_files = refresh_scores(run, files, list(unusable), context)
     kept = sum(stat.kept for stat in stats)
+    corpus = storage.parent(run.output.removesuffix(f"/{NEXT}"))
     run.map(
         merge_bucket,
         range(config.shards),
-        MergeContext(tuple(bucket_files), filter.karma, filter.min_link_score, run.output),
+        MergeContext(tuple(bucket_files), filter.karma, filter.min_link_score, run.output, read_removals(corpus)),
         name="links-{:05d}".format,
         phase="merge",
         total=kept,

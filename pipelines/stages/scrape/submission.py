@@ -35,6 +35,7 @@ _SHOWN_CHARACTERS = 200
 _END_OF_TIME_S = 4102444800  # the year 2100
 # Subreddit names have at most 21 characters, titles 300; a hostile dump must not fill the memory with longer ones.
 _MAX_ID_CHARACTERS, _MAX_SUBREDDIT_CHARACTERS, _MAX_TITLE_CHARACTERS = 64, 128, 4096
+_MAX_AUTHOR_CHARACTERS = 128
 _INT64_MAX = 2**63 - 1
 _PREFIX = "t3_"
 
@@ -47,7 +48,7 @@ _COLUMNS = {
     "subreddit": ("subreddit", "subreddit.name", "subreddit_name"),
     "over_18": ("over_18", "subreddit.nsfw", "nsfw"),
     "permalink": ("permalink", "full_link", "link"),
-    **{name: (name,) for name in ("title", "domain", "is_self", "promoted", "url_overridden_by_dest")},
+    **{name: (name,) for name in ("title", "author", "domain", "is_self", "promoted", "url_overridden_by_dest")},
 }
 _PERMALINK = re.compile("/r/([^/]+)/comments/([a-z0-9]+)")
 _BOOLS = {"true": True, "false": False, "1": True, "0": False}
@@ -91,6 +92,7 @@ class Submission(Post, gc=False, kw_only=True):
     created_utc: Time
     score: Int64 | None = None
     subreddit: Annotated[str, Meta(max_length=_MAX_SUBREDDIT_CHARACTERS)] = ""
+    author: Annotated[str, Meta(max_length=_MAX_AUTHOR_CHARACTERS)] | None = None
     title: Annotated[str, Meta(max_length=_MAX_TITLE_CHARACTERS)] = ""
     over_18: Any = False
     promoted: Any = False
@@ -165,6 +167,7 @@ def parse_submission(record: Mapping[str, Any]) -> Submission:
         created_utc=created_utc,
         score=_whole_number(record.get("score")),
         subreddit=subreddit,
+        author=_text(record.get("author"))[:_MAX_AUTHOR_CHARACTERS] or None,
         title=_text(record.get("title"))[:_MAX_TITLE_CHARACTERS],
         over_18=record.get("over_18", False),
         promoted=record.get("promoted", False),

@@ -58,7 +58,7 @@ def tokenize(
     position. Raises InputError if the tokenizer cannot be read or lacks `<|endoftext|>`, and WebtextError if the ids of
     gigatoken differ from those of `tokenizers`.
     """
-    source = inputs.open_configured(documents, config, options)
+    source = inputs.open_configured(documents, config, options, output)
     options = options.for_input(inputs.size_on_disk(source.files))
     with _workers(source, output, options):
         tokenizer_file = TokenizerFile(read_tokenizer(tokenizer), tokenizer)

@@ -47,7 +47,9 @@ def train_bpe(
     """
     _check_option_conflicts(config, counts)
     reference = read_reference(compare) if compare else None
-    source = open_counts(counts, config.held_out) if counts else inputs.open_configured(documents, config, options)
+    source = (
+        open_counts(counts, config.held_out) if counts else inputs.open_configured(documents, config, options, output)
+    )
     fingerprints = {"counts" if counts else "documents": source.fingerprint}
     if reference:
         fingerprints["compare"] = reference.fingerprint

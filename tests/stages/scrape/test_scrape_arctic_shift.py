@@ -198,7 +198,7 @@ def test_stored_listings_are_not_requested_again(api: ArcticShift, tmp_path: Pat
     assert not (tmp_path / "out" / "_work").exists()
     with open_decompressed(str(tmp_path / "out" / "listing-00001.ndjson.zst")) as stream:
         record = json.loads(stream.readline())
-    assert set(record) == {"created_utc", "crosspost_parent", "id", "is_self", "over_18"} | {
+    assert set(record) == {"author", "created_utc", "crosspost_parent", "id", "is_self", "over_18"} | {
         "score",
         "subreddit",
         "title",

@@ -60,6 +60,7 @@ def link_of(rows: list[Row], karma: str) -> Row:
         "score": {"max": max(scores), "sum": total, "first": scores[0]}[karma],
         "submission_ids": [row["id"] for row in with_id],
         "subreddits": [row["subreddit"] for row in rows if row["id"] or row["subreddit"]],
+        "authors": [row["author"] for row in with_id],
         "title": first["title"],
         "created_utc": first["created_utc"],
         "over_18": any(row["over_18"] for row in rows),
@@ -67,7 +68,7 @@ def link_of(rows: list[Row], karma: str) -> Row:
 
 
 def order_of(row: Row) -> tuple[Any, ...]:
-    keys = ("created_utc", "id", "original_url", "title", "subreddit", "over_18")
+    keys = ("created_utc", "id", "original_url", "title", "subreddit", "author", "over_18")
     return tuple("" if row[key] is None else row[key] for key in keys)
 
 
@@ -104,6 +105,7 @@ _rows = st.fixed_dictionaries(
         "score": st.integers(-2, 5) | st.sampled_from([_INT64_MAX, -_INT64_MAX - 1]),
         "id": st.sampled_from(["", "", "a", "b", "B", "10", "9"]),
         "subreddit": _texts,
+        "author": _texts,
         "title": _texts,
         "created_utc": st.integers(0, 2),
         "over_18": st.booleans(),

@@ -53,7 +53,7 @@ _LAYOUTS = {
         "selftext": "several\nlines", "title": post["title"], "score": post["score"],
     },
     "to_csv": lambda post: {
-        "author": "u/a", "title": post["title"], "Score": post["score"], "created": _date(post),
+        "author": "", "title": post["title"], "Score": post["score"], "created": _date(post),
         "link": _permalink(post), "text": "", "url": post["url"], "is_self": post.get("is_self"),
         "over_18": post.get("over_18"),
     },

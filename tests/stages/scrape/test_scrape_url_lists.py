@@ -110,6 +110,7 @@ def test_lists_in_every_format_give_the_same_links(tmp_path: Path) -> None:
             "score": 0,
             "submission_ids": [],
             "subreddits": [],
+            "authors": [],
             "title": "",
             "created_utc": 0,
             "over_18": False,
