@@ -313,23 +313,23 @@ def test_a_damaged_stage_is_refused(corpus: Path, name: str, tmp_path: Path) -> 
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_a_document_that_is_of_no_link_is_refused(corpus: Path, tmp_path: Path) -> None:
-    # Drops of another stage's run are missing: what became of their pages is not known.
-    manifest = read_manifest(str(corpus / "extract"))
-    assert manifest.records_out
-    for stage in ("dedup",):
-        path = max((corpus / stage).glob("dropped-0000*"), key=lambda file: file.stat().st_size)
-        table = pq.read_table(path)
-        pq.write_table(table.slice(0, 0), path)
-        entry = json.loads((corpus / stage / "manifest.json").read_text())
-        for shard in entry["shards"]:
-            for file in shard["files"]:
-                if file["name"] == path.name:
-                    data = path.read_bytes()
-                    file |= {"size_bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        (corpus / stage / "manifest.json").write_text(json.dumps(entry))
-    with pytest.raises(InputError, match=r"is stale|is missing, not dropped"):
+def test_a_page_of_which_nothing_is_known_is_refused(corpus: Path, tmp_path: Path) -> None:
+    folder = corpus / "remove-wikipedia"
+    path = max(folder.glob("dropped-0000*"), key=lambda file: file.stat().st_size)
+    pq.write_table(pq.read_table(path).slice(0, 0), path)
+    _update_checksum(folder, path)
+    with pytest.raises(InputError, match=r"wikipedia\.org/.* is neither a document nor dropped; run `webtext build`"):
         _release(corpus, tmp_path / "out")
+
+
+def _update_checksum(folder: Path, path: Path) -> None:
+    """Make the manifest of a stage that of a changed file."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for shard in manifest["shards"]:
+        for file in shard["files"]:
+            if file["name"] == path.name:
+                file |= {"size_bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def _own_corpus(folder: Path, **document: Any) -> Path:
@@ -372,12 +372,7 @@ def test_removed_rows_of_documents_are_counted_but_not_published(tmp_path: Path)
     path = corpus / "dedup" / "dropped-00000.parquet"
     drops = pq.read_table(path)
     pq.write_table(drops.set_column(2, drops.schema.field(2), pa.array(["removed"])), path)
-    manifest = json.loads((corpus / "dedup" / "manifest.json").read_text())
-    for shard in manifest["shards"]:
-        for file in shard["files"]:
-            if file["name"] == path.name:
-                file |= {"size_bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-    (corpus / "dedup" / "manifest.json").write_text(json.dumps(manifest))
+    _update_checksum(corpus / "dedup", path)
     (corpus / "removals.jsonl").write_text('{"kind": "id", "value": "x", "reason": "asked", "date": "2027-05-06"}\n')
     described = _release(corpus, tmp_path / "out")
     assert described["date"] == "2027-05-06"

@@ -30,7 +30,7 @@ def command(call: StageCall, urls_only: bool, push: str | None, yes: bool, **fla
     Examples:
       webtext release --corpus my-corpus -o my-release --license ODC-By-1.0
       webtext release --corpus my-corpus -o my-release --license CC-BY-4.0 --texts
-      webtext release --corpus my-corpus -o my-release --license ODC-By-1.0 --push me/my-corpus
+      webtext release --corpus my-corpus -o out --license CC0-1.0 --push me/name
     """
     if urls_only and flags.get("texts"):
         raise UsageError("--urls-only and --texts cannot be combined; use one")
