@@ -18,7 +18,7 @@ from pipelines.stages.fetch.exchange import Response
 
 def _response(url: str, body: bytes, status: int = 200) -> bytes:
     response = Response(
-        http_version="HTTP/1.1", status=status, reason="OK", headers=[("Content-Type", "text/html")], body=body
+        http_version="HTTP/1.1", status=status, reason="OK", headers=(("Content-Type", "text/html"),), body=body
     )
     return warc.response_record(url, "2026-01-01T00:00:00.000000Z", response, {})
 
