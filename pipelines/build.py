@@ -20,7 +20,7 @@ from pipelines.engine.run import RunOptions, Summary
 from pipelines.engine.run_decision import DryRun, RunDecision
 from pipelines.engine.run_record import LiveProgress, read_progress, read_runs
 from pipelines.errors import InputError, UsageError, WebtextError
-from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, StageSpec
+from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, STAGE_FOLDERS, StageSpec
 
 # Run when [build] lists no stages: from dumps to token shards. Training and overlap audits are run on request.
 DEFAULT_STAGES = ("scrape", "fetch", "extract", "dedup", "remove-wikipedia", "train-bpe", "tokenize")
@@ -305,7 +305,7 @@ def write_index(corpus: str, note: Callable[[str], None]) -> None:
 def finished_stages(corpus: str) -> list[str]:
     """Return the finished stages of a corpus in order; without those of `[build] skip`, whose results nothing reads."""
     skipped = CorpusConfig(corpus).skipped()
-    return [name for name in BY_NAME if name not in skipped and has_manifest(storage.join(corpus, name))]
+    return [name for name in STAGE_FOLDERS if name not in skipped and has_manifest(storage.join(corpus, name))]
 
 
 def require_finished_stages(corpus: str) -> list[str]:

@@ -88,7 +88,10 @@ PIPELINE = (
     ),
 )
 
-# The stages that write documents, in order; `webtext rehydrate` runs the last one outside the pipeline.
+# The stages that write documents, in order.
 DOCUMENT_STAGES = ("extract", "filter", "dedup", "remove-wikipedia", "rehydrate")
 
 BY_NAME = {stage.name: stage for stage in PIPELINE}
+
+# The folders of stages that a corpus may have: the last one of `webtext rehydrate`, which is outside the pipeline.
+STAGE_FOLDERS = (*BY_NAME, DOCUMENT_STAGES[-1])

@@ -27,7 +27,7 @@ from pipelines.engine.machine import available_memory_bytes
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.format import format_bytes, suggest_nearest
-from pipelines.pipeline import BY_NAME, DOCUMENT_STAGES
+from pipelines.pipeline import DOCUMENT_STAGES, STAGE_FOLDERS
 from pipelines.records import inputs
 from pipelines.records.document_filter import count_words
 from pipelines.records.document_options import DocumentConfig
@@ -287,7 +287,7 @@ def _open_stages(source: str | Sequence[str]) -> tuple[dict[str, StageFolder], l
     folders, own = inputs.separate_stages(source)
     stages: dict[str, StageFolder] = {}
     for folder in folders:
-        stage = inputs.open_stage(folder, [*BY_NAME, *DOCUMENT_STAGES])
+        stage = inputs.open_stage(folder, STAGE_FOLDERS)
         other = stages.setdefault(stage.manifest.identity.stage, stage)
         if other is not stage:
             raise UsageError(f"{folder}: is of the same stage as {other.path}; name one of them")

@@ -14,7 +14,7 @@ from pipelines.corpus.tables import CorpusTables
 from pipelines.engine.config import identity_of
 from pipelines.engine.journal import OutputFolder, is_unfinished
 from pipelines.engine.manifest import Identity, has_manifest, read_manifest
-from pipelines.engine.run import RunOptions, Stage, Summary, result_files, stage_run
+from pipelines.engine.run import RunOptions, Stage, Summary, check_removal_complete, result_files, stage_run
 from pipelines.errors import InputError, UsageError
 from pipelines.pipeline import BY_NAME, DOCUMENT_STAGES
 from pipelines.records import inputs
@@ -43,6 +43,7 @@ def release(config: ReleaseConfig, *, corpus: str, output: str, options: RunOpti
     for option, (pattern, form) in _PATTERNS.items():
         if not re.fullmatch(pattern, value := getattr(config, option)):
             raise UsageError(f"--{option} {value or 'is missing'}: name {form}")
+    check_removal_complete(corpus)
     name = config.name or storage.basename(storage.absolute_path(corpus))
     config = dataclasses.replace(config, name=name, creator=config.creator or f"the developers of {name}")
     lineage = open_lineage(corpus)
@@ -84,6 +85,8 @@ def open_lineage(corpus: str) -> dict[str, StageFolder]:
     Raises InputError if one of them has not finished, or is not built from the present result of the one before.
     """
     config, last = CorpusConfig(corpus), last_documents(corpus)
+    if storage.basename(last) not in BY_NAME:
+        raise InputError(f"{last}: was rebuilt from a release; publish that one")
     for name in _FILES:
         if name not in config.skipped() and is_unfinished(folder := storage.join(corpus, name)):
             inputs.check_finished(folder, name)
