@@ -185,10 +185,10 @@ def test_a_proxy_without_a_host_is_an_error_of_the_input(
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://user:secret@")
     command = ["scrape", "--source", "arctic-shift", "--subreddit", "a", "--api-url", "http://arctic.test", "-o", "out"]
-    assert main(command) == 1
+    assert main(command) == 2
     shown = capsys.readouterr().err
-    assert "check --api-url, proxy" in shown
-    assert "report it" not in shown
+    assert "http_proxy: is not the address of a proxy" in shown
+    assert "secret" not in shown
 
 
 @pytest.mark.parametrize("arguments", [["--api-url", "http://user:secret@127.0.0.1:9"], []])

@@ -173,7 +173,10 @@ def test_the_report_has_counts_ids_and_training_steps(built: Path, removed: Path
     assert any(row["steps"] for row in report["requests"])
 
 
-def test_killed_removals_have_the_same_end(built: Path, removed: Path, requests: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_removals_have_the_same_end(
+    built: Path, removed: Path, requests: str, tmp_path: Path, kills: int
+) -> None:
     expected = contents(removed)
     whole = Path(shutil.copytree(built, tmp_path / "whole"))
     process = start_process(remove_killed, str(whole), requests, 10**6)
@@ -182,9 +185,9 @@ def test_killed_removals_have_the_same_end(built: Path, removed: Path, requests:
     events = int(mark.name.partition("-")[2])
     mark.unlink()
     assert contents(whole) == expected
-    for number in range(20):
+    for number in range(kills):
         corpus = Path(shutil.copytree(built, tmp_path / f"killed-{number}"))
-        process = start_process(remove_killed, str(corpus), requests, 1 + number * events // 20)
+        process = start_process(remove_killed, str(corpus), requests, 1 + number * events // kills)
         process.join()
         assert process.exitcode == -9
         is_pending = (corpus / "removals/pending.json").exists()

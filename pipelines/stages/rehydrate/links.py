@@ -99,7 +99,7 @@ def _links(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     for name, value in _UNKNOWN.items():
         columns[name] = pc.coalesce(columns[name], pa.scalar(value, _SCHEMA.field(name).type))
-    authors = pa.repeat(pa.scalar([], _SCHEMA.field("authors").type), batch.num_rows)  # of no release
+    authors = pa.array([[]] * batch.num_rows, _SCHEMA.field("authors").type)  # of no release
     columns |= {"original_url": columns["url"], "authors": authors, "over_18": pa.repeat(False, batch.num_rows)}
     columns["captured_at"] = pc.coalesce(columns["captured_at"], columns["fetched_at"])
     return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in _SCHEMA], schema=_SCHEMA)

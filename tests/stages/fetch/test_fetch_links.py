@@ -39,7 +39,7 @@ def _scraped(folder: Path, url_shards: Sequence[Sequence[str]]) -> Path:
             with shards.write_shard(str(folder), shards.shard_name("links", index), LINK_SCHEMA) as written:
                 for url in urls:
                     domain = registered_domain(url) or ""
-                    values = (url, url, domain, 5, ["a"], ["b"], "title", 1_500_000_000, False)
+                    values = (url, url, domain, 5, ["a"], ["b"], ["c"], "title", 1_500_000_000, False)
                     written.write(dict(zip(LINK_SCHEMA.names, values, strict=True)))
             result = TaskResult(len(urls), len(urls), files=(written.entry,))
             run.once(f"links-{index:05d}", lambda result=result: result)
