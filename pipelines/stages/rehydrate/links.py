@@ -25,7 +25,8 @@ from pipelines.records.schemas import LINK_SCHEMA, make_schema
 STAGE = Stage("scrape", 1)
 EXPECTED = ("id", "url", "text_sha256", "sketch")
 _ADDED = make_schema(id="string", text_sha256=pa.binary(32), sketch=SKETCH_TYPE, captured_at="instant?")
-_SCHEMA = pa.schema([*LINK_SCHEMA, *_ADDED])
+# A release names no authors.
+_SCHEMA = pa.schema([*(field for field in LINK_SCHEMA if field.name != "authors"), *_ADDED])
 # What scrape writes where a source does not tell.
 _UNKNOWN = {"domain": "", "score": 0, "title": "", "created_utc": 0, "submission_ids": [], "subreddits": []}
 _COLUMNS = [*EXPECTED, *_UNKNOWN, "outcome", "fetched_at", "captured_at"]
