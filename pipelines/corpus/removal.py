@@ -27,7 +27,7 @@ from pipelines.engine.manifest import NEXT, FileEntry, ShardEntry, has_manifest,
 from pipelines.engine.run import REMOVAL, RunOptions
 from pipelines.errors import InputError, UsageError
 from pipelines.model.training.data import TOKENS, BlockOrder, open_tokens
-from pipelines.pipeline import BY_NAME
+from pipelines.pipeline import BY_NAME, DOCUMENT_STAGES
 from pipelines.progress import show_progress
 from pipelines.records import shards
 from pipelines.records.inputs import StageFolder, open_stage
@@ -37,6 +37,7 @@ from pipelines.reports.render import write_page
 from pipelines.stages.extract.report import write_report
 
 _SHOWN_IDS = 1000
+_STAGES = tuple(dict.fromkeys((*BY_NAME, *DOCUMENT_STAGES)))
 # An index of n-grams cannot forget; a report of overlaps quotes what it found.
 _INDEX, _OVERLAPS = "overlap-index", "overlap-report"
 # What a removal does not change, or deletes, by stage.
@@ -93,7 +94,7 @@ def _file(corpus: str, state: Mapping[str, Any], suffix: str) -> str:
 
 def _lock_stages(corpus: str, stack: contextlib.ExitStack, *, is_pending: bool) -> None:
     """Lock the folders of all stages; raise InputError if one is unfinished, whose files are not known."""
-    for folder in (storage.join(corpus, name) for name in BY_NAME):
+    for folder in (storage.join(corpus, name) for name in _STAGES):
         if storage.is_folder(folder):
             has_manifest(folder)  # completes a replacement
             stack.enter_context(folder_lock(folder))
@@ -102,7 +103,7 @@ def _lock_stages(corpus: str, stack: contextlib.ExitStack, *, is_pending: bool) 
 
 
 def _finished(corpus: str) -> dict[str, StageFolder]:
-    folders = {name: storage.join(corpus, name) for name in BY_NAME}
+    folders = {name: storage.join(corpus, name) for name in _STAGES}
     return {name: open_stage(folder, [name]) for name, folder in folders.items() if has_manifest(folder)}
 
 
