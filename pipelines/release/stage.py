@@ -14,7 +14,7 @@ from pipelines.corpus.tables import CorpusTables
 from pipelines.engine.config import identity_of
 from pipelines.engine.journal import OutputFolder, is_unfinished
 from pipelines.engine.manifest import Identity, has_manifest, read_manifest
-from pipelines.engine.run import RunOptions, Stage, Summary, result_files, stage_run
+from pipelines.engine.run import RunOptions, Stage, Summary, check_removal_complete, result_files, stage_run
 from pipelines.errors import InputError, UsageError
 from pipelines.pipeline import BY_NAME, DOCUMENT_STAGES
 from pipelines.records import inputs
@@ -81,8 +81,10 @@ def _previous(recorded: Identity, requested: Identity, output: str) -> dict[str,
 def open_lineage(corpus: str) -> dict[str, StageFolder]:
     """Return the stages behind the documents of a corpus, in order, and its overlap report if it is of these.
 
-    Raises InputError if one of them has not finished, or is not built from the present result of the one before.
+    Raises InputError if one of them has not finished, or is not built from the present result of the one before, or if
+    a removal was interrupted.
     """
+    check_removal_complete(corpus)
     config, last = CorpusConfig(corpus), last_documents(corpus)
     for name in _FILES:
         if name not in config.skipped() and is_unfinished(folder := storage.join(corpus, name)):
