@@ -24,7 +24,7 @@ _DIRECTIVES = {name: [name] for name in KINDS[:4]} | {"none": ["noindex", "noarc
 # Directives with a value after a colon, as the names of agents have their directives.
 _WITH_VALUE = frozenset({"max-snippet", "max-image-preview", "max-video-preview", "unavailable_after"})
 _WORD = re.compile(r"([\w*.-]+)\s*(:?)")
-_PREFERENCE = re.compile(r"([\w*.-]+)\s*=\s*\"?(n|no|y|yes)\b", re.IGNORECASE)
+_PREFERENCE = re.compile(r"(?<![\w*.-])([\w*.-]++)\s*=\s*\"?(n|no|y|yes)\b", re.IGNORECASE)
 _PREFERENCE_LINE = re.compile(r"(content-(?:usage|signal))\s*:\s*(/\S*)?(.*)", re.IGNORECASE)
 # Real files have a few rules; each costs up to ~50 µs per page.
 _MAX_RULES = 200
