@@ -180,6 +180,14 @@ def test_a_long_preference_takes_linear_time(repeated: str) -> None:
     assert time.monotonic() - started < 5
 
 
+def test_made_up_preferences_are_bounded_and_hide_no_wish() -> None:
+    made_up = ", ".join(f"a{number}=n" for number in range(5_000))
+    signals = page_signals([("Content-Usage", f"{'a' * 41}=n, {made_up}"), ("X-Robots-Tag", "noai")], [], ["*"])
+    assert len(signals) == 1000
+    assert "noai:header" in signals
+    assert max(map(len, signals)) < 60
+
+
 def test_honored_signals_are_named_in_whole_or_up_to_a_colon() -> None:
     honor = read_honor(("noai,noindex:meta", "robots:gptbot"))
     for signal in ("noai:header", "noai:meta:CCBot", "noindex:meta", "noindex:meta:GPTBot", "robots:GPTBot"):
