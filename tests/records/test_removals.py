@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,14 @@ def _removals(*named: tuple[str, str]) -> Removals:
 )
 def test_what_a_request_names(kind: str, value: str, row: dict[str, Any], is_named: bool) -> None:
     assert (_removals(("id", "other"), (kind, value)).find_row(row) == 1) == is_named
+
+
+def test_many_prefixes_cost_no_more_than_few() -> None:
+    removals = _removals(*(("url_prefix", f"http://host{number:06d}.com/a/") for number in range(20_000)))
+    started = time.monotonic()
+    assert removals.find_row({"url": "http://host019999.com/a/b"}) == 19_999
+    assert [removals.find_row({"url": f"http://host{row:06d}.com/b"}) for row in range(2_000)] == [None] * 2_000
+    assert time.monotonic() - started < 2  # 5 s if each prefix is compared
 
 
 def test_rows_of_links_are_found_by_the_id_of_their_url() -> None:
