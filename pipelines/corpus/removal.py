@@ -62,6 +62,8 @@ def remove(
     """
     check_corpus(corpus)
     named = read_requests(requests) if requests else []
+    if requests and not named:
+        raise InputError(f"{requests}: contains no requests for removal")
     pending = storage.join(corpus, REMOVAL)
     with contextlib.ExitStack() as stack:
         stack.enter_context(folder_lock(storage.parent(pending)))

@@ -118,6 +118,4 @@ def read_requests(path: str) -> list[Request]:
             requests.append(msgspec.convert(record, Request))
         except msgspec.ValidationError as error:
             raise InputError(f"{path}:{number}: is not a request for removal ({error}); {_FORM}") from error
-    if not requests:
-        raise InputError(f"{path}: contains no requests; {_FORM}")
     return requests

@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.algorithms.web.urls import id_of_url
+from pipelines.corpus.removal import remove
+from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError
 from pipelines.records.removals import Removals, Request, read_removals, read_requests
 from webtext_cli.main import main
@@ -107,11 +109,18 @@ def test_requests_may_be_csv(tmp_path: Path) -> None:
     [request] = read_requests(str(path))
     assert (request.kind, request.reason, str(request.date)) == ("url", "the owner, by mail", "2026-11-28")
     path.write_text("kind,value,reason,date\n")
-    with pytest.raises(InputError, match="contains no requests"):
-        read_requests(str(path))
+    assert read_requests(str(path)) == []
+    (tmp_path / "webtext.toml").touch()
+    with pytest.raises(InputError, match=r"requests\.csv: contains no requests"):
+        remove(str(tmp_path), str(path), RunOptions(), pages=False, rebuild=False)
     path.write_text("kind,value\nurl,http://a.com/\n")
     with pytest.raises(InputError, match="no column 'reason'"):
         read_requests(str(path))
+
+
+def test_the_last_line_of_a_list_may_be_deleted(tmp_path: Path) -> None:
+    (tmp_path / "removals.jsonl").write_text("")
+    assert not read_removals(str(tmp_path))
 
 
 def test_own_documents_that_were_removed_are_dropped(tmp_path: Path) -> None:
