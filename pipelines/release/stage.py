@@ -76,9 +76,7 @@ def _previous(recorded: Identity, requested: Identity, output: str) -> dict[str,
         previous = {name: recorded.inputs[name] for name in recorded.inputs if name == PREVIOUS}
         for file in read_manifest(output).files if previous and has_manifest(output) else ():
             if not file.name.startswith(("data/", "urls/")) and (problem := check_file(output, file)):
-                raise DamagedShardError(
-                    f"{problem}; restore this file, which needs the version before, or name another --output"
-                )
+                raise DamagedShardError(f"{problem}; restore this file, or name another --output")
         return previous
     path = storage.join(output, RELEASE)
     return {PREVIOUS: f"{storage.read_json(path)['version']} {storage.sha256_of(path)}"}
