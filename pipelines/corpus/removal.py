@@ -42,7 +42,7 @@ _STAGES = tuple(dict.fromkeys((*BY_NAME, *DOCUMENT_STAGES)))
 _INDEX, _OVERLAPS = "overlap-index", "overlap-report"
 # What a removal does not change, or deletes, by stage.
 _NOTES = {
-    "fetch": "the WARC files still contain the pages; --pages blanks them",
+    "fetch": "the WARC files still contain the pages; only --pages blanks them, at the removal itself",
     "dedup": "report.html and paragraphs.parquet were deleted, since they quote documents",
     "train-bpe": "the tokenizer and the counts of words still include the documents",
     "pretrain": "the model was trained on the documents; `steps` in the report lists the steps",
