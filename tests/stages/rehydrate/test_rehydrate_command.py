@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from local_web import LocalWeb
-from release_folder import make_corpus, small_web, write_release
+from release_folder import make_corpus, rows_of, small_web, write_release
 
 from webtext_cli.main import main
 
@@ -41,6 +41,13 @@ def test_it_prints_every_stage_and_the_corpus_can_be_queried(
     assert main(["sql", query, "--corpus", str(new), "--allow-files", "--format", "csv"]) == 0
     assert capsys.readouterr().out.split() == ["verdict,n", "exact,12"]
     assert main(["status", "--corpus", str(new), "--verify"]) == 0
+    again = ["release", "--corpus", str(new), "-o", str(tmp_path / "again"), "--license", "CC0-1.0", "--quiet"]
+    assert main(again) == 0
+    hashes = [
+        {row["id"]: (row["text_sha256"], row["submission_ids"]) for row in rows_of(folder / "urls", "urls")}
+        for folder in (release, tmp_path / "again")
+    ]
+    assert hashes[0] == hashes[1]
 
 
 @pytest.mark.parametrize(
