@@ -383,6 +383,8 @@ def test_documents_without_links_have_a_row_each(tmp_path: Path) -> None:
     }  # fmt: skip
     assert rows["doc-1"]["text_sha256"] == hashlib.sha256(("the text number 1 " * 9).encode()).digest()
     assert "users of Reddit" not in (tmp_path / "out" / "README.md").read_text()
+    croissant = json.loads((tmp_path / "out" / "croissant.json").read_text())
+    assert croissant["rai:dataPreprocessingProtocol"] == ["dedup"]
 
 
 def test_documents_with_urls_of_their_own_have_their_domain_and_date(tmp_path: Path) -> None:
