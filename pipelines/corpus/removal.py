@@ -41,7 +41,7 @@ _SHOWN_IDS = 1000
 _INDEX, _OVERLAPS = "overlap-index", "overlap-report"
 # What a removal does not change, or deletes, by stage.
 _NOTES = {
-    "fetch": "the WARC files still contain the pages; --pages blanks them",
+    "fetch": "the WARC files still contain the pages; only --pages blanks them, at the removal itself",
     "dedup": "report.html and paragraphs.parquet were deleted, since they quote documents",
     "train-bpe": "the tokenizer and the counts of words still include the documents",
     "pretrain": "the model was trained on the documents; `steps` in the report lists the steps",
@@ -61,6 +61,8 @@ def remove(
     """
     check_corpus(corpus)
     named = read_requests(requests) if requests else []
+    if requests and not named:
+        raise InputError(f"{requests}: contains no requests for removal")
     pending = storage.join(corpus, REMOVAL)
     with contextlib.ExitStack() as stack:
         stack.enter_context(folder_lock(storage.parent(pending)))

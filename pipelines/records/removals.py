@@ -59,7 +59,7 @@ class Removals:
         self._numbers: dict[tuple[str, str], int] = {}
         for number, request in enumerate(requests):
             self._numbers.setdefault((request.kind, request.key), number)
-        self._prefixes = tuple(key for kind, key in self._numbers if kind == "url_prefix")
+        self._prefix_lengths = sorted({len(key) for kind, key in self._numbers if kind == "url_prefix"})
         self.kinds = {request.kind for request in requests}
 
     def __bool__(self) -> bool:
@@ -92,7 +92,7 @@ class Removals:
                 url = canonical_url(url) or url
                 address, labels = url.partition("://")[2], (host_of(url) or "").split(".")
                 keys += [("url", address), *(("domain", ".".join(labels[start:])) for start in range(len(labels)))]
-                keys += [("url_prefix", prefix) for prefix in self._prefixes if address.startswith(prefix)]
+                keys += [("url_prefix", address[:length]) for length in self._prefix_lengths]
         for kind in self.kinds & {"author", "subreddit"}:
             names = row[f"{kind}s"] if isinstance(row.get(f"{kind}s"), list) else []
             keys += [(kind, str(name).lower().removeprefix("u/")) for name in names]
@@ -118,6 +118,4 @@ def read_requests(path: str) -> list[Request]:
             requests.append(msgspec.convert(record, Request))
         except msgspec.ValidationError as error:
             raise InputError(f"{path}:{number}: is not a request for removal ({error}); {_FORM}") from error
-    if not requests:
-        raise InputError(f"{path}: contains no requests; {_FORM}")
     return requests

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import pyarrow as pa
 
 from pipelines import storage
@@ -21,6 +20,7 @@ from pipelines.format import plural
 from pipelines.records import inputs, shards
 from pipelines.records.data_card import DATA_CARD
 from pipelines.records.inputs import StageFolder
+from pipelines.records.removals import LIST, read_requests
 from pipelines.records.schemas import make_schema
 from pipelines.release.config import ReleaseConfig
 from pipelines.release.files import URL_SCHEMA, write_published
@@ -97,7 +97,7 @@ def _describe_release(source: Source) -> dict[str, Any]:
     release = {
         **{"format": 1, "name": config.name, "version": "1.0.0", "previous": None, "history": []},
         **{"why": config.why or "first release", "changes": changes, "license": config.license},
-        **{"date": _date(config, source.tables), "texts": config.texts, "redacted": KINDS if config.redact else ()},
+        **{"date": _date(source), "texts": config.texts, "redacted": KINDS if config.redact else ()},
         "stages": {
             name: {key: value for key, value in folder.manifest.to_json().items() if key in _OF_STAGE}
             for name, folder in source.lineage.items()
@@ -124,14 +124,16 @@ def next_version(earlier: Mapping[str, Any], changes: Mapping[str, int], has_tex
     return f"{major}.{minor + 1}.0" if is_larger else f"{major}.{minor}.{patch + 1}"
 
 
-def _date(config: ReleaseConfig, tables: CorpusTables) -> str:
-    """Return the day that was named, or the latest one of pages and requests of removal: not that of the clock."""
-    path, [days] = storage.join(tables.name, "removals.jsonl"), tables.rows("FROM days")
-    lines = storage.read_bytes(path).splitlines() if storage.exists(path) else []
-    known = [days["last"] or days["last_created"] or "", *(msgspec.json.decode(line)["date"] for line in lines)]
-    if not config.date and not max(known):
+def _date(source: Source) -> str:
+    """Return the day that was named, or the latest of pages, requests of removal and earlier version: not the clock."""
+    path, [days] = storage.join(source.tables.name, LIST), source.tables.rows("FROM days")
+    requests = read_requests(path) if storage.exists(path) else []
+    known = [days["last"] or days["last_created"] or "", *(str(request.date) for request in requests)]
+    if source.previous:
+        known.append(storage.read_json(storage.join(source.previous, RELEASE))["date"])
+    if not source.config.date and not max(known):
         raise UsageError("the documents have no dates; name the day of the release with --date")
-    return config.date or max(known)
+    return source.config.date or max(known)
 
 
 def _read_figures(tables: CorpusTables) -> dict[str, Any]:

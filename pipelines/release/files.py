@@ -40,13 +40,13 @@ _COLUMNS = make_schema(
 URL_SCHEMA = pa.schema([*_COLUMNS, pa.field("text_sha256", pa.binary(32)), pa.field("sketch", SKETCH_TYPE)])
 # The work file of the documents of a shard: what later phases need of them.
 _TEXT_SCHEMA = pa.schema([*URL_SCHEMA, *make_schema(language="string?", bytes="int64")])
-# fetch has a row per link; what it did not drop is a document, or was dropped by a later stage.
+# fetch has a row per link; what it did not drop is a document, or a later stage's drop. Links of rehydrate have an id.
 _OF_LINKS = """SELECT pages.id, pages.url, links.domain, links.title, links.score, coalesce(links.submission_ids, []),
 coalesce(links.subreddits, []), links.created_utc, pages.source, pages.fetched_at, pages.captured_at,
 if(pages.outcome = 'ok', coalesce(texts.outcome, drops.outcome), replace(pages.outcome, 'dropped', 'fetch')) AS outcome,
 texts.words, text_sha256, sketch FROM (SELECT left(sha256(url), 32) AS id, *, file_row_number FROM {pages}) AS pages
-LEFT JOIN {links} AS links USING (url) LEFT JOIN {texts} AS texts USING (id) LEFT JOIN ({drops}) AS drops USING (id)
-ORDER BY pages.file_row_number"""
+LEFT JOIN (SELECT url, domain, title, score, submission_ids, subreddits, created_utc FROM {links}) AS links USING (url)
+LEFT JOIN {texts} AS texts USING (id) LEFT JOIN ({drops}) AS drops USING (id) ORDER BY pages.file_row_number"""
 _OF_DOCUMENTS = "SELECT * EXCLUDE (language, bytes) FROM {texts} UNION ALL BY NAME ({drops})"
 # An index of pages; and if a later version lacks a row, only the pages around it differ, so that storage which divides
 # files by their content keeps the others once.

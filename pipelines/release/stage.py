@@ -13,9 +13,9 @@ from pipelines.corpus.export import last_documents
 from pipelines.corpus.tables import CorpusTables
 from pipelines.engine.config import identity_of
 from pipelines.engine.journal import OutputFolder, is_unfinished
-from pipelines.engine.manifest import Identity, has_manifest, read_manifest
+from pipelines.engine.manifest import Identity, check_file, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Stage, Summary, check_removal_complete, result_files, stage_run
-from pipelines.errors import InputError, UsageError
+from pipelines.errors import DamagedShardError, InputError, UsageError
 from pipelines.pipeline import BY_NAME, DOCUMENT_STAGES
 from pipelines.records import inputs
 from pipelines.records.document_options import DocumentConfig
@@ -43,7 +43,6 @@ def release(config: ReleaseConfig, *, corpus: str, output: str, options: RunOpti
     for option, (pattern, form) in _PATTERNS.items():
         if not re.fullmatch(pattern, value := getattr(config, option)):
             raise UsageError(f"--{option} {value or 'is missing'}: name {form}")
-    check_removal_complete(corpus)
     name = config.name or storage.basename(storage.absolute_path(corpus))
     config = dataclasses.replace(config, name=name, creator=config.creator or f"the developers of {name}")
     lineage = open_lineage(corpus)
@@ -74,7 +73,11 @@ def release(config: ReleaseConfig, *, corpus: str, output: str, options: RunOpti
 def _previous(recorded: Identity, requested: Identity, output: str) -> dict[str, str]:
     """Return the release that a run replaces, as input; to verify, resume or repair one, that which it replaced."""
     if not has_manifest(output) or recorded.without_inputs([PREVIOUS]) == requested:
-        return {name: recorded.inputs[name] for name in recorded.inputs if name == PREVIOUS}
+        previous = {name: recorded.inputs[name] for name in recorded.inputs if name == PREVIOUS}
+        for file in read_manifest(output).files if previous and has_manifest(output) else ():
+            if not file.name.startswith(("data/", "urls/")) and (problem := check_file(output, file)):
+                raise DamagedShardError(f"{problem}; restore this file, or name another --output")
+        return previous
     path = storage.join(output, RELEASE)
     return {PREVIOUS: f"{storage.read_json(path)['version']} {storage.sha256_of(path)}"}
 
@@ -82,8 +85,9 @@ def _previous(recorded: Identity, requested: Identity, output: str) -> dict[str,
 def open_lineage(corpus: str) -> dict[str, StageFolder]:
     """Return the stages behind the documents of a corpus, in order, and its overlap report if it is of these.
 
-    Raises InputError if one of them has not finished, or is not built from the present result of the one before.
+    Raises InputError if one of them has not finished or is stale, or if a removal of documents was interrupted.
     """
+    check_removal_complete(corpus)
     config, last = CorpusConfig(corpus), last_documents(corpus)
     if storage.basename(last) not in BY_NAME:
         raise InputError(f"{last}: was rebuilt from a release; publish that one")

@@ -172,6 +172,22 @@ def test_hostile_files_take_bounded_time() -> None:
     assert time.monotonic() - started < 20  # 1 s at rest
 
 
+@pytest.mark.parametrize("repeated", ["a", "a=", "a ", "a=n", "a-"])
+def test_a_long_preference_takes_linear_time(repeated: str) -> None:
+    value, started = (repeated * 500_000)[:500_000], time.monotonic()
+    page_signals([("Content-Usage", value)], [], ["*"])
+    list(parse_site(f"User-agent: *\nContent-Usage: {value}\n".encode(), b"", ["*"])("http://a.com/x"))
+    assert time.monotonic() - started < 5
+
+
+def test_made_up_preferences_are_bounded_and_hide_no_wish() -> None:
+    made_up = ", ".join(f"a{number}=n" for number in range(5_000))
+    signals = page_signals([("Content-Usage", f"{'a' * 41}=n, {made_up}"), ("X-Robots-Tag", "noai")], [], ["*"])
+    assert len(signals) == 1000
+    assert "noai:header" in signals
+    assert max(map(len, signals)) < 60
+
+
 def test_honored_signals_are_named_in_whole_or_up_to_a_colon() -> None:
     honor = read_honor(("noai,noindex:meta", "robots:gptbot"))
     for signal in ("noai:header", "noai:meta:CCBot", "noindex:meta", "noindex:meta:GPTBot", "robots:GPTBot"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.algorithms.web.urls import id_of_url
+from pipelines.corpus.removal import remove
+from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError
 from pipelines.records.removals import Removals, Request, read_removals, read_requests
 from webtext_cli.main import main
@@ -52,6 +55,14 @@ def _removals(*named: tuple[str, str]) -> Removals:
 )
 def test_what_a_request_names(kind: str, value: str, row: dict[str, Any], is_named: bool) -> None:
     assert (_removals(("id", "other"), (kind, value)).find_row(row) == 1) == is_named
+
+
+def test_many_prefixes_cost_no_more_than_few() -> None:
+    removals = _removals(*(("url_prefix", f"http://host{number:06d}.com/a/") for number in range(20_000)))
+    started = time.monotonic()
+    assert removals.find_row({"url": "http://host019999.com/a/b"}) == 19_999
+    assert [removals.find_row({"url": f"http://host{row:06d}.com/b"}) for row in range(2_000)] == [None] * 2_000
+    assert time.monotonic() - started < 2  # 5 s if each prefix is compared
 
 
 def test_rows_of_links_are_found_by_the_id_of_their_url() -> None:
@@ -98,11 +109,18 @@ def test_requests_may_be_csv(tmp_path: Path) -> None:
     [request] = read_requests(str(path))
     assert (request.kind, request.reason, str(request.date)) == ("url", "the owner, by mail", "2026-11-28")
     path.write_text("kind,value,reason,date\n")
-    with pytest.raises(InputError, match="contains no requests"):
-        read_requests(str(path))
+    assert read_requests(str(path)) == []
+    (tmp_path / "webtext.toml").touch()
+    with pytest.raises(InputError, match=r"requests\.csv: contains no requests"):
+        remove(str(tmp_path), str(path), RunOptions(), pages=False, rebuild=False)
     path.write_text("kind,value\nurl,http://a.com/\n")
     with pytest.raises(InputError, match="no column 'reason'"):
         read_requests(str(path))
+
+
+def test_the_last_line_of_a_list_may_be_deleted(tmp_path: Path) -> None:
+    (tmp_path / "removals.jsonl").write_text("")
+    assert not read_removals(str(tmp_path))
 
 
 def test_own_documents_that_were_removed_are_dropped(tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ _DIRECTIVES = {name: [name] for name in KINDS[:4]} | {"none": ["noindex", "noarc
 # Directives with a value after a colon, as the names of agents have their directives.
 _WITH_VALUE = frozenset({"max-snippet", "max-image-preview", "max-video-preview", "unavailable_after"})
 _WORD = re.compile(r"([\w*.-]+)\s*(:?)")
-_PREFERENCE = re.compile(r"([\w*.-]+)\s*=\s*\"?(n|no|y|yes)\b", re.IGNORECASE)
+_PREFERENCE = re.compile(r"(?<![\w*.-])([\w*.-]{1,40}+)\s*=\s*\"?(n|no|y|yes)\b", re.IGNORECASE)
 _PREFERENCE_LINE = re.compile(r"(content-(?:usage|signal))\s*:\s*(/\S*)?(.*)", re.IGNORECASE)
-# Real files have a few rules; each costs up to ~50 µs per page.
-_MAX_RULES = 200
+# Real files have a few rules; each costs up to ~50 µs per page. Sites can make up preferences, which come last.
+_MAX_RULES, _MAX_SIGNALS = 200, 1000
 _META = re.compile(rb"<[mM][eE][tT][aA]\s[^>]{0,2000}>")
 _ATTRIBUTE = re.compile(r"\b(name|property|content)\s*=\s*(?:\"([^\"]*)|'([^']*)|([^\s\"'>]+))", re.IGNORECASE)
 
@@ -49,7 +49,7 @@ def page_signals(headers: Fields, meta: Fields, agents: Iterable[str], site: Ite
                 signals.update(_directives(value, place, names))
             elif place == "meta" and name in names:
                 signals.update(_directives(f"{name}: {value}", place, names))
-    return sorted(signals)
+    return sorted(sorted(signals, key=lambda signal: ("=" in signal, signal))[:_MAX_SIGNALS])
 
 
 def _directives(value: str, place: str, agents: Mapping[str, str]) -> Iterator[str]:

@@ -21,6 +21,7 @@ CONFIDENCE_BINS = 20
 # If the number of pages is known, this many times the samples are candidates: the files of the tasks stay small, and
 # enough candidates remain if most pages are dropped before they have blocks.
 _CANDIDATES_PER_SAMPLE = 10
+_SHOWN_SIGNALS = 200
 
 
 class PageTally:
@@ -81,7 +82,7 @@ def write_report(output: str, extractor: str, tasks: int) -> TaskResult:
         outcomes[kind, reason] = count
     confidences = [tally.counter("confidences")[str(number)] for number in range(CONFIDENCE_BINS)]
     samples = list(tally.sample("pages", SAMPLES))
-    shown, signals = (SHOWN_BLOCKS, SHOWN_CHARACTERS), tally.counter("signals").most_common()
+    shown, signals = (SHOWN_BLOCKS, SHOWN_CHARACTERS), tally.counter("signals").most_common(_SHOWN_SIGNALS)
     page = render_extract_report(extractor, outcomes, signals, confidences, samples, shown)
     return TaskResult(files=(write_page(output, PAGE, page),))
 

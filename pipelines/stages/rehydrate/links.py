@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import re
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -19,13 +20,15 @@ from pipelines.engine.manifest import Identity
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import InputError, translate_format_errors
 from pipelines.records import shards
+from pipelines.records.removals import REMOVED, Removals, read_removals
 from pipelines.records.schemas import LINK_SCHEMA, make_schema
 
 # Fetch and extract read the folder as that of scrape.
 STAGE = Stage("scrape", 1)
 EXPECTED = ("id", "url", "text_sha256", "sketch")
 _ADDED = make_schema(id="string", text_sha256=pa.binary(32), sketch=SKETCH_TYPE, captured_at="instant?")
-_SCHEMA = pa.schema([*LINK_SCHEMA, *_ADDED])
+# A release names no authors.
+_SCHEMA = pa.schema([*(field for field in LINK_SCHEMA if field.name != "authors"), *_ADDED])
 # What scrape writes where a source does not tell.
 _UNKNOWN = {"domain": "", "score": 0, "title": "", "created_utc": 0, "submission_ids": [], "subreddits": []}
 _COLUMNS = [*EXPECTED, *_UNKNOWN, "outcome", "fetched_at", "captured_at"]
@@ -70,14 +73,15 @@ def write_release_links(release: Release, *, output: str, options: RunOptions) -
     """
     with stage_run(STAGE, NO_OPTIONS, inputs={"release": release.fingerprint}, output=output, options=options) as run:
         if not run.finished:
-            run.map(_write_links, range(len(release.urls)), (release.urls, run.output), name=lambda n: f"links-{n:05d}")
+            context = release.urls, run.output, read_removals(storage.parent(output))
+            run.map(_write_links, range(len(release.urls)), context, name=lambda n: f"links-{n:05d}")
         return run.finish()
 
 
-def _write_links(number: int, context: tuple[list[str], str]) -> TaskResult:
+def _write_links(number: int, context: tuple[list[str], str, Removals]) -> TaskResult:
     """Write the links of the domains of a shard, from all tables: fetch needs them together, to be polite."""
-    urls, output = context
-    records = 0
+    urls, output, removals = context
+    records, dropped = 0, Counter[str]()
     with shards.write_shard(output, shards.shard_name("links", number), _SCHEMA) as links:
         for path in urls:
             for batch in shards.read_batches(path, _COLUMNS):
@@ -88,18 +92,19 @@ def _write_links(number: int, context: tuple[list[str], str]) -> TaskResult:
                     batch = batch.filter(pc.equal(pa.array(shares, pa.int64()).take(domains.indices), number))
                     documents = _links(batch.filter(pc.equal(batch.column("outcome"), "kept")))
                 records += batch.num_rows
+                dropped["not_in_release"] += batch.num_rows - documents.num_rows
                 if missing := [name for name in EXPECTED if documents.column(name).null_count]:
                     raise InputError(f"{path}: has a document without {missing[0]}; download the release again")
+                documents, removed = removals.split(documents) if removals else (documents, documents[:0])
+                dropped[REMOVED] += removed.num_rows
                 links.write_batch(documents)
-    dropped = {"not_in_release": records - links.records} if records > links.records else {}
-    return TaskResult(records, links.records, dropped, files=(links.entry,))
+    return TaskResult(records, links.records, +dropped, files=(links.entry,))
 
 
 def _links(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     for name, value in _UNKNOWN.items():
         columns[name] = pc.coalesce(columns[name], pa.scalar(value, _SCHEMA.field(name).type))
-    authors = pa.array([[]] * batch.num_rows, _SCHEMA.field("authors").type)  # of no release
-    columns |= {"original_url": columns["url"], "authors": authors, "over_18": pa.repeat(False, batch.num_rows)}
+    columns |= {"original_url": columns["url"], "over_18": pa.repeat(False, batch.num_rows)}
     columns["captured_at"] = pc.coalesce(columns["captured_at"], columns["fetched_at"])
     return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in _SCHEMA], schema=_SCHEMA)

@@ -32,8 +32,11 @@ from small_web import words_text
 from warm_processes import start_process
 
 from pipelines.corpus.rehydration import rehydrate_release
+from pipelines.corpus.removal import remove
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, UsageError
+
+PREFIXES = ("links", "pages", "documents", "dropped", "verdicts")
 
 
 @pytest.fixture(scope="module")
@@ -212,3 +215,28 @@ def test_a_url_that_is_repeated_has_one_page(corpus: Path, tmp_path: Path) -> No
     assert (summary.records_in, summary.extra["exact"], dict(summary.dropped)) == (13, 12, {"gone": 1})
     [gone] = [row for row in rows_of(tmp_path / "new/rehydrate", "verdicts") if row["verdict"] == "gone"]
     assert (gone["url"], gone["reason"]) == (rows[0]["url"], "fetch.duplicate_url")
+
+
+def test_a_document_that_was_removed_does_not_come_back(release: Path, corpus: Path, tmp_path: Path) -> None:
+    new, requests = tmp_path / "new", tmp_path / "requests.csv"
+    run(release, new)
+    requests.write_text(f"kind,value,reason,date\nurl,{URLS[1]},the owner asks,2026-11-28\n")
+    remove(str(new), str(requests), RunOptions(), pages=False, rebuild=False)
+    named = [(folder, prefix) for folder in ("scrape", "fetch", "extract", "rehydrate") for prefix in PREFIXES]
+
+    def urls() -> set[str]:
+        return {row["url"] for folder, prefix in named for row in rows_of(new / folder, prefix)}
+
+    assert urls() == {*URLS} - {URLS[1]}
+    later = write_release(tmp_path / "later", corpus, version="1.0.1")
+    summary, _ = run(later, new, overwrite=True)
+    assert (summary.records_in, summary.extra["exact"], urls()) == (11, 11, {*URLS} - {URLS[1]})
+    assert json.loads((new / "scrape/manifest.json").read_text())["dropped"] == {"removed": 1}
+
+
+def test_authors_are_not_known(release: Path, tmp_path: Path) -> None:
+    run(release, tmp_path / "new")
+    requests = tmp_path / "requests.csv"
+    requests.write_text("kind,value,reason,date\nauthor,someone,the author asks,2026-11-28\n")
+    with pytest.raises(InputError, match="has no column 'authors'"):
+        remove(str(tmp_path / "new"), str(requests), RunOptions(), pages=False, rebuild=False)
