@@ -11,15 +11,18 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import storage
 from pipelines.algorithms.minhash.sketch import SKETCH_TYPE
+from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import Identity
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import InputError, translate_format_errors
 from pipelines.records import shards
+from pipelines.records.buckets import bucket_part, write_buckets
 from pipelines.records.removals import REMOVED, Removals, read_removals
 from pipelines.records.schemas import LINK_SCHEMA, make_schema
 
@@ -34,6 +37,7 @@ _UNKNOWN = {"domain": "", "score": 0, "title": "", "created_utc": 0, "submission
 _COLUMNS = [*EXPECTED, *_UNKNOWN, "outcome", "fetched_at", "captured_at"]
 NO_OPTIONS = dataclasses.make_dataclass("NoOptions", ())()
 _TABLE = re.compile(r"urls/urls-\d+\.parquet")
+_PART = WORK + "/links-{:05d}.buckets"
 
 
 class Release(NamedTuple):
@@ -73,32 +77,43 @@ def write_release_links(release: Release, *, output: str, options: RunOptions) -
     """
     with stage_run(STAGE, NO_OPTIONS, inputs={"release": release.fingerprint}, output=output, options=options) as run:
         if not run.finished:
+            numbers = range(len(release.urls))
             context = release.urls, run.output, read_removals(storage.parent(output))
-            run.map(_write_links, range(len(release.urls)), context, name=lambda n: f"links-{n:05d}")
+            # Fetch needs the links of a domain together, to be polite.
+            run.map(_divide, numbers, context, name="links-{:05d}".format, phase="divide", work=True)
+            run.map(_write_links, numbers, context, name="links-{:05d}".format)
         return run.finish()
 
 
-def _write_links(number: int, context: tuple[list[str], str, Removals]) -> TaskResult:
-    """Write the links of the domains of a shard, from all tables: fetch needs them together, to be polite."""
+def _divide(number: int, context: tuple[list[str], str, Removals]) -> TaskResult:
+    """Write the documents of a table into a work file, with a bucket for each shard of links."""
     urls, output, removals = context
-    records, dropped = 0, Counter[str]()
+    path, name, records, dropped = urls[number], _PART.format(number), 0, Counter[str]()
+    with write_buckets(storage.join(output, name), _SCHEMA) as parts:
+        for batch in shards.read_batches(path, _COLUMNS):
+            with shards.damage_reported(path, "is not a table of URLs of a release"):
+                batch.validate(full=True)
+                documents = _links(batch.filter(pc.equal(batch.column("outcome"), "kept")))
+            records += batch.num_rows
+            dropped["not_in_release"] += batch.num_rows - documents.num_rows
+            if missing := [name for name in EXPECTED if documents.column(name).null_count]:
+                raise InputError(f"{path}: has a document without {missing[0]}; download the release again")
+            documents, removed = removals.split(documents) if removals else (documents, documents[:0])
+            dropped[REMOVED] += removed.num_rows
+            domains = documents.column("domain").dictionary_encode()
+            owners = np.array([zlib.crc32(domain.encode()) % len(urls) for domain in domains.dictionary.to_pylist()])
+            parts.write(documents, owners[domains.indices.to_numpy()])
+    return TaskResult(records, 0, +dropped, files=(parts.entry(name),))
+
+
+def _write_links(number: int, context: tuple[list[str], str, Removals]) -> TaskResult:
+    """Write the links of the domains of a shard, from the work files of all tables."""
+    urls, output, _ = context
     with shards.write_shard(output, shards.shard_name("links", number), _SCHEMA) as links:
-        for path in urls:
-            for batch in shards.read_batches(path, _COLUMNS):
-                with shards.damage_reported(path, "is not a table of URLs of a release"):
-                    batch.validate(full=True)
-                    domains = pc.fill_null(batch.column("domain"), "").dictionary_encode()
-                    shares = [zlib.crc32(domain.encode()) % len(urls) for domain in domains.dictionary.to_pylist()]
-                    batch = batch.filter(pc.equal(pa.array(shares, pa.int64()).take(domains.indices), number))
-                    documents = _links(batch.filter(pc.equal(batch.column("outcome"), "kept")))
-                records += batch.num_rows
-                dropped["not_in_release"] += batch.num_rows - documents.num_rows
-                if missing := [name for name in EXPECTED if documents.column(name).null_count]:
-                    raise InputError(f"{path}: has a document without {missing[0]}; download the release again")
-                documents, removed = removals.split(documents) if removals else (documents, documents[:0])
-                dropped[REMOVED] += removed.num_rows
-                links.write_batch(documents)
-    return TaskResult(records, links.records, +dropped, files=(links.entry,))
+        for table in range(len(urls)):
+            for batch in bucket_part(storage.join(output, _PART.format(table)), _SCHEMA, number).batches():
+                links.write_batch(batch)
+    return TaskResult(0, links.records, files=(links.entry,))
 
 
 def _links(batch: pa.RecordBatch) -> pa.RecordBatch:
