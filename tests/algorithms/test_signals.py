@@ -196,6 +196,8 @@ def test_honored_signals_are_named_in_whole_or_up_to_a_colon() -> None:
         assert honor.find([signal]) is None
     assert honor.robots_agents == ("GPTBot",)
     assert read_honor(("robots:MyBot",)).agents[-1] == "MyBot"
+    assert read_honor(("noindex:meta:gptbot",)).find(["noindex:meta:GPTBot"])
+    assert read_honor(("noai:meta:MyBot",)).agents[-1] == "MyBot"
     assert {"*", "GPTBot", "CCBot", "meta-externalagent"} <= set(read_honor(()).agents)
     assert read_honor(("ai",)).find(["robots:*"]) is None
     assert read_honor(("ai",)).find(["robots:*", "robots:Bytespider"]) == ("robots", "robots:Bytespider")
@@ -207,6 +209,13 @@ def test_honored_signals_are_named_in_whole_or_up_to_a_colon() -> None:
         ("noia", "--honor noia: unknown signal; did you mean noai?"),
         ("noai, tdm_reservation", "--honor tdm_reservation: unknown signal; did you mean tdm-reservation?"),
         ("GPTBot", "--honor GPTBot: unknown signal; known: noai, "),
+        ("noindex:metta", "--honor noindex:metta: no signal reads like this; after noindex: comes header, meta, "),
+        ("noai:file", "--honor noai:file: no signal reads like this"),
+        ("noai:", "--honor noai:: no signal reads like this"),
+        ("noai:meta:", "--honor noai:meta:: no signal reads like this"),
+        ("tdm-reservation:meta:GPTBot", "after tdm-reservation: comes header, meta or file"),
+        ("content-usage:train-ai", "after content-usage: comes what is refused, such as train-ai=n"),
+        ("content-signal:ai-train=yes", "after content-signal: comes what is refused"),
     ],
 )
 def test_unknown_signals_are_refused(value: str, message: str) -> None:
