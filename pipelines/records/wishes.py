@@ -50,7 +50,7 @@ def read_honor(values: tuple[str, ...]) -> Honor:
             continue
         pattern, forms = _FORMS[kind]
         if not re.fullmatch(pattern, name.removeprefix(kind)):
-            raise UsageError(f"--honor {name}: no signal reads like this; after {kind}: comes {forms}")
+            raise UsageError(f"--honor {name}: is not a signal; after {kind}: use {forms}")
         place, _, agent = name.rpartition(":")
         names.append(f"{place}:{known[agent.lower()]}" if agent.lower() in known else name)
     named = [name.split(":")[2] for name in names if name.count(":") == 2]
