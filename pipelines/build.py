@@ -269,8 +269,9 @@ def status(source: str | Sequence[str], verify: bool) -> list[StageStatus]:
         return [_stage_status(folder, _stage_of(folder), verify) for folder in folders]
     check_corpus(source, "-i")
     skipped = CorpusConfig(source).skipped()
-    stages = [_stage_status(storage.join(source, stage.name), stage.name, verify) for stage in PIPELINE]
-    return [stage for stage in stages if stage.state != "-" or stage.stage not in skipped]
+    stages = [_stage_status(storage.join(source, name), name, verify) for name in STAGE_FOLDERS]
+    expected = BY_NAME.keys() - skipped
+    return [stage for stage in stages if stage.state != "-" or stage.stage in expected]
 
 
 def write_index(corpus: str, note: Callable[[str], None]) -> None:
@@ -284,7 +285,7 @@ def write_index(corpus: str, note: Callable[[str], None]) -> None:
     try:
         if storage.exists(path) and _GENERATOR not in storage.read_bytes(path):
             return
-        folders = {name: storage.list_folder(storage.join(corpus, name)) for name in (*BY_NAME, "evaluate")}
+        folders = {name: storage.list_folder(storage.join(corpus, name)) for name in (*STAGE_FOLDERS, "evaluate")}
         pages = {name: [page for page in names if page.endswith(".html")] for name, names in folders.items()}
         evaluated = [
             f"{storage.modified_at(storage.join(corpus, 'evaluate', page)):%F %R}" for page in pages["evaluate"]

@@ -71,7 +71,8 @@ def explain(tables: CorpusTables, target: str) -> History:
 def _steps(tables: CorpusTables, id: str, url: str | None) -> Iterator[Step]:
     if "links" in tables.views:
         advice = "`webtext scrape --explain URL` reads the dumps and says why"
-        row = tables.first("links", "url = ?", [url])
+        # Those of a release have a sketch, which tells nothing to a reader.
+        row = tables.first("links", "url = ?", [url], "COLUMNS(lambda name: name <> 'sketch')")
         yield _step("scrape", row, f"no link has this URL; {advice}" if url else "no document with a URL has this id")
     if "pages" in tables.views:
         row = tables.first("pages", "url = ?", [url])

@@ -8,12 +8,15 @@ from typing import Any
 
 from pipelines import storage
 from pipelines.build import CorpusConfig, run_stage
-from pipelines.engine.config import make_config
+from pipelines.engine.config import CONFIG_FILE, make_config
+from pipelines.engine.journal import OutputFolder
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.errors import InputError
 from pipelines.pipeline import BY_NAME
 from pipelines.stages.extract import stage as extract
 from pipelines.stages.extract.extractors import extractor_version
+from pipelines.stages.fetch.archives import archives_input
+from pipelines.stages.fetch.page_sources import list_pages
 from pipelines.stages.filter import stage as filter
 from pipelines.stages.filter.rules import load_rules
 from pipelines.stages.rehydrate.links import Release, open_release, write_release_links
@@ -28,12 +31,17 @@ def rehydrate_release(
 ) -> Iterator[Summary]:
     """Run each stage that rebuilds the texts of a release in a corpus folder, and yield its summary.
 
-    Raises InputError, before anything is written, for a release of another version of a stage, unless `any_version`.
+    Raises InputError, before anything is written, for a release of another version of a stage, unless `any_version`,
+    for a folder that is no corpus, and for pages that are not there.
     """
+    if storage.is_folder(corpus) and {CONFIG_FILE, *BY_NAME}.isdisjoint(storage.list_folder(corpus)):
+        OutputFolder(corpus).check_unclaimed()
     release = open_release(folder)
     if "extract" not in release.stages:
         raise InputError(f"{release.path}: has no stage extract, so its texts are not of pages that could be fetched")
     configs = {"fetch": _recorded(release, "fetch", _OF_FETCH, fetch_flags), "extract": _recorded(release, "extract")}
+    list_pages(configs["fetch"])
+    archives_input(configs["fetch"])
     used = [(extract.STAGE, {"extractor": extractor_version(configs["extract"].extractor)})]
     recorded = _recorded(release, "filter", _OF_FILTER)
     rules = load_rules(recorded.profile, (), (), None)

@@ -175,7 +175,9 @@ def open_stage(folder: str, stages: Sequence[str]) -> StageFolder:
         raise InputError(f"{folder}: {problem}; run `webtext {stages[0]}` first")
     manifest = read_manifest(folder)
     if manifest.identity.stage not in stages:
-        raise InputError(f"{folder}: is the output of {manifest.identity.stage}, expected {' or '.join(stages)}")
+        texts = storage.join(folder, "data")  # of a release
+        hint = f"; its texts are in {texts}" if storage.is_folder(texts) else ""
+        raise InputError(f"{folder}: is the output of {manifest.identity.stage}, expected {' or '.join(stages)}{hint}")
     return StageFolder(folder, manifest)
 
 

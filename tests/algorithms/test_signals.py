@@ -196,6 +196,8 @@ def test_honored_signals_are_named_in_whole_or_up_to_a_colon() -> None:
         assert honor.find([signal]) is None
     assert honor.robots_agents == ("GPTBot",)
     assert read_honor(("robots:MyBot",)).agents[-1] == "MyBot"
+    assert read_honor(("noindex:meta:gptbot",)).find(["noindex:meta:GPTBot"])
+    assert read_honor(("noai:meta:MyBot",)).agents[-1] == "MyBot"
     assert {"*", "GPTBot", "CCBot", "meta-externalagent"} <= set(read_honor(()).agents)
     assert read_honor(("ai",)).find(["robots:*"]) is None
     assert read_honor(("ai",)).find(["robots:*", "robots:Bytespider"]) == ("robots", "robots:Bytespider")
@@ -207,6 +209,13 @@ def test_honored_signals_are_named_in_whole_or_up_to_a_colon() -> None:
         ("noia", "--honor noia: unknown signal; did you mean noai?"),
         ("noai, tdm_reservation", "--honor tdm_reservation: unknown signal; did you mean tdm-reservation?"),
         ("GPTBot", "--honor GPTBot: unknown signal; known: noai, "),
+        ("noindex:metta", "--honor noindex:metta: is not a signal; after noindex: use header, meta, "),
+        ("noai:file", "--honor noai:file: is not a signal"),
+        ("noai:", "--honor noai:: is not a signal"),
+        ("noai:meta:", "--honor noai:meta:: is not a signal"),
+        ("tdm-reservation:meta:GPTBot", "after tdm-reservation: use header, meta or file"),
+        ("content-usage:train-ai", "after content-usage: use what is refused, such as train-ai=n"),
+        ("content-signal:ai-train=yes", "after content-signal: use what is refused"),
     ],
 )
 def test_unknown_signals_are_refused(value: str, message: str) -> None:

@@ -19,6 +19,7 @@ from pipelines.records import shards
 from pipelines.release.config import ReleaseConfig
 from pipelines.release.files import _PUBLISHED, write_published
 from pipelines.release.stage import release
+from webtext_cli.main import main
 
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 _needs = {
@@ -53,6 +54,13 @@ def test_the_card_describes_the_files(output: Path) -> None:
         tables = [pq.read_table(path) for path in (output / folder).glob("*.parquet")]
         assert [feature["name"] for feature in info["features"]] == tables[0].schema.names
         assert info["splits"][0]["num_examples"] == sum(table.num_rows for table in tables)
+
+
+def test_documents_are_shown_of_its_folder_of_texts(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "--limit", "1", "-i", str(output)]) == 1
+    assert "is the output of release, expected scrape or fetch" in (message := capsys.readouterr().err)
+    assert message.endswith(f"; its texts are in {output / 'data'}\n")
+    assert main(["show", "--limit", "1", "-i", str(output / "data")]) == 0
 
 
 def test_the_card_has_the_funnel_and_escapes_what_is_not_its_own(output: Path) -> None:

@@ -110,7 +110,8 @@ def _print_explanation(explanation: Mapping[str, Any]) -> None:
         ]
         for rule in explanation["values"]
     ]
-    print_table(["rule", "statistic", "value", "threshold", ""], rows)
+    if rows:
+        print_table(["rule", "statistic", "value", "threshold", ""], rows)
     for name, value in explanation["measured"].items():
         say(describe_field(name, value))
     detail = f" ({explanation['detail']})" if explanation["detail"] else ""

@@ -70,11 +70,12 @@ def _replace(text: str, matches: Sequence[_Match]) -> str:
     return "".join([*parts, text[position:]]) if matches else text
 
 
-# Also written as `[at]`, and in mailing lists as `<name at host.org>`.
-_AT = re.compile(r"[@＠\[({](?:(?<=[@＠])|[ ]?(?:[aAäÄ][tT]|@)[ ]?[\])}])")
-_AT_WORD = re.compile(r" at (?=[\w.-]+>|[\w-]+ dot )")
+# Also written as `%40` in URLs, as `[at]`, and in mailing lists as `<name at host.org>`.
+_AT = re.compile(r"[@＠%\[({](?:(?<=[@＠])|(?<=%)40|(?<!%)[ ]?(?:[aAäÄ][tT]|@)[ ]?[\])}])")
+_AT_WORDS = [re.compile(rf" {at} (?=[\w.-]+>|[\w-]+ (?:dot|DOT) )") for at in ("at", "AT")]
 _DOT = re.compile(r"[.．]|[ ]?[\[({][ ]?(?:[dD][oO][tT]|[.])[ ]?[\])}][ ]?|[ ](?:dot|DOT)[ ]")
 _LOCAL = re.compile(r"[^\W_][\w.+%'~-]*\Z")
+_PASSWORD = re.compile(r"(?<=//)[^\s/:@]+:[^\s/@]+\Z")
 _LABEL = re.compile(r"[^\W_]+(?:-+[^\W_]+)*")
 _EXAMPLES = (".example.com", ".example.net", ".example.org")
 
@@ -82,15 +83,16 @@ _EXAMPLES = (".example.com", ".example.net", ".example.org")
 def _find_emails(text: str) -> Iterator[_Match]:
     """Find addresses whose host has a public suffix, other than examples and accounts of SSH."""
     end = 0
-    for at in sorted([*_AT.finditer(text), *_AT_WORD.finditer(text)], key=re.Match.start):
-        is_plain = len(at[0]) == 1
+    for at in sorted((at for form in (_AT, *_AT_WORDS) for at in form.finditer(text)), key=re.Match.start):
+        is_plain = at[0][0] in "@＠%"
         before = text[max(end, at.start() - 65) : at.start()]  # at most 64 characters count
-        local = _LOCAL.search(before if is_plain else before.removesuffix(" "))
+        local = _PASSWORD.search(before) or _LOCAL.search(before if is_plain else before.removesuffix(" "))
         first = at.end() + (not is_plain and text.startswith(" ", at.end()))
         host, size = _read_host(text[first : first + 253]) if local else ("", 0)
         if local and host:
             end, start = first + size, at.start() - len(before) + local.start()
-            is_account = text.endswith("ssh://", 0, start) or (local[0] == "git" and text.startswith(("/", ":"), end))
+            is_account = local[0] == "git" and text.startswith(("/", ":"), end)
+            is_account |= text.endswith("ssh://", 0, start) and ":" not in local[0]
             if not is_account and not f".{host}".endswith(_EXAMPLES):
                 yield _Match(start, end, *_EMAIL)
 
@@ -118,15 +120,18 @@ _ADDRESS_6 = re.compile(r":(?<=(?<![\w:.])[23][0-9A-Fa-f]{3}:)(?:[0-9A-Fa-f]{0,4
 _VERSION = re.compile(r"(?i)(?:[\w.]|[a-z][/-]|\b(?:v|ver|versions?|release|build|firmware|section)[\s:.(]{1,3})\Z")
 # Three parts of a version or of the number of a section are smaller, as are those of one address in 150.
 _SMALL = 32
+# The length of an address with leading zeros; shorter ones with them are more likely something else.
+_PADDED = len("081.002.069.142")
 
 
 def _find_ips(text: str) -> Iterator[_Match]:
     """Find addresses of the public Internet, other than networks and groups, and what is more likely a version."""
     for match in _ADDRESS_4.finditer(text):
-        if _is_public(match[0]) and not _VERSION.search(text[max(0, match.start() - 12) : match.start()]):
-            parts = [int(part) for part in match[0].split(".")]
-            if parts[0] < 224 and parts[3] and sorted(parts)[2] >= _SMALL:
-                yield _Match(*match.span(), *_IPV4)
+        parts = [int(part) for part in match[0].split(".")]
+        address = ".".join(map(str, parts)) if len(match[0]) == _PADDED else match[0]
+        is_host = parts[0] < 224 and parts[3] and sorted(parts)[2] >= _SMALL and _is_public(address)
+        if is_host and not _VERSION.search(text[max(0, match.start() - 12) : match.start()]):
+            yield _Match(*match.span(), *_IPV4)
     for match in _ADDRESS_6.finditer(text):
         start = match.start() - 4
         if _is_public(text[start : match.end()]):
@@ -140,9 +145,11 @@ def _is_public(address: str) -> bool:
         return False
 
 
-# Seven digits or more, with up to three other characters between two of them, and not the number of an item before.
+# Seven digits or more, with up to three other characters between two of them, and not the number of an item before, or
+# an IP address with leading zeros.
 _NUMBER = re.compile(
     r"[+(0-9](?<![\w.,/=#$€£¥%&@+-][+(0-9])(?!(?<=[0-9])[0-9]{0,2}[.)] )"
+    r"(?!(?<=[0-2])[0-9]{2}(?:\.[0-2][0-9]{2}){3}(?![0-9]))"
     r"(?:[ ()./\xa0\u200b\u2010-\u2015-]{0,3}+[0-9]){6,40}+"
 )
 _PHONE_WORD = re.compile(
@@ -165,7 +172,8 @@ _REGIONS: tuple[str, ...] = ("US", "GB", "DE", "FR", "AU", "IT", "ES", "NL", "CH
 
 def _find_phones(text: str) -> Iterator[_Match]:
     """Find valid numbers with a country code; others after a word for phone, or grouped as in some of `_REGIONS`."""
-    for match in _NUMBER.finditer(text):
+    # A placeholder is no part of a number, as the address that it replaces was not: `0100-192.0.2.1`.
+    for match in _NUMBER.finditer(text.replace(_IPV4[0], "\0" * len(_IPV4[0]))):
         if _PHONE_WORD.search(text[max(0, match.start() - 24) : match.start()]):
             regions = _REGIONS
         elif _GROUPED.search(match[0]):

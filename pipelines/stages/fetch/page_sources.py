@@ -55,6 +55,14 @@ class PageSource(NamedTuple):
 
 def open_source(config: FetchConfig) -> PageSource | None:
     """Return the files to take pages from, None for the web and archives; raise UsageError for missing options."""
+    if not (listed := list_pages(config)):
+        return None
+    files, paths, names = listed
+    return PageSource(files, inputs.fingerprint_files(paths, names))
+
+
+def list_pages(config: FetchConfig) -> tuple[list[str], list[str], list[str]] | None:
+    """Return what `open_source` does, without reading a file: the files, and the paths and names to fingerprint."""
     kind, table = config.source, config.urls
     if kind in (LIVE, "archives"):
         return None
@@ -63,7 +71,7 @@ def open_source(config: FetchConfig) -> PageSource | None:
             raise UsageError("--source warc: needs --pages, WARC or ARC files")
         files = inputs.expand_paths(config.pages, (".warc", ".arc"))
         names = storage.names_below_common_folder(files)
-        return PageSource(files, inputs.fingerprint_files(files, names))
+        return files, files, names
     if len(config.pages) != 1 or not table:
         raise UsageError("--source files: needs --pages, the folder of the files, and --urls, the table of their URLs")
     if not storage.is_folder(config.pages[0]):
@@ -73,7 +81,7 @@ def open_source(config: FetchConfig) -> PageSource | None:
     folder = storage.absolute_path(config.pages[0]).rstrip("/")
     files = [path for path in storage.walk_files(folder) if path != storage.absolute_path(table)]
     names = [path.removeprefix(f"{folder}/") for path in files]
-    return PageSource(names, inputs.fingerprint_files([table, *files], [storage.basename(table), *names]))
+    return names, [table, *files], [storage.basename(table), *names]
 
 
 def record_absent(links: Sequence[str], done: Collection[int], config: FetchConfig, writer: SegmentWriter) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import locale
 import re
 from collections import Counter
@@ -20,6 +21,7 @@ from pipelines.algorithms.quality.redaction import redact_texts
 from pipelines.engine.config import read_toml
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import InputError, UsageError
+from pipelines.format import suggest_nearest
 from pipelines.records import inputs, shards
 from pipelines.records.data_card import DATA_CARD, write_data_card
 from pipelines.records.document_filter import DropReason, filter_shard
@@ -66,6 +68,7 @@ class DocumentFilter:
                 raise UsageError(f"--language {language}: unknown language; use {code}")
         if config.quality_alpha != ALPHA and not quality_model:
             raise UsageError("--quality-alpha needs --quality-model, which scores the documents")
+        _read_licenses(config.license)  # raises for unknown ones
         rule_set = load_rules(config.profile, config.rule, config.set, rules)
         return cls(config, rule_set, QualityModel.load(quality_model) if quality_model else None)
 
@@ -79,9 +82,7 @@ class DocumentFilter:
         """Return the license of each document, or `unknown`, None if `--license` names it."""
         if "license" not in batch.schema.names or not is_text(batch.schema.field("license").type):
             raise InputError("--license: the input has no texts in a column license; use documents of extract")
-        groups = read_toml(data_path("licenses.toml"), dict[str, dict[str, str]])["groups"]
-        names = (groups.get(name) or re.escape(name) for name in ",".join(self.config.license).lower().split(","))
-        chosen = re.compile(rf"({'|'.join(names)})(-\d.*)?")
+        chosen = _read_licenses(self.config.license)
         return [None if chosen.fullmatch(name or "") else name or "unknown" for name in batch["license"].to_pylist()]
 
     def decide(self, batch: pa.RecordBatch, shard: inputs.DocumentShard) -> Decisions:
@@ -131,6 +132,21 @@ class DocumentFilter:
             index, field = batch.schema.get_field_index(name), pa.field(name, values.type, nullable=name != "text")
             batch = batch.append_column(field, values) if index < 0 else batch.set_column(index, field, values)
         return Decisions(batch, reasons, results, measured, placeholders)
+
+
+@functools.cache
+def _read_licenses(values: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the pattern of the names that `--license` stands for; raise UsageError for an unknown license."""
+    table = read_toml(data_path("licenses.toml"), dict[str, dict[str, str]])
+    groups, patterns = table["groups"], list[str]()
+    known = [*groups, *"|".join(groups.values()).split("|"), *" ".join(table["known"].values()).split()]
+    for name in ",".join(values).lower().split(","):
+        name = name.strip()
+        if name and not {name, re.sub(r"-\d.*", "", name)} & {*known}:
+            hint = suggest_nearest(name, known, "use a name such as cc-by-4.0 or cc-by, or redistributable")
+            raise UsageError(f"--license {name}: unknown license; {hint}")
+        patterns += [groups.get(name) or re.escape(name)] if name else []
+    return re.compile(rf"({'|'.join(patterns) or '(?!)'})(-\d.*)?")
 
 
 def filter(

@@ -41,6 +41,10 @@ def test_it_prints_every_stage_and_the_corpus_can_be_queried(
     assert main(["sql", query, "--corpus", str(new), "--allow-files", "--format", "csv"]) == 0
     assert capsys.readouterr().out.split() == ["verdict,n", "exact,12"]
     assert main(["status", "--corpus", str(new), "--verify"]) == 0
+    assert "  rehydrate           done " in capsys.readouterr().out
+    assert 'href="rehydrate/report.html"' in (new / "index.html").read_text(encoding="utf-8")
+    assert main(["explain", rows_of(new / "rehydrate", "documents")[0]["id"], "--corpus", str(new)]) == 0
+    assert "sketch" not in capsys.readouterr().out
     assert main(["release", "--corpus", str(new), "-o", str(tmp_path / "again"), "--license", "CC0-1.0"]) == 1
     assert capsys.readouterr().err == f"error: {new}/rehydrate: was rebuilt from a release; publish that one\n"
 
@@ -72,14 +76,20 @@ def test_documents_can_be_removed_from_a_rebuilt_corpus(
         (["-o", "{release}"], 2, "{release}: is both the input and the output; choose another --output"),
         (["-o", "{new}", "--source", "archives"], 2, "--source archives: needs --archive"),
         (["-o", "{new}", "--archive", "commoncrawl"], 2, "--archive commoncrawl: needs --cc-index"),
+        (["-o", "{new}", "--source", "warc"], 2, "--source warc: needs --pages, WARC or ARC files"),
+        (["-o", "{new}", "--source", "warc", "--pages", "{new}.warc"], 1, "{new}.warc: no such file"),
+        (["-o", "{photos}"], 1, "{photos}: is not empty (a.jpg, ...) and was not written by webtext; choose another"),
     ],
 )
 def test_wrong_usage(
     release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
 ) -> None:
-    names = {"release": str(release), "new": str(tmp_path / "new")}
+    names = {"release": str(release), "new": str(tmp_path / "new"), "photos": str(tmp_path / "photos")}
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").touch()
     assert main(["rehydrate", str(release), *(argument.format(**names) for argument in arguments), "-q"]) == code
     assert f"error: {message.format(**names)}" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.rglob("*")] == ["photos", "a.jpg"]
 
 
 @pytest.mark.parametrize("name", ["nothing", "corpus"])
