@@ -37,7 +37,7 @@ from pipelines.reports.render import write_page
 from pipelines.stages.extract.report import write_report
 
 _SHOWN_IDS = 1000
-_PAGES = "-pages.json"  # where the WARC files still have pages of removed documents: id, file, offset
+_PAGES = "-pages.json"  # the pages that WARC files still have: kind and key of the request, id, file, offset
 # An index of n-grams cannot forget; a report of overlaps quotes what it found.
 _INDEX, _OVERLAPS = "overlap-index", "overlap-report"
 # What a removal does not change, or deletes, by stage.
@@ -86,8 +86,9 @@ def remove(
         if named and msgspec.to_builtins(named) != state["requests"]:
             raise InputError(f"{corpus}: another removal was interrupted; first complete it with `webtext remove`")
         ids = msgspec.json.decode(storage.read_bytes(_file(corpus, state, "-ids.json")), type=dict[str, int])
-        earlier = _earlier_pages(corpus, state["requests"]) if state["pages"] else {}
-        _Removal(corpus, state, ids, earlier, options).run()
+        named = msgspec.convert(state["requests"], list[Request])
+        earlier = _earlier_pages(corpus, named) if state["pages"] else {}
+        _Removal(corpus, state, named, ids, earlier, options).run()
     write_index(corpus, options.progress.note)
     if state["rebuild"] and ids:
         built = [name for name in ("tokenize", _INDEX) if has_manifest(storage.join(corpus, name))]
@@ -108,25 +109,16 @@ def _lock_stages(corpus: str, stack: contextlib.ExitStack, *, is_pending: bool) 
             stack.enter_context(folder_lock(folder))
             is_whole &= not storage.exists(storage.join(folder, NEXT))
             if is_unfinished(folder) or not (is_whole or is_pending):
-                raise InputError(
-                    f"{folder}: has an unfinished run, or no manifest.json; re-run the stage, or delete it"
-                )
+                raise InputError(f"{folder}: has an unfinished run, or no manifest.json; finish or delete it")
 
 
-def _earlier_pages(corpus: str, requests: Sequence[Mapping[str, Any]]) -> dict[str, Place]:
+def _earlier_pages(corpus: str, requests: Sequence[Request]) -> dict[str, Place]:
     """Return the places of pages, by id, whose documents earlier removals took at these requests without `pages`."""
-    named, pages = {_key(row) for row in requests}, dict[str, Place]()
+    named, pages = {(request.kind, request.key) for request in requests}, dict[str, Place]()
     for path in storage.walk_files(storage.join(corpus, storage.parent(REMOVAL))):
-        if path.endswith(_PAGES):
-            stem = path.removesuffix(_PAGES)
-            rows, numbers = storage.read_json(f"{stem}.json")["requests"], storage.read_json(f"{stem}-ids.json")
-            took = [_key(row) in named for row in rows]
-            pages |= {id: (file, offset) for id, file, offset in storage.read_json(path) if took[numbers[id]]}
+        rows = storage.read_json(path) if path.endswith(_PAGES) else []
+        pages |= {id: (file, offset) for kind, key, id, file, offset in rows if (kind, key) in named}
     return pages
-
-
-def _key(row: Mapping[str, Any]) -> tuple[str, str]:
-    return row["kind"], Request(*(row[name] for name in Request.__struct_fields__)).key
 
 
 def _finished(corpus: str) -> dict[str, StageFolder]:
@@ -194,6 +186,7 @@ class _Removal:
 
     corpus: str
     state: dict[str, Any]
+    requests: Sequence[Request]
     ids: Mapping[str, int]
     earlier: Mapping[str, Place]
     options: RunOptions
@@ -287,14 +280,14 @@ class _Removal:
         found = sorted(itertools.chain.from_iterable(tasks))
         pages = [page for page in found if page[0] in self.ids]
         if not self.state["pages"]:
-            storage.write_json(_file(self.corpus, self.state, _PAGES), pages)
+            rows = [((named := self.requests[self.ids[page[0]]]).kind, named.key, *page) for page in pages]
+            storage.write_json(_file(self.corpus, self.state, _PAGES), rows)
             return iter(())
         kept = [page for page in found if page[0] not in self.ids]  # those of links that were allowed again
         for file, offset in places.union(page[1:] for page in pages) - {page[1:] for page in kept}:
             offsets[file].add(offset)
         warcs = [entry for entry in stage.manifest.files if entry.name in offsets]
-        blank = dict.fromkeys(ids - {page[0] for page in kept}, 0)
-        context = dataclasses.replace(context, ids=blank, offsets=offsets)
+        context = dataclasses.replace(context, ids=dict.fromkeys(ids - {page[0] for page in kept}, 0), offsets=offsets)
         return _map(removed_files.blank_pages, warcs, context, "fetch: WARC files", self.options)
 
 

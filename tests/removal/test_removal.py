@@ -310,12 +310,12 @@ def test_dry_run_changes_nothing(corpus: Path, built: Path, requests: str, capsy
 def test_an_unfinished_stage_is_refused(corpus: Path, requests: str, capsys: pytest.CaptureFixture[str]) -> None:
     os.makedirs(corpus / "dedup/_next")
     assert remove(corpus, requests) == 1
-    assert "dedup: has an unfinished run, or no manifest.json; re-run the" in capsys.readouterr().err
+    assert "dedup: has an unfinished run, or no manifest.json; finish or delete it" in capsys.readouterr().err
     os.rmdir(corpus / "dedup/_next")
     (corpus / "dedup/manifest.json").unlink()
     before = contents(corpus)
     assert remove(corpus, requests) == 1
-    assert "dedup: has an unfinished run, or no manifest.json; re-run the stage, or" in capsys.readouterr().err
+    assert "dedup: has an unfinished run, or no manifest.json; finish or delete it" in capsys.readouterr().err
     assert contents(corpus) == before
 
 
@@ -347,7 +347,7 @@ def test_explain_names_the_removal(removed: Path, tmp_path: Path, capsys: pytest
     assert "the owner asks" in out
     assert "removals/0001.json" in out
     assert main(["scrape", "--explain", url, "--corpus", str(removed)]) == 0
-    assert "note: removals.jsonl of the corpus names this URL" in capsys.readouterr().out
+    assert "note: removals.jsonl drops this URL from the corpus" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("kind", "value"), [("site", "a.org"), ("url", "modules.pydoc.example/x"), ("domain", "com")])

@@ -180,9 +180,7 @@ def explain(
     url_filter = SubmissionFilter(filter.profile, filter.karma, min_score=None, min_link_score=None, needs_score=False)
     rules, files = run_inputs(config, filter, [survey.file for survey in surveys])
     identity = Identity(STAGE.name, STAGE.version, identity_of(resolve_config(config)), rules | files)
-    notes = _notes(surveys, fresh, config)
-    if read_removals(storage.parent(output)).find_row({"url": canonical, "id": id_of_url(canonical)}) is not None:
-        notes.append(f"{LIST} of the corpus names this URL: it does not become a link")
+    removal = read_removals(storage.parent(output)).find_row({"url": canonical, "id": id_of_url(canonical)})
     return {
         "url": url,
         "canonical_url": canonical,
@@ -195,7 +193,7 @@ def explain(
         "is_kept": is_kept,
         "score": score,
         "verdict": _verdict(Counter(outcomes), score, config, filter) if matches else verdict,
-        "notes": notes,
+        "notes": _notes(surveys, fresh, config) + [f"{LIST} drops this URL from the corpus"] * (removal is not None),
         "submissions": [submissions[number] for number in dict.fromkeys([*members, *range(len(matches))])],
         "near": dict(sorted(near.items(), key=lambda item: (-item[1], item[0]))),
         "result": _find_link(output, canonical, domain, identity),
