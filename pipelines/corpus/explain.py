@@ -10,6 +10,7 @@ from typing import Any
 from pipelines.algorithms.web.urls import canonical_url, id_of_url, is_url_id, near_urls
 from pipelines.corpus.tables import CorpusTables, documents_of, place_of, resolve
 from pipelines.errors import InputError
+from pipelines.records.removals import REMOVED, find_request
 
 KEPT, DROPPED, ABSENT = "kept", "dropped", "absent"
 _OK, _DROPPED_OUTCOME = "ok", "dropped."
@@ -60,7 +61,8 @@ def explain(tables: CorpusTables, target: str) -> History:
     if not steps:
         raise InputError(f"{tables.name}: no finished stage has links, pages, documents or tokens")
     if all(step.outcome == ABSENT for step in steps):
-        steps = steps[:1]
+        request = None if tables.flags else find_request(tables.name, id)
+        steps = [Step(steps[0].stage, DROPPED, REMOVED, request)] if request else steps[:1]
     canonical = canonical_url(url or f"http://{target}") if steps[0].outcome == ABSENT else None
     near = near_urls(canonical.removeprefix("http:")) if canonical else ()
     first, marks = next(view for view in tables.views if view != "clusters"), ", ".join("?" * len(near))

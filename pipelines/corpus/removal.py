@@ -17,15 +17,15 @@ from typing import Any
 import msgspec
 
 from pipelines import storage
-from pipelines.algorithms.web.urls import id_of_url
 from pipelines.build import build, check_corpus, write_index
 from pipelines.corpus import removed_files
-from pipelines.corpus.removed_files import KEPT, RemovalContext
+from pipelines.corpus.removed_files import KEPT, Place, RemovalContext
 from pipelines.engine.folder_lock import folder_lock
 from pipelines.engine.journal import is_unfinished
 from pipelines.engine.manifest import NEXT, FileEntry, ShardEntry, has_manifest, replace_result
-from pipelines.engine.run import REMOVAL, RunOptions
+from pipelines.engine.run import REMOVAL, RunOptions, check_removal_complete
 from pipelines.errors import InputError, UsageError
+from pipelines.format import plural
 from pipelines.model.training.data import TOKENS, BlockOrder, open_tokens
 from pipelines.pipeline import STAGE_FOLDERS
 from pipelines.progress import show_progress
@@ -37,17 +37,19 @@ from pipelines.reports.render import write_page
 from pipelines.stages.extract.report import write_report
 
 _SHOWN_IDS = 1000
+_PAGES = "-pages.json"  # the pages that WARC files still have: kind and key of the request, id, file, offset
 # An index of n-grams cannot forget; a report of overlaps quotes what it found.
 _INDEX, _OVERLAPS = "overlap-index", "overlap-report"
 # What a removal does not change, or deletes, by stage.
 _NOTES = {
-    "fetch": "the WARC files still contain the pages; only --pages blanks them, at the removal itself",
+    "fetch": "the WARC files still contain the pages; the same command with --pages blanks them",
     "dedup": "report.html and paragraphs.parquet were deleted, since they quote documents",
     "train-bpe": "the tokenizer and the counts of words still include the documents",
-    "pretrain": "the model was trained on the documents; `steps` in the report lists the steps",
+    "pretrain": "the model was trained on the documents, at the `steps` in the report; --rebuild does not train it",
     _INDEX: "still includes the documents; `webtext overlap-index` builds it again",
     _OVERLAPS: "was deleted, since it quotes documents; `webtext overlap-report` builds it again",
     "evaluate": "is not changed; answers of a model may quote documents that it was trained on",
+    "benchmarks": "is not changed; benchmarks made from documents quote them",
 }
 
 
@@ -65,8 +67,11 @@ def remove(
         raise InputError(f"{requests}: contains no requests for removal")
     pending = storage.join(corpus, REMOVAL)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(folder_lock(storage.parent(pending)))
-        storage.remove_temporaries(storage.parent(pending))
+        if dry_run:
+            check_removal_complete(corpus)
+        else:
+            stack.enter_context(folder_lock(storage.parent(pending)))
+            storage.remove_temporaries(storage.parent(pending))
         _lock_stages(corpus, stack, is_pending=storage.exists(pending))
         stack.enter_context(options.executor.persistent_workers())
         if not storage.exists(pending):
@@ -81,7 +86,9 @@ def remove(
         if named and msgspec.to_builtins(named) != state["requests"]:
             raise InputError(f"{corpus}: another removal was interrupted; first complete it with `webtext remove`")
         ids = msgspec.json.decode(storage.read_bytes(_file(corpus, state, "-ids.json")), type=dict[str, int])
-        _Removal(corpus, state, ids, options).run()
+        named = msgspec.convert(state["requests"], list[Request])
+        earlier = _earlier_pages(corpus, named) if state["pages"] else {}
+        _Removal(corpus, state, named, ids, earlier, options).run()
     write_index(corpus, options.progress.note)
     if state["rebuild"] and ids:
         built = [name for name in ("tokenize", _INDEX) if has_manifest(storage.join(corpus, name))]
@@ -97,10 +104,21 @@ def _lock_stages(corpus: str, stack: contextlib.ExitStack, *, is_pending: bool) 
     """Lock the folders of all stages; raise InputError if one is unfinished, whose files are not known."""
     for folder in (storage.join(corpus, name) for name in STAGE_FOLDERS):
         if storage.is_folder(folder):
-            has_manifest(folder)  # completes a replacement
+            # First, since it completes a replacement.
+            is_whole = has_manifest(folder) or all(name[0] in "._" for name in storage.list_folder(folder))
             stack.enter_context(folder_lock(folder))
-            if is_unfinished(folder) or (storage.exists(storage.join(folder, NEXT)) and not is_pending):
-                raise InputError(f"{folder}: has an unfinished run; finish it, or delete it with `webtext clean`")
+            is_whole &= not storage.exists(storage.join(folder, NEXT))
+            if is_unfinished(folder) or not (is_whole or is_pending):
+                raise InputError(f"{folder}: has an unfinished run, or no manifest.json; finish or delete it")
+
+
+def _earlier_pages(corpus: str, requests: Sequence[Request]) -> dict[str, Place]:
+    """Return the places of pages, by id, whose documents earlier removals took at these requests without `pages`."""
+    named, pages = {(request.kind, request.key) for request in requests}, dict[str, Place]()
+    for path in storage.walk_files(storage.join(corpus, storage.parent(REMOVAL))):
+        rows = storage.read_json(path) if path.endswith(_PAGES) else []
+        pages |= {id: (file, offset) for kind, key, id, file, offset in rows if (kind, key) in named}
+    return pages
 
 
 def _finished(corpus: str) -> dict[str, StageFolder]:
@@ -168,7 +186,9 @@ class _Removal:
 
     corpus: str
     state: dict[str, Any]
+    requests: Sequence[Request]
     ids: Mapping[str, int]
+    earlier: Mapping[str, Place]
     options: RunOptions
 
     def run(self) -> None:
@@ -179,13 +199,19 @@ class _Removal:
         storage.move(_file(corpus, state, ".jsonl"), storage.join(corpus, LIST))
         for name in state["deletes"]:
             storage.remove(storage.join(corpus, name))
-        for name, stage in _finished(corpus).items() if self.ids else ():
+        for name, stage in _finished(corpus).items() if self.ids or self.earlier else ():
             done = state["stages"].get(name)
-            if name != _INDEX and not (done and done["after"] == stage.manifest.fingerprint()):
+            if (name != _INDEX or not self.ids) and not (done and done["after"] == stage.manifest.fingerprint()):
                 self._rewrite_stage(name, stage)
         named = {*state["stages"], *state["deletes"]} - ({"fetch"} if state["pages"] else set())
-        named |= {*storage.list_folder(corpus)} & ({_INDEX, "evaluate"} if self.ids else set())
-        state["report"]["notes"] = [f"{name}: {note}" for name, note in _NOTES.items() if name in named]
+        named |= {*storage.list_folder(corpus)} & {_INDEX, "evaluate", "benchmarks"}
+        named -= {_INDEX, _OVERLAPS} if state["rebuild"] else set()
+        notes = [f"{name}: {note}" for name, note in _NOTES.items() if name in named and self.ids]
+        if self.earlier:
+            notes.append(f"fetch: pages of {plural(len(self.earlier), 'document')} removed before are blank now")
+        if unknown := sum(not row["documents"] for row in state["report"]["requests"]):
+            notes.append(f"{plural(unknown, 'request names', 'requests name')} no document that is in the corpus")
+        state["report"]["notes"] = notes
         storage.write_json(_file(corpus, state, ".json"), state["report"])
         storage.remove(storage.join(corpus, REMOVAL))
 
@@ -209,7 +235,7 @@ class _Removal:
         for rewritten in _map(removed_files.rewrite_files, [*groups.values()], context, name, self.options):
             files |= {file.name: file for file, _ in rewritten}
             rows |= {file.name: reasons for file, reasons in rewritten}
-        if is_root and not files:
+        if is_root and not files and not (self.earlier and name == "fetch"):
             return
         # Without the work files of dedup, they cannot be written again.
         quoting = {"report.html", "paragraphs.parquet"} if name == "dedup" and rows else set[str]()
@@ -236,7 +262,7 @@ class _Removal:
     def _finish_files(self, stage: StageFolder, context: RemovalContext, names: set[str]) -> Iterator[FileEntry]:
         """Write pages of reports without the documents, if files with these names are new; and WARC files."""
         tallies = {file.name for file in stage.manifest.files if re.fullmatch(r"report-\d+\.json", file.name)}
-        if context.stage == "fetch" and self.state["pages"]:
+        if context.stage == "fetch":
             yield from self._blank_pages(stage, context)
         elif context.stage == "extract" and tallies & names:
             for name in tallies - names:
@@ -247,14 +273,21 @@ class _Removal:
             yield write_page(context.output, "report.html", render_filter_report(tables))
 
     def _blank_pages(self, stage: StageFolder, context: RemovalContext) -> Iterator[FileEntry]:
-        """Yield the WARC files of removed pages with blank records."""
-        offsets = defaultdict[str, set[int]](set)
-        for file in stage.files("pages-", ".parquet"):
-            for row in shards.read_rows(file.path, ["url", "warc_file", "warc_offset"]):
-                if row["warc_file"] and id_of_url(row["url"]) in self.ids:
-                    offsets[row["warc_file"]].add(row["warc_offset"])
-        warcs = [file for file in stage.manifest.files if file.name in offsets]
-        context = dataclasses.replace(context, offsets=offsets)
+        """Yield the WARC files of removed pages with blank records; without `pages`, only write down their places."""
+        tables = [file.path for file in stage.files("pages-", ".parquet")]
+        ids, places, offsets = {*self.ids, *self.earlier}, {*self.earlier.values()}, defaultdict[str, set[int]](set)
+        tasks = _map(removed_files.find_pages, tables, (ids, places), "fetch: pages", self.options)
+        found = sorted(itertools.chain.from_iterable(tasks))
+        pages = [page for page in found if page[0] in self.ids]
+        if not self.state["pages"]:
+            rows = [((named := self.requests[self.ids[page[0]]]).kind, named.key, *page) for page in pages]
+            storage.write_json(_file(self.corpus, self.state, _PAGES), rows)
+            return iter(())
+        kept = [page for page in found if page[0] not in self.ids]  # those of links that were allowed again
+        for file, offset in places.union(page[1:] for page in pages) - {page[1:] for page in kept}:
+            offsets[file].add(offset)
+        warcs = [entry for entry in stage.manifest.files if entry.name in offsets]
+        context = dataclasses.replace(context, ids=dict.fromkeys(ids - {page[0] for page in kept}, 0), offsets=offsets)
         return _map(removed_files.blank_pages, warcs, context, "fetch: WARC files", self.options)
 
 

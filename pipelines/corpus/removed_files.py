@@ -26,6 +26,7 @@ KEPT = ""  # the reason of rows of documents that were kept
 _KEYS = {"scrape": "url", "fetch": "url"}
 _COUNTED = ("links-", "pages-", "documents-", "dropped-")
 _COPY_BYTES = 1 << 20
+Place = tuple[str, int]  # of a page: the WARC file, and the offset of the response
 Rewritten = tuple[FileEntry, Counter[str]]  # a new file, with the number of rows that it lacks by reason
 
 
@@ -67,6 +68,14 @@ def find_documents(item: tuple[str, str], removals: Removals) -> list[tuple[str,
         rows = zip(_document_ids(batch, stage), removals.find(batch, by_url=stage in _KEYS), strict=True)
         matches += [(id, number) for id, number in rows if number is not None]
     return matches
+
+
+def find_pages(path: str, wanted: tuple[set[str], set[Place]]) -> list[tuple[str, str, int]]:
+    """Return id, WARC file and offset of the pages in a table that have some ids, or are at some places."""
+    ids, places = wanted
+    rows = shards.read_rows(path, ["url", "warc_file", "warc_offset"])
+    pages = ((id_of_url(row["url"]), row["warc_file"], row["warc_offset"]) for row in rows if row["warc_file"])
+    return [page for page in pages if page[0] in ids or page[1:] in places]
 
 
 def rewrite_files(files: Sequence[FileEntry], context: RemovalContext) -> list[Rewritten]:

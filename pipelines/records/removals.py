@@ -6,7 +6,7 @@ import datetime as dt
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import pyarrow as pa
@@ -20,13 +20,14 @@ LIST = "removals.jsonl"
 REMOVED = "removed"  # the reason of a drop
 _COLUMNS = ("url", "final_url", "id", "authors", "subreddits", "text")
 _NO_NAMES = ("[deleted]", "[removed]")  # of Reddit, for accounts that no longer exist
-_FORM = "expected the fields kind, value, reason and date (YYYY-MM-DD)"
+Kind = Literal["url", "url_prefix", "domain", "id", "text_sha256", "author", "subreddit"]
+_FORM = f"expected kind ({', '.join(get_args(Kind))}), value (such as https://a.org/b), reason and date (YYYY-MM-DD)"
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One request for removal, and the day on which it was made."""
 
-    kind: Literal["url", "url_prefix", "domain", "id", "text_sha256", "author", "subreddit"]
+    kind: Kind
     value: Annotated[str, msgspec.Meta(max_length=1 << 15)]
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=1 << 10)]
     date: dt.date
@@ -108,6 +109,16 @@ def read_removals(corpus: str) -> Removals:
     """Return what the list of a corpus names, which it need not have."""
     path = storage.join(corpus, LIST)
     return Removals(read_requests(path) if storage.exists(path) else ())
+
+
+def find_request(corpus: str, id: str) -> dict[str, Any] | None:
+    """Return the request by which a document was removed from a corpus, with the name of the report."""
+    for path in storage.walk_files(storage.join(corpus, "removals")):
+        report = path.replace("-ids.json", ".json")
+        if path != report and storage.exists(report) and id in (numbers := storage.read_json(path)):
+            row = storage.read_json(report)["requests"][numbers[id]]
+            return {name: row[name] for name in Request.__struct_fields__} | {"report": report}
+    return None
 
 
 def read_requests(path: str) -> list[Request]:

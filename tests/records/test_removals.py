@@ -100,7 +100,7 @@ def test_a_bad_request_names_its_line(tmp_path: Path, record: Any, problem: str)
         read_requests(str(path))
     assert str(error.value).startswith(f"{path}:2: is not a request for removal (")
     assert problem in str(error.value)
-    assert str(error.value).endswith("expected the fields kind, value, reason and date (YYYY-MM-DD)")
+    assert str(error.value).endswith("value (such as https://a.org/b), reason and date (YYYY-MM-DD)")
 
 
 def test_requests_may_be_csv(tmp_path: Path) -> None:

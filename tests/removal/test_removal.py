@@ -218,6 +218,11 @@ def test_an_interrupted_removal_stops_stages(
         assert main([*command, "--corpus", str(corpus)]) == 1
         advice = f"complete it with `webtext remove --corpus {corpus}`"
         assert capsys.readouterr().err == f"error: {corpus}: a removal of documents was interrupted; {advice}\n"
+    before = contents(corpus)
+    for command in (["remove", "--dry-run"], ["remove", requests, "--dry-run"], ["status"], ["status", "--verify"]):
+        assert main([*command, "--corpus", str(corpus)]) == 1
+        assert "a removal of documents was interrupted; complete it with" in capsys.readouterr().err
+    assert contents(corpus) == before
     other = write_requests(tmp_path / "other.jsonl", request("domain", "alpha.com"))
     assert remove(corpus, other) == 1
     assert "another removal was interrupted; first complete it" in capsys.readouterr().err
@@ -291,18 +296,67 @@ def test_rebuild_makes_token_shards_without_gaps(corpus: Path, tmp_path: Path, w
     index = json.loads((corpus / "overlap-index/index.json").read_text())
     assert index["documents"] == read_manifest(str(corpus / "remove-wikipedia")).records_out
     assert (corpus / "overlap-report/report.json").exists()
+    report = json.loads((corpus / "removals/0001.json").read_text())
+    assert {note.partition(":")[0] for note in report["notes"]} == {"fetch", "dedup", "train-bpe", "pretrain"}
 
 
 def test_dry_run_changes_nothing(corpus: Path, built: Path, requests: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert remove(corpus, requests, "--dry-run") == 0
     assert capsys.readouterr().out.endswith("50 documents to remove\n")
     assert contents(corpus) == contents(built)
+    assert not (corpus / "removals").exists()
 
 
 def test_an_unfinished_stage_is_refused(corpus: Path, requests: str, capsys: pytest.CaptureFixture[str]) -> None:
     os.makedirs(corpus / "dedup/_next")
     assert remove(corpus, requests) == 1
-    assert "dedup: has an unfinished run; finish it, or delete it with `webtext clean" in capsys.readouterr().err
+    assert "dedup: has an unfinished run, or no manifest.json; finish or delete it" in capsys.readouterr().err
+    os.rmdir(corpus / "dedup/_next")
+    (corpus / "dedup/manifest.json").unlink()
+    before = contents(corpus)
+    assert remove(corpus, requests) == 1
+    assert "dedup: has an unfinished run, or no manifest.json; finish or delete it" in capsys.readouterr().err
+    assert contents(corpus) == before
+
+
+def test_pages_of_an_earlier_removal_are_blanked(
+    built: Path, removed: Path, corpus: Path, requests: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_requests(tmp_path / "other.jsonl", request("url", url_of(0)))
+    warcs = [path.relative_to(built) for path in sorted(built.glob("fetch/*.warc.gz"))]
+    assert remove(corpus, requests) == 0
+    assert "fetch: the WARC files still contain the pages; the same command with --pages" in capsys.readouterr().out
+    assert [(corpus / path).read_bytes() for path in warcs] == [(built / path).read_bytes() for path in warcs]
+    assert remove(corpus, other, "--pages") == 0
+    assert "fetch: pages of 1 document removed before are blank now" in capsys.readouterr().out
+    assert [(corpus / path).read_bytes() for path in warcs] != [(removed / path).read_bytes() for path in warcs]
+    assert remove(corpus, requests, "--pages") == 0
+    assert "fetch: pages of 50 documents removed before are blank now" in capsys.readouterr().out
+    assert [(corpus / path).read_bytes() for path in warcs] == [(removed / path).read_bytes() for path in warcs]
+    for stage in STAGES[:-2]:  # the index and the report are of the corpus before the removal
+        manifests = [json.loads((folder / stage / "manifest.json").read_text()) for folder in (corpus, removed)]
+        assert manifests[0] == manifests[1], stage
+    assert main(["build", "--corpus", str(corpus), "--to", "pretrain", "-q"]) == 0
+
+
+def test_explain_names_the_removal(removed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = url_of(_REMOVED[0])
+    assert main(["explain", url, "--corpus", str(removed)]) == 1
+    out = capsys.readouterr().out
+    assert "scrape: DROPPED, removed" in out
+    assert "the owner asks" in out
+    assert "removals/0001.json" in out
+    assert main(["scrape", "--explain", url, "--corpus", str(removed)]) == 0
+    assert "note: removals.jsonl drops this URL from the corpus" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("kind", "value"), [("site", "a.org"), ("url", "modules.pydoc.example/x"), ("domain", "com")])
+def test_a_bad_request_names_what_is_expected(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, value: str
+) -> None:
+    assert remove(built, write_requests(tmp_path / "requests.jsonl", request(kind, value)), "--dry-run") == 1
+    expected = "expected kind (url, url_prefix, domain, id, text_sha256, author, subreddit), value (such as "
+    assert expected in capsys.readouterr().err
 
 
 def test_a_corpus_of_a_list_of_urls(

@@ -12,6 +12,7 @@ from pipelines import storage
 from pipelines.build import StageStatus, check_corpus
 from pipelines.build import status as read_status
 from pipelines.engine.config import CONFIG_FILE
+from pipelines.engine.run import check_removal_complete
 from pipelines.errors import UsageError, format_message
 from pipelines.format import format_bytes, format_count
 from webtext_cli.console import complain, format_done, format_rate, print_result, print_table, say
@@ -72,6 +73,8 @@ def status(corpus: str, input: tuple[str, ...], verify: bool, watch: bool, as_js
     except KeyboardInterrupt:  # no run was interrupted, so there is nothing to resume
         return 130
     print_result({"corpus": None if input else corpus, "stages": stages}, as_json, _print_stages, True)
+    if not input:
+        check_removal_complete(corpus)
     problems = [problem for stage in stages for problem in stage.problems]
     for problem in problems:
         complain(f"error: {problem}")

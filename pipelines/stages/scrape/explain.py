@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import storage
-from pipelines.algorithms.web.urls import canonical_url, near_urls, registered_domain
+from pipelines.algorithms.web.urls import canonical_url, id_of_url, near_urls, registered_domain
 from pipelines.engine.config import identity_of
 from pipelines.engine.manifest import Identity, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions
@@ -24,6 +24,7 @@ from pipelines.errors import UsageError
 from pipelines.format import plural
 from pipelines.progress import show_progress
 from pipelines.records import shards
+from pipelines.records.removals import LIST, read_removals
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.stages.scrape.decision import (
     FilterResult,
@@ -179,6 +180,7 @@ def explain(
     url_filter = SubmissionFilter(filter.profile, filter.karma, min_score=None, min_link_score=None, needs_score=False)
     rules, files = run_inputs(config, filter, [survey.file for survey in surveys])
     identity = Identity(STAGE.name, STAGE.version, identity_of(resolve_config(config)), rules | files)
+    removal = read_removals(storage.parent(output)).find_row({"url": canonical, "id": id_of_url(canonical)})
     return {
         "url": url,
         "canonical_url": canonical,
@@ -191,7 +193,7 @@ def explain(
         "is_kept": is_kept,
         "score": score,
         "verdict": _verdict(Counter(outcomes), score, config, filter) if matches else verdict,
-        "notes": _notes(surveys, fresh, config),
+        "notes": _notes(surveys, fresh, config) + [f"{LIST} drops this URL from the corpus"] * (removal is not None),
         "submissions": [submissions[number] for number in dict.fromkeys([*members, *range(len(matches))])],
         "near": dict(sorted(near.items(), key=lambda item: (-item[1], item[0]))),
         "result": _find_link(output, canonical, domain, identity),
