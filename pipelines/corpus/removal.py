@@ -24,7 +24,7 @@ from pipelines.engine.folder_lock import folder_lock
 from pipelines.engine.journal import is_unfinished
 from pipelines.engine.manifest import NEXT, FileEntry, ShardEntry, has_manifest, replace_result
 from pipelines.engine.run import REMOVAL, RunOptions, check_removal_complete
-from pipelines.errors import InputError, UsageError
+from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.format import plural
 from pipelines.model.training.data import TOKENS, BlockOrder, open_tokens
 from pipelines.pipeline import STAGE_FOLDERS
@@ -72,21 +72,31 @@ def remove(
         else:
             stack.enter_context(folder_lock(storage.parent(pending)))
             storage.remove_temporaries(storage.parent(pending))
-        _lock_stages(corpus, stack, is_pending=storage.exists(pending))
+        state = storage.read_json(pending) if storage.exists(pending) else {}
+        if not state and not named:
+            raise UsageError(f"{corpus}: no removal was interrupted; name a file of requests")
+        if named and state and msgspec.to_builtins(named) != state["requests"]:
+            raise InputError(f"{corpus}: another removal was interrupted; first complete it with `webtext remove`")
+        if not state:
+            state = {"requests": msgspec.to_builtins(named), "pages": pages, "rebuild": rebuild}
+            if not dry_run:  # from here on, no stage starts
+                storage.write_json(pending, state)
+        try:
+            _lock_stages(corpus, stack, is_pending="stages" in state)
+        except WebtextError:
+            if "stages" not in state:
+                storage.remove(pending)
+            raise
         stack.enter_context(options.executor.persistent_workers())
-        if not storage.exists(pending):
-            if not named:
-                raise UsageError(f"{corpus}: no removal was interrupted; name a file of requests")
-            state, ids = _plan(corpus, named, options)
+        named = msgspec.convert(state["requests"], list[Request])
+        if "stages" not in state:
+            plan, ids = _plan(corpus, named, options)
+            state |= plan
             if dry_run:
                 return {**state["report"], "is_dry_run": True}
             storage.write_bytes(_file(corpus, state, "-ids.json"), msgspec.json.encode(ids))
-            storage.write_json(pending, state | {"pages": pages, "rebuild": rebuild})
-        state = storage.read_json(pending)
-        if named and msgspec.to_builtins(named) != state["requests"]:
-            raise InputError(f"{corpus}: another removal was interrupted; first complete it with `webtext remove`")
+            storage.write_json(pending, state)
         ids = msgspec.json.decode(storage.read_bytes(_file(corpus, state, "-ids.json")), type=dict[str, int])
-        named = msgspec.convert(state["requests"], list[Request])
         earlier = _earlier_pages(corpus, named) if state["pages"] else {}
         _Removal(corpus, state, named, ids, earlier, options).run()
     write_index(corpus, options.progress.note)
@@ -149,7 +159,6 @@ def _plan(corpus: str, requests: Sequence[Request], options: RunOptions) -> tupl
         row["steps"] = None if steps is None else steps[number]
     state = {
         "name": f"{1 + sum(bool(re.fullmatch(r'[0-9]+.json', name)) for name in names):04d}",
-        "requests": msgspec.to_builtins(requests),
         "list": msgspec.to_builtins([*dict.fromkeys([*earlier, *requests, *texts])]),
         "deletes": [_OVERLAPS] if ids and _OVERLAPS in stages else [],
         "stages": {},
@@ -194,7 +203,7 @@ class _Removal:
     def run(self) -> None:
         """Write the list, rewrite all stages, and write the report."""
         state, corpus = self.state, self.corpus
-        lines = b"".join(msgspec.json.encode(request) + b"\n" for request in state["list"])
+        lines = b"".join(msgspec.json.encode(request, order="sorted") + b"\n" for request in state["list"])
         storage.write_bytes(_file(corpus, state, ".jsonl"), lines)
         storage.move(_file(corpus, state, ".jsonl"), storage.join(corpus, LIST))
         for name in state["deletes"]:

@@ -480,6 +480,7 @@ def stage_run(
             lock_error = error
         else:
             complete_replacement(output)
+            check_removal_complete(storage.parent(output))  # again: one may have begun before it could see the lock
         run = StageRun(stage, identity, decide(), options, sorted(shard_inputs))
         run.lease, run.lock_error, run.text_format = lease, lock_error, text_format
         run.open(output, global_phases)

@@ -34,6 +34,7 @@ from removal_run import (
 from warm_processes import start_process
 
 from pipelines.algorithms.web.urls import id_of_url
+from pipelines.corpus.removed_files import find_documents as _find_documents
 from pipelines.engine.manifest import read_manifest
 from pipelines.model.training.data import BlockOrder, open_tokens
 from webtext_cli.main import main
@@ -392,3 +393,22 @@ def test_a_corpus_of_a_list_of_urls(
     requests = write_requests(tmp_path / "last.jsonl", request("id", id_of_url(url_of(0))))
     assert remove(corpus, requests) == 0
     assert read_manifest(str(corpus / "extract")).dropped["removed"] == 4
+
+
+def test_a_stage_does_not_start_while_documents_are_searched(
+    corpus: Path, requests: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first run of a stage, whose folder the removal could not lock."""
+    shutil.rmtree(corpus / "train-bpe")
+    codes = []
+
+    def search(*arguments: Any) -> Any:
+        codes.append(main(["train-bpe", "--corpus", str(corpus), "-q", "--overwrite"]))
+        return _find_documents(*arguments)
+
+    monkeypatch.setattr("pipelines.corpus.removed_files.find_documents", search)
+    assert remove(corpus, requests, "--workers", "1") == 0
+    assert {*codes} == {1}
+    assert not (corpus / "train-bpe/manifest.json").exists()
+    monkeypatch.undo()
+    assert main(["train-bpe", "--corpus", str(corpus), "-q"]) == 0
