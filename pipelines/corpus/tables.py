@@ -327,7 +327,7 @@ def _scan(folder: StageFolder, prefix: str, suffix: str = ".parquet", options: s
     return f"SELECT * FROM {parquet_files(paths, options)}" if paths else ""
 
 
-def parquet_files(paths: Sequence[str], options: str = "") -> str:
-    """Return Parquet files as a table of a query."""
+def parquet_files(paths: Sequence[str], options: str = "", reader: str = "read_parquet") -> str:
+    """Return Parquet files, or those of another reader, as a table of a query."""
     names = ", ".join("'" + storage.escape_pattern(path).replace("'", "''") + "'" for path in paths)
-    return f"read_parquet([{names}]{options})"
+    return f"{reader}([{names}]{options})"

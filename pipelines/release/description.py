@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from pipelines.algorithms.quality.redaction import KINDS
 from pipelines.corpus.statistics import GROUPS
 from pipelines.corpus.tables import CorpusTables, parquet_files
 from pipelines.engine.manifest import FileEntry, ShardEntry
-from pipelines.engine.run import TaskResult
+from pipelines.engine.run import REMOVAL, TaskResult
 from pipelines.errors import UsageError
 from pipelines.format import plural
 from pipelines.records import inputs, shards
@@ -29,9 +30,10 @@ from pipelines.reports.render import render
 RELEASE, SUMS = "release.json", "SHA256SUMS"
 PAGES = {name: f"release/{name}" for name in (DATA_CARD, "croissant.json", "training-summary.md")}
 OVERLAP = "overlap-report"
+_NO_DATES = "the documents have no dates; name the day of the release with --date"
 _REMOVED_SCHEMA = make_schema(id="string", reason="string", date="string")
 _OF_STAGE = ("version", "config", "inputs", "records_in", "records_out", "dropped")
-_TOTAL = "count(*) AS documents, sum(words)::BIGINT AS words, sum(bytes)::BIGINT AS bytes"
+_TOTAL = "count(*) AS documents, coalesce(sum(words), 0)::BIGINT AS words, coalesce(sum(bytes), 0)::BIGINT AS bytes"
 
 
 class Source(NamedTuple):
@@ -57,7 +59,9 @@ def describe(source: Source) -> TaskResult:
     with shards.write_shard(output, "removed/removed.parquet", _REMOVED_SCHEMA) as writer:
         for batch in tables.batches("FROM removed_until(?)", [release["date"]]):
             write_published(writer, pa.RecordBatch.from_arrays(batch.columns, schema=_REMOVED_SCHEMA))
-    files, figures = [*files, writer.entry], _read_figures(tables)
+    query = "SELECT count(*) AS documents FROM removed_until(?) WHERE reason = 'removed'"
+    figures = _read_figures(tables) | {"requested": tables.rows(query, [release["date"]])[0]["documents"]}
+    files.append(writer.entry)
     rows = {"data": figures["total"]["documents"] if release["texts"] else 0}
     rows |= {"urls": sum(row["links"] for row in figures["outcomes"]), "removed": writer.records}
     schemas = {"data": source.schema, "urls": URL_SCHEMA, "removed": _REMOVED_SCHEMA}
@@ -81,6 +85,10 @@ def _add_views(source: Source) -> None:
     texts = parquet_files([storage.join(source.output, entry.files[0].name) for entry in source.texts])
     views = {"texts": texts, "urls": parquet_files(urls), "old_urls": "urls WHERE false"}
     views["old_removed"] = "(SELECT id, reason, reason AS date FROM dropped) WHERE false"
+    folder = storage.join(source.tables.name, storage.parent(REMOVAL))
+    reports = [name[:-5] for name in storage.list_folder(folder) if re.fullmatch(r"[0-9]+\.json", name)]
+    lists = parquet_files([storage.join(folder, f"{name}-ids.json") for name in reports], reader="read_text")
+    views["requested"] = f"(SELECT unnest(json_keys(content)) AS id FROM {lists})" if reports else "urls WHERE false"
     for prefix in ("urls", "removed") if source.previous else ():
         old = inputs.open_stage(source.previous, ["release"]).files(f"{prefix}/", ".parquet")
         for file in old:
@@ -89,6 +97,14 @@ def _add_views(source: Source) -> None:
     queries = [f"CREATE TEMP VIEW {name} AS FROM {table}" for name, table in views.items()]
     for query in (*queries, *(pkgutil.get_data("pipelines.release", "tables.sql") or b"").decode().split(";")):
         source.tables.rows(query)
+
+
+def check_dates(tables: CorpusTables) -> None:
+    """Raise UsageError, before anything is built, if neither documents nor requests of removal have days."""
+    names = {"fetched_at", "created_utc"}.intersection(tables.schema("documents").names)
+    is_dated = any(tables.first("documents", f"{name} IS NOT NULL", (), name) for name in names)
+    if not is_dated and not storage.exists(storage.join(tables.name, LIST)):
+        raise UsageError(_NO_DATES)
 
 
 def _describe_release(source: Source) -> dict[str, Any]:
@@ -111,6 +127,7 @@ def _describe_release(source: Source) -> dict[str, Any]:
         release["previous"] = {"version": earlier["version"], "sha256": storage.sha256_of(path)}
         release["history"] = [*earlier["history"], {key: earlier[key] for key in ("version", "date", "why", "changes")}]
         counts = [f"{plural(count, 'document')} {change}" for change, count in changes.items() if count]
+        counts += ["texts published" if config.texts else "texts withdrawn"] * (config.texts != earlier["texts"])
         release["why"] = config.why or ", ".join(counts) or "the same documents, described or built anew"
     return release
 
@@ -132,7 +149,7 @@ def _date(source: Source) -> str:
     if source.previous:
         known.append(storage.read_json(storage.join(source.previous, RELEASE))["date"])
     if not source.config.date and not max(known):
-        raise UsageError("the documents have no dates; name the day of the release with --date")
+        raise UsageError(_NO_DATES)
     return source.config.date or max(known)
 
 

@@ -102,7 +102,9 @@ def write_texts(shard: ReleaseShard, context: ReleaseContext) -> TaskResult:
             data = shards.write_shard(context.output, f"data/{name}", released, **_PUBLISHED)
             writers.append(stack.enter_context(data))
         for batch in inputs.read_documents(documents, Drops()):
-            writers[0].write_batch(_text_rows(batch))
+            writers[0].write_batch(rows := _text_rows(batch))
+            if (index := batch.schema.get_field_index("words")) >= 0:  # null in documents from elsewhere
+                batch = batch.set_column(index, batch.schema.field(index), rows["words"].cast(batch["words"].type))
             for writer in writers[1:]:
                 write_published(writer, context.redacted(batch.select(released.names), counts))
             progress.advance(batch.num_rows)

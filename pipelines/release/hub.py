@@ -27,12 +27,13 @@ def push(folder: str, repository: str, confirm: Callable[[str], bool]) -> str | 
 
     # OSError and the general error of the HTTP client that this version of the library uses.
     errors: tuple[Any, ...] = HfHubHTTPError.__bases__
+    api = HfApi(library_name="webtext")
     try:
-        return _push(HfApi(library_name="webtext"), folder, repository, confirm)
+        return _push(api, folder, repository, confirm)
     except (ValueError, RuntimeError, *errors) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
         remedy = "check the name, the network and the token (`hf auth login`), and re-run the same command to resume"
-        raise InputError(f"--push {repository}: {reason}; {remedy}") from error
+        raise InputError(f"--push {repository}: {reason} ({api.endpoint}); {remedy}") from error
 
 
 def _push(api: Any, folder: str, repository: str, confirm: Callable[[str], bool]) -> str | None:

@@ -22,6 +22,7 @@ SELECT id, max(reason) AS reason, min(date) AS date
 FROM (
     SELECT id, coalesce(outcome, 'removed') AS reason, today AS date FROM old LEFT JOIN urls USING (id)
     UNION ALL SELECT id, reason, today FROM dropped WHERE reason = 'removed'
+    UNION ALL SELECT id, 'removed', today FROM requested
     UNION ALL FROM old_removed
 )
 WHERE id NOT IN (SELECT id FROM new) GROUP BY id ORDER BY id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -232,8 +233,9 @@ def test_another_description_raises_the_patch_version(corpus: Path, tmp_path: Pa
     described = _release(corpus, tmp_path / "out", license="CC-BY-4.0")
     assert (described["version"], described["license"]) == ("1.0.1", "CC-BY-4.0")
     assert described["why"] == "the same documents, described or built anew"
-    assert _release(corpus, tmp_path / "out", texts=True, license="CC-BY-4.0")["version"] == "1.1.0"
-    assert _release(corpus, tmp_path / "out", license="CC-BY-4.0")["version"] == "2.0.0"
+    for texts, version, why in ((True, "1.1.0", "texts published"), (False, "2.0.0", "texts withdrawn")):
+        described = _release(corpus, tmp_path / "out", texts=texts, license="CC-BY-4.0")
+        assert (described["version"], described["why"]) == (version, why)
 
 
 def test_a_killed_new_version_leaves_the_old_one_until_it_is_complete(corpus: Path, tmp_path: Path) -> None:
@@ -257,8 +259,9 @@ def test_a_killed_new_version_leaves_the_old_one_until_it_is_complete(corpus: Pa
 
 def test_a_release_of_another_name_is_refused(corpus: Path, tmp_path: Path) -> None:
     _release(corpus, tmp_path / "out")
-    with pytest.raises(ChangedRunError, match='name was "small", is now "other"'):
-        _release(corpus, tmp_path / "out", name="other")
+    for options in (RunOptions(), RunOptions(overwrite=True)):
+        with pytest.raises(ChangedRunError, match="is the release small; give this --name, or"):
+            _release(corpus, tmp_path / "out", options, name="other")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("not to be lost")
     with pytest.raises(InputError, match="was not written by webtext"):
@@ -271,10 +274,110 @@ def test_a_damaged_release_is_repaired_to_the_same_version(
     built_corpus: Path, texts_release: Path, tmp_path: Path
 ) -> None:
     output = Path(shutil.copytree(texts_release, tmp_path / "out"))
-    for name in ("urls/urls-00000.parquet", "README.md", "release.json"):
-        (output / name).write_bytes(b"damaged")
+    (output / "urls/urls-00000.parquet").write_bytes(b"damaged")
+    for name in ("README.md", "release.json"):
+        (output / name).unlink()
     _release(built_corpus, output, texts=True)
     assert _contents(output) == _contents(texts_release)
+
+
+def test_what_was_edited_in_the_folder_is_not_overwritten(corpus: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    _release(corpus, output)
+    before = _contents(output)
+    for name, license in itertools.product(("README.md", "training-summary.md"), (_LICENSE, "MIT")):
+        content = (output / name).read_bytes()
+        (output / name).write_bytes(content + b"mine")
+        with pytest.raises(DamagedShardError, match=f"{name}: is damaged .*what you want to add belongs in --notes"):
+            _release(corpus, output, RunOptions(overwrite=True), license=license)
+        (output / name).write_bytes(content)
+        assert _contents(output) == before
+    shutil.rmtree(output / "removed")
+    with pytest.raises(
+        DamagedShardError, match=r"removed\.parquet: is missing; restore this file, or delete it and re"
+    ):
+        _release(corpus, output, license="MIT")
+    _release(corpus, output)
+    assert _contents(output) == before
+
+
+def test_an_interrupted_repair_is_not_replaced_by_another_version(corpus: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    _release(corpus, output)
+    _release(corpus, output, license="MIT")
+    before = _contents(output)
+    (output / "urls" / "urls-00000.parquet").write_bytes(b"damaged")
+    process = os.fork()
+    if not process:
+        _kill_at_rename(8)
+        _release(corpus, output, license="MIT")
+        os._exit(0)
+    os.waitpid(process, 0)
+    assert not (output / "manifest.json").exists()
+    with pytest.raises(ChangedRunError, match='an unfinished run that differs: license was "MIT"'):
+        _release(corpus, output)
+    _release(corpus, output, license="MIT")
+    assert _contents(output) == before
+
+
+def test_what_is_not_given_is_that_of_the_version_before(corpus: Path, tmp_path: Path) -> None:
+    output, notes = tmp_path / "out", tmp_path / "notes.md"
+    notes.write_text("A *note* <b>of ours</b>\n")
+    given = {"name": "mine", "creator": "We", "url": "https://example.org/", "notes": str(notes)}
+    assert _release(corpus, output, **given)["version"] == "1.0.0"
+    assert _release(corpus, output)["version"] == "1.0.0"
+    described = _release(corpus, output, license="cc0-1.0")
+    assert (described["version"], described["name"], described["license"]) == ("1.0.1", "mine", "CC0-1.0")
+    for name in ("README.md", "training-summary.md"):
+        assert "## Notes\n\nA *note* <b>of ours</b>\n" in (output / name).read_text()
+    croissant = json.loads((output / "croissant.json").read_text())
+    assert (croissant["url"], croissant["creator"]["name"]) == ("https://example.org/", "We")
+    notes.write_text("")
+    assert _release(corpus, output, license="CC0-1.0", notes=str(notes))["version"] == "1.0.2"
+    assert "## Notes" not in (output / "README.md").read_text()
+    notes.write_bytes(b"\xff")
+    with pytest.raises(InputError, match=r"notes\.md: is not a text in UTF-8"):
+        _release(corpus, output, notes=str(notes))
+
+
+def test_what_was_removed_on_request_is_listed_from_the_first_release_on(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    requests = tmp_path / "requests.jsonl"
+
+    def remove(domain: str) -> set[str]:
+        request = {"kind": "domain", "value": domain, "reason": "asked", "date": "2027-05-06"}
+        requests.write_text(json.dumps(request))
+        assert main(["remove", str(requests), "--corpus", str(corpus), "--quiet"]) == 0
+        return {id for path in (corpus / "removals").glob("*-ids.json") for id in json.loads(path.read_text())}
+
+    gone = remove("beta.org")
+    _release(corpus, tmp_path / "out")
+    assert {(row["id"], row["reason"]) for row in _rows(tmp_path / "out" / "removed")} == {
+        (id, "removed") for id in gone
+    }
+    summary = (tmp_path / "out" / "training-summary.md").read_text()
+    assert f"Removed on request: {len(gone)} documents" in summary
+    before = {row["id"] for row in _rows(tmp_path / "out" / "urls")}
+    later = remove("alpha.com")
+    described = _release(corpus, tmp_path / "out")
+    assert described["version"] == "2.0.0"
+    assert {row["id"] for row in _rows(tmp_path / "out" / "removed")} == later
+    # Including what was dropped, whose rows are no longer in urls/.
+    assert before - {row["id"] for row in _rows(tmp_path / "out" / "urls")} <= later
+
+
+def test_a_corpus_without_documents_can_be_released(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "all.jsonl").write_text(
+        "".join(
+            json.dumps({"kind": "id", "value": row["id"], "reason": "asked", "date": "2027-05-06"}) + "\n"
+            for row in _documents(corpus / "remove-wikipedia")
+        )
+    )
+    assert main(["remove", str(tmp_path / "all.jsonl"), "--corpus", str(corpus), "--quiet"]) == 0
+    described = _release(corpus, tmp_path / "out", texts=True)
+    assert "0 documents of 0 domains with 0 words (0 bytes of text)" in (tmp_path / "out" / "README.md").read_text()
+    assert described["date"] == "2027-05-06"
 
 
 def test_a_later_version_keeps_its_history_if_its_description_is_damaged(corpus: Path, tmp_path: Path) -> None:
@@ -374,6 +477,7 @@ def test_documents_without_links_have_a_row_each(tmp_path: Path) -> None:
     corpus = _own_corpus(tmp_path)
     with pytest.raises(UsageError, match="no dates; name the day of the release with --date"):
         _release(corpus, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
     described = _release(corpus, tmp_path / "out", date="2026-11-28", texts=True)
     assert list(described["stages"]) == ["dedup"]
     rows = {row["id"]: row for row in _rows(tmp_path / "out" / "urls")}
@@ -381,6 +485,7 @@ def test_documents_without_links_have_a_row_each(tmp_path: Path) -> None:
     assert {id: row["outcome"] for id, row in rows.items()} == {
         "doc-1": "kept", kept: "kept", copy: "dedup.exact_duplicate",
     }  # fmt: skip
+    assert [row["words"] for row in _rows(tmp_path / "out" / "data")] == [36, 36]
     assert rows["doc-1"]["text_sha256"] == hashlib.sha256(("the text number 1 " * 9).encode()).digest()
     assert "users of Reddit" not in (tmp_path / "out" / "README.md").read_text()
     croissant = json.loads((tmp_path / "out" / "croissant.json").read_text())
@@ -411,8 +516,10 @@ def test_removed_rows_of_documents_are_counted_but_not_published(tmp_path: Path)
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"license": ""}, "--license is missing: name an SPDX id or a URL"),
-        ({"license": "my own"}, "--license my own: name an SPDX id"),
+        ({"license": ""}, "--license is missing: not a known license; name ODC-By-1.0"),
+        ({"license": "my own"}, "--license my own: not a known license; name ODC-By-1.0, "),
+        ({"license": "MIT2"}, "--license MIT2: not a known license; did you mean MIT? (others by their URL)"),
+        ({"license": "ODC-BY"}, "did you mean ODC-By-1.0?"),
         ({"date": "28.11.2026"}, "--date 28.11.2026: name a day, such as 2026-11-28"),
         ({"date": "2026-13-01"}, "--date 2026-13-01"),
     ],
@@ -427,7 +534,7 @@ def test_a_malformed_option_is_refused_before_anything_is_read(
 def test_a_folder_that_is_not_a_corpus_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["release", "--corpus", str(tmp_path / "absent"), "-o", str(tmp_path / "out"), "--license", _LICENSE]
     assert main(arguments) == 1
-    assert "absent: is not a corpus (no such folder)" in capsys.readouterr().err
+    assert "absent: is not a corpus (no such folder); name another folder with --corpus; " in capsys.readouterr().err
     assert main(["release", "--corpus", str(tmp_path), "--license", _LICENSE]) == 2
     assert "missing --output" in capsys.readouterr().err
 
@@ -439,5 +546,7 @@ def test_the_command_prints_its_summary(built_corpus: Path, tmp_path: Path, caps
     assert summary["version"] == "1.0.0"
     assert summary["records_out"] == len(_rows(tmp_path / "out" / "urls"))
     assert main([*arguments, "--urls-only", "--texts"]) == 2
+    assert main([*arguments, "--yes"]) == 2
+    assert "--yes has no effect without --push" in capsys.readouterr().err
     assert main(["release", "--corpus", str(built_corpus), "-o", str(built_corpus / "x"), "--license", _LICENSE]) == 2
     assert "overlap; choose another --output" in capsys.readouterr().err

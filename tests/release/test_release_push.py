@@ -95,3 +95,10 @@ def test_another_release_of_the_same_version_is_refused(hub: LoopbackHub, corpus
     assert done.returncode == 1
     assert "me/small: has another release v1.0.0; release into the folder that has its history" in done.stderr
     assert len(hub.commits) == 1
+
+
+def test_a_malformed_name_is_refused_before_anything_is_built(hub: LoopbackHub, corpus: Path) -> None:
+    done = _push(hub, corpus, "--push", "me/x y")
+    assert done.returncode == 2
+    assert "--push me/x y: is not the name of a repository" in done.stderr
+    assert not (corpus.parent / "out").exists()

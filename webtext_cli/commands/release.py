@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -34,6 +35,10 @@ def command(call: StageCall, urls_only: bool, push: str | None, yes: bool, **fla
     """
     if urls_only and flags.get("texts"):
         raise UsageError("--urls-only and --texts cannot be combined; use one")
+    if yes and not push:
+        raise UsageError("--yes has no effect without --push")
+    if push and not re.fullmatch(r"[\w.-]{1,96}(/[\w.-]{1,96})?", push):
+        raise UsageError(f"--push {push}: is not the name of a repository, such as me/my-corpus")
     output = call.output or ""
     check_disjoint(output, [call.corpus])
     from pipelines.release.stage import release

@@ -61,7 +61,7 @@ def open_release(folder: str) -> Release:
         raise InputError(f"{sums_path}: lists no urls/urls-NNNNN.parquet, without which there is nothing to fetch")
     checksums = storage.map_files(storage.sha256_of, paths, local_threads=storage.HASHING_THREADS)
     if damaged := [file for file, checksum in zip(paths, checksums, strict=True) if checksum not in sums.values()]:
-        raise InputError(f"{damaged[0]}: its checksum is not in {sums_path}; download the release again")
+        raise InputError(f"{damaged[0]}: does not match its checksum in {sums_path}; download the release again")
     with translate_format_errors(path, "the description of a release; download it again"):
         value = storage.read_json(path)
         if value["format"] != 1:
