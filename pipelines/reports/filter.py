@@ -26,7 +26,7 @@ def render_filter_report(report: Mapping[str, Any]) -> str:
     counts = [
         ("Outcome", "Documents", report["reasons"]),
         ("Language of kept documents", "Documents", report["languages"]),
-        ("Personal data", "Placeholders", report["redactions"]),
+        ("Personal data", "Placeholders", report.get("redactions", {})),
     ]
     return render(
         "filter.html",

@@ -274,3 +274,9 @@ def test_the_time_is_linear(unit: str) -> None:
     start = time.process_time()
     redact(text, KINDS)
     assert time.process_time() - start < 5
+
+
+def test_numbers_of_other_countries_with_the_digits_of_fictional_ones_are_replaced() -> None:
+    text, spans = redact("Tel. +49 30 55501234, not +1 212 555 0142", KINDS)
+    assert text == "Tel. +1-202-555-0100, not +1 212 555 0142"
+    assert len(spans) == 1

@@ -10,7 +10,7 @@ import functools
 import ipaddress
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -193,8 +193,12 @@ def _phone_spans(text: str, regions: Sequence[str]) -> list[tuple[int, int]]:
 
     for region in regions:
         if numbers := list(phonenumbers.PhoneNumberMatcher(text, region)):
-            return [(one.start, one.end) for one in numbers if "55501" not in re.sub("[^0-9]", "", one.raw_string)]
+            return [(one.start, one.end) for one in numbers if not _is_fiction(one.number)]
     return []
+
+
+def _is_fiction(number: Any) -> bool:
+    return number.country_code == 1 and str(number.national_number)[3:8] == "55501"
 
 
 _FINDERS: Mapping[str, Callable[[str], Iterator[_Match]]] = {
