@@ -36,7 +36,7 @@ _MAX_COOKIE_BYTES = 1 << 14
 # Of a body, before it is in a temporary file: hundreds of requests are open at a time.
 _BODY_BYTES_IN_MEMORY = 1 << 18
 # Of a body that is not wanted, so that its connection can be used again.
-_MAX_DISCARDED_BYTES = 1 << 14
+_MAX_DISCARDED_BYTES, _MAX_DISCARD_S = 1 << 14, 1.0
 # Elsewhere, TLS connections are not reused.
 _SHOWS_BYTES = hasattr(socket, "TCP_INFO")
 # What a request has for the proxy alone, such as its password.
@@ -92,7 +92,7 @@ class Transfer(Generic[Token]):
         self._checks_addresses = public_only and not proxy
         self._started_at = dt.datetime.now(dt.UTC)
         self.deadline = time.monotonic() + request.timeout_s
-        self._seconds = 0.0
+        self._seconds = self._saved_s = 0.0
         parts = urlsplit(request.url)
         self.host, self.port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         self._sockets: list[socket.socket] = []
@@ -171,7 +171,7 @@ class Transfer(Generic[Token]):
 
     def end(self, failure: Failure | None) -> None:
         """Set what the request ended with."""
-        self._seconds = self._request.timeout_s - (self.deadline - time.monotonic())
+        self._seconds = self._request.timeout_s - (self.deadline + self._saved_s - time.monotonic())
         self._failure = failure if self._truncated is None else None  # of a body that nobody wants
         for opened in self._sockets:
             opened.close()
@@ -297,7 +297,11 @@ class Transfer(Generic[Token]):
         self._response = response
         if response.status == 101 or not self._request.wants_body(response):
             self._truncated = "unspecified"
-            return response.status != 101
+            self._saved_s = max(0.0, self.deadline - time.monotonic() - _MAX_DISCARD_S)
+            self.deadline -= self._saved_s
+            # Without a length, it ends with the connection, which some servers keep open.
+            has_end = response.values("content-length") | response.values("transfer-encoding")
+            return response.status in (204, 304) or (response.status != 101 and bool(has_end))
         if not self._decode:
             self._coding = content_coding(response.header("content-encoding"))
         length = body_length(response)

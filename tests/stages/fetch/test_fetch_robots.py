@@ -134,7 +134,8 @@ def test_crawl_delay_is_limited_by_max_wait(tmp_path: Path) -> None:
         with LocalWeb({"/1": _TEXT, "/2": _TEXT, "/robots.txt": rules}) as web:
             (tmp_path / folder).mkdir()
             run_fetch(tmp_path / folder, [web.url("/1"), web.url("/2")], **config)
-            return [after.started - before.ended for before, after in itertools.pairwise(web.requests)]
+            # On a busy machine, the server notes late that an answer has ended.
+            return [after.started - before.started for before, after in itertools.pairwise(web.requests)]
 
     assert all(gap >= 1.5 for gap in gaps("obeyed"))
     assert all(0.2 <= gap < 1.5 for gap in gaps("capped", max_wait=0.2))
