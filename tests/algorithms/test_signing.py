@@ -121,6 +121,7 @@ def test_texts_without_words_have_the_largest_values():
     assert (sign(pa.array(["", "?!"]), 5, 32, 1).values == EMPTY).all()
 
 
+@pytest.mark.slow
 def test_a_text_longer_than_a_chunk_has_the_signature_of_all_its_shingles():
     rng = random.Random(1)
     words = [f"w{number}" for number in range(2000)]

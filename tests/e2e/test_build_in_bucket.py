@@ -41,6 +41,7 @@ def _checksums(folder: str) -> dict[str, str]:
     return {name: storage.sha256_of(f"{folder}/{name}") for name in names if not name.endswith(_OTHERS)}
 
 
+@pytest.mark.slow
 def test_the_demo_in_a_bucket_has_the_files_of_a_local_one(tmp_path: Path, bucket: str) -> None:
     local, remote = str(tmp_path / "demo"), f"{bucket}/demo"
     write_demo_corpus(local)

@@ -55,6 +55,7 @@ def test_importing_the_package_imports_no_other_library() -> None:
     assert {name.split(".")[0] for name in printed} - sys.stdlib_module_names == {"webtext"}
 
 
+@pytest.mark.slow
 def test_the_package_is_typed_and_knows_its_names(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import webtext\nreveal_type(webtext.dedup)\nwebtext.scrap\n")

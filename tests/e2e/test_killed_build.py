@@ -18,6 +18,7 @@ def _run(*options: str) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_a_killed_build_ends_with_the_same_bytes() -> None:
     assert "differing stages: none" in _run("--kills", "1", "--seed", "5", "--to", "extract")
 

@@ -75,6 +75,7 @@ def test_a_version_is_one_commit_with_its_tag_and_the_next_one_sends_what_change
     assert (hub.uploaded, hub.tags) == ([], {"v1.0.0": 1, "v2.0.0": 2})
 
 
+@pytest.mark.slow
 def test_an_upload_that_failed_is_resumed(hub: LoopbackHub, corpus: Path) -> None:
     hub.refuses_uploads = True
     done = _push(hub, corpus, "--yes")
@@ -87,6 +88,7 @@ def test_an_upload_that_failed_is_resumed(hub: LoopbackHub, corpus: Path) -> Non
     assert hub.tags == {"v1.0.0": 1}
 
 
+@pytest.mark.slow
 def test_another_release_of_the_same_version_is_refused(hub: LoopbackHub, corpus: Path) -> None:
     assert _push(hub, corpus, "--yes").returncode == 0
     (corpus.parent / "out").rename(corpus.parent / "elsewhere")

@@ -174,7 +174,7 @@ def test_the_report_has_counts_ids_and_training_steps(built: Path, removed: Path
     assert any(row["steps"] for row in report["requests"])
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_removals_have_the_same_end(
     built: Path, removed: Path, requests: str, tmp_path: Path, kills: int
 ) -> None:

@@ -111,6 +111,7 @@ def test_slices_change_nothing(
     assert sliced.starts.tolist() == whole.starts.tolist()
 
 
+@pytest.mark.slow
 def test_the_memory_of_words_that_never_repeat_is_bounded(tokenizer_json: bytes) -> None:
     if machine.resident_bytes() is None:
         pytest.skip("the memory of the process is unknown")

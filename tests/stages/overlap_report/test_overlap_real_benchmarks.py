@@ -83,6 +83,7 @@ def _ngrams(text: str) -> list[str]:
     return [" ".join(each[start : start + 8]) for start in range(len(each) - 7)]
 
 
+@pytest.mark.slow
 def test_exact_matches_brute_force_and_bloom_its_bound(
     audited: tuple[Path, dict[str, list[str]], list[str], list[str]],
 ) -> None:

@@ -53,6 +53,7 @@ def _rehydrate(release: str, corpus: str) -> None:
     list(rehydrate_release(release, corpus, RunOptions(), {**QUICK, "per_host_delay": 0.02}))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_processes")
 def test_kills_lose_nothing_and_repeat_few_requests(release: Path, tmp_path: Path) -> None:
     new, kills = tmp_path / "new", 0

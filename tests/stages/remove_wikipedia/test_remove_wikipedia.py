@@ -226,6 +226,7 @@ def test_every_sign_of_mirrors_has_a_source_and_no_weight_that_decides_alone_but
     assert alone == ["material from the article", "GFDL notice"]
 
 
+@pytest.mark.slow
 def test_no_real_page_is_taken_for_a_mirror_but_wikipedia_itself(shared_data):
     signs = read_toml(data_path("wikipedia-mirror-signs.toml"), MirrorSigns)
     dropped, mentions = set(), 0
