@@ -18,6 +18,7 @@ from pipelines import storage
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.engine.manifest import FileEntry, require_files
 from pipelines.records import shards
+from pipelines.records.reader import table_schema
 from pipelines.records.removals import Removals
 from pipelines.stages.fetch.warc import blank_records
 
@@ -60,7 +61,7 @@ class RemovalContext:
 
 def find_documents(item: tuple[str, str], removals: Removals) -> list[tuple[str, int]]:
     """Return the documents in a table (stage, path) that requests name, with the number of the request."""
-    (stage, path), names = item, _schema(item[1]).names
+    (stage, path), names = item, table_schema(item[1]).names
     if stage == "scrape" and "url" in names and "author" in removals.kinds:
         shards.require_columns(path, names, ["authors"])
     matches: list[tuple[str, int]] = []
@@ -98,7 +99,7 @@ def rewrite_files(files: Sequence[FileEntry], context: RemovalContext) -> list[R
 
 def _names_removed(file: FileEntry, context: RemovalContext) -> bool:
     path, key = storage.join(context.folder, file.name), _KEYS.get(context.stage, "id")
-    batches = shards.read_batches(path, [key]) if key in _schema(path).names else ()
+    batches = shards.read_batches(path, [key]) if key in table_schema(path).names else ()
     return any(context.ids.keys() & _document_ids(batch, context.stage) for batch in batches)
 
 
@@ -109,7 +110,7 @@ def _rewrite_table(file: FileEntry, context: RemovalContext, spans: list[tuple[i
     of their tokens.
     """
     path, reasons = context.verified(file), Counter[str]()
-    with shards.write_shard(context.output, file.name, _schema(path)) as written:
+    with shards.write_shard(context.output, file.name, table_schema(path)) as written:
         for batch in shards.read_batches(path):
             is_token_table = "document_offset" in batch.schema.names
             is_counted = is_token_table or file.name.startswith(_COUNTED)
@@ -146,11 +147,6 @@ def without_samples(report: Any, ids: Mapping[str, int]) -> Any:
     samples = [item[1] if pair else item for item, pair in zip(report, is_pair, strict=True)]
     is_kept = [not (isinstance(sample, dict) and sample.get("id") in ids) for sample in samples]
     return [without_samples(item, ids) for item in itertools.compress(report, is_kept)]
-
-
-def _schema(path: str) -> pa.Schema:
-    with shards.open_stream(path) as stream:
-        return shards.open_parquet(stream, path).schema_arrow
 
 
 def _document_ids(rows: pa.RecordBatch, stage: str) -> list[str]:

@@ -210,8 +210,7 @@ def crawl(
         "Accept-Encoding": ACCEPT_ENCODING,
     }
     client = Client[Visit](headers, config.concurrency, config.allow_private_addresses)
-    work = _Crawl(links, done, config, segments)
-    work.suspicious = suspicious
+    work = _Crawl(links, done, config, segments, suspicious)
     with contextlib.closing(client):
         work.run(client)
 
@@ -227,10 +226,11 @@ def check_stop_file(config: FetchConfig) -> None:
 class _Crawl:
     """`open` is the number of links without an outcome; `suspicious` are reasons that may be the local network's."""
 
-    suspicious: Collection[str] = UNREACHED
-
-    def __init__(self, links: Sequence[str], done: Collection[int], config: FetchConfig, writer: SegmentWriter) -> None:
-        self._links = links
+    def __init__(
+        self, links: Sequence[str], done: Collection[int], config: FetchConfig, writer: SegmentWriter,
+        suspicious: Collection[str],
+    ) -> None:  # fmt: skip
+        self._links, self._suspicious = links, suspicious
         self._config = config
         self._segments = writer
         self.open = 0
@@ -373,7 +373,7 @@ class _Crawl:
     def _fail(self, visit: Visit, failure: Failure, status: int | None, at: dt.datetime | None = None) -> None:
         """Record a failure; defer it while the local network may be its cause."""
         outcome = dropped(visit.link, failure, visit.url, status, at)
-        if status is not None or failure.reason not in self.suspicious:
+        if status is not None or failure.reason not in self._suspicious:
             self._record(outcome)
             return
         self._unreached.append(outcome)

@@ -50,6 +50,15 @@ def _exchanges(client: Client[str], urls: list[str], timeout_s: float = 5.0) -> 
     return ended
 
 
+def _trusted_tls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """Return the context of a server whose certificate requests trust during a test."""
+    trusted, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trusted.issue_cert("127.0.0.1").configure_cert(context)
+    trusted.cert_pem.write_to_path(str(folder / "authority.pem"))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(folder / "authority.pem"))
+    return context
+
+
 @contextlib.contextmanager
 def _server(handle: Callable[[socket.socket, int], None], context: ssl.SSLContext | None = None) -> Iterator[int]:
     """Yield the port of a server that handles each connection, and its number, in a thread."""
@@ -84,10 +93,7 @@ def _resolve_with(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], list[
 def test_what_was_sent_before_a_request_is_not_its_answer(
     scheme: str, pause_s: float, second: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trusted, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    trusted.issue_cert("127.0.0.1").configure_cert(context)
-    trusted.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "authority.pem"))
+    context = _trusted_tls(tmp_path, monkeypatch)
 
     def handle(connection: socket.socket, number: int) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, not pause_s)
@@ -292,10 +298,7 @@ def test_a_body_that_nobody_wants_and_that_never_ends_is_no_timeout(length: str,
 def test_a_tls_connection_that_ends_when_it_is_used_again_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trusted, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    trusted.issue_cert("127.0.0.1").configure_cert(context)
-    trusted.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "authority.pem"))
+    context = _trusted_tls(tmp_path, monkeypatch)
 
     def handle(connection: socket.socket, number: int) -> None:
         connection.recv(1 << 16)
