@@ -15,7 +15,7 @@ from pipelines.engine.config import CONFIG_FILE, Tables, check_known, convert, m
 from pipelines.engine.executor import ENGINES
 from pipelines.engine.folder_lock import writer_of
 from pipelines.engine.journal import OutputFolder, is_unfinished
-from pipelines.engine.manifest import NEXT, check_file, has_manifest, read_manifest
+from pipelines.engine.manifest import NEXT, Manifest, check_file, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Summary
 from pipelines.engine.run_decision import DryRun, RunDecision
 from pipelines.engine.run_record import LiveProgress, read_progress, read_runs
@@ -99,6 +99,17 @@ class CorpusConfig:
         """Return what a stage reads, by parameter: the folder of a stage, files, or nothing."""
         sources = {parameter: self._source(stage, parameter) for parameter in BY_NAME[stage].reads}
         return sources | {name: storage.join(self.corpus, source) for name, source in self.upstream(stage).items()}
+
+    def changed_sources(self, stage: str, manifest: Manifest) -> list[str]:
+        """Return the stages whose results have changed since a stage read them, so that its own is stale."""
+        read = ((source, manifest.identity.inputs.get(parameter)) for parameter, source in self.upstream(stage).items())
+        folders = ((source, recorded, storage.join(self.corpus, source)) for source, recorded in read)
+        return [
+            source
+            for source, recorded, folder in folders
+            # Without either, the stage read files from elsewhere.
+            if recorded and has_manifest(folder) and read_manifest(folder).fingerprint() != recorded
+        ]
 
     def skipped(self) -> list[str]:
         """Return the stages of `[build] skip`, and the optional ones that are not part of the corpus."""
@@ -184,7 +195,8 @@ class StageStatus:
 
     `writer` is the process that writes the folder, `progress` how far that is.
 
-    The states are `done`, `damaged`, `running` (another process writes a first result), `unfinished`, and `-`.
+    The states are `done`, `stale` (done, but what it read has changed), `damaged`, `running` (another process writes a
+    first result), `unfinished`, and `-`.
     """
 
     stage: str
@@ -268,9 +280,9 @@ def status(source: str | Sequence[str], verify: bool) -> list[StageStatus]:
         folders = dict.fromkeys(folder for path in source for folder in storage.glob(path) or [path])
         return [_stage_status(folder, _stage_of(folder), verify) for folder in folders]
     check_corpus(source, "-i")
-    skipped = CorpusConfig(source).skipped()
-    stages = [_stage_status(storage.join(source, name), name, verify) for name in STAGE_FOLDERS]
-    expected = BY_NAME.keys() - skipped
+    config = CorpusConfig(source)
+    stages = [_stage_status(storage.join(source, name), name, verify, config) for name in STAGE_FOLDERS]
+    expected = BY_NAME.keys() - config.skipped()
     return [stage for stage in stages if stage.state != "-" or stage.stage in expected]
 
 
@@ -342,7 +354,7 @@ def _stage_of(folder: str) -> str:
     raise InputError(f"{folder}: {problem if storage.exists(folder) else 'no such file or folder'}")
 
 
-def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
+def _stage_status(folder: str, name: str, verify: bool, config: CorpusConfig | None = None) -> StageStatus:
     writer = writer_of(folder)
     progress = read_progress(folder) if writer else None
     if not has_manifest(folder):
@@ -353,10 +365,11 @@ def _stage_status(folder: str, name: str, verify: bool) -> StageStatus:
     except InputError as error:
         return StageStatus(name, folder, "damaged", problems=(str(error),))
     problems = [problem for file in manifest.files if (problem := check_file(folder, file))] if verify else []
+    changed = config.changed_sources(name, manifest) if config and name in BY_NAME else []
     return StageStatus(
         stage=name,
         folder=folder,
-        state="damaged" if problems else "done",
+        state="damaged" if problems else "stale" if changed else "done",
         records_in=manifest.records_in,
         records_out=manifest.records_out,
         dropped=manifest.dropped,

@@ -126,12 +126,11 @@ def open_lineage(corpus: str) -> dict[str, StageFolder]:
     names, lineage = [storage.basename(last)], dict[str, StageFolder]()
     for name in names:  # grows while it is iterated
         stage = lineage[name] = inputs.open_stage(storage.join(corpus, name), [name])
+        for source in config.changed_sources(name, stage.manifest):
+            raise InputError(f"{stage.path}: is stale ({source} has changed since); run `webtext build` first")
         for parameter, source in config.upstream(name).items():
-            path, recorded = storage.join(corpus, source), stage.manifest.identity.inputs.get(parameter)
-            if recorded and has_manifest(path):  # not files from elsewhere
-                if recorded != read_manifest(path).fingerprint():
-                    raise InputError(f"{stage.path}: is stale ({source} has changed since); run `webtext build` first")
-                names += [source] * (source not in names)
+            is_read = parameter in stage.manifest.identity.inputs and has_manifest(storage.join(corpus, source))
+            names += [source] * (is_read and source not in names)
     if has_manifest(report := storage.join(corpus, OVERLAP)):
         overlap = inputs.open_stage(report, [OVERLAP])
         if overlap.manifest.identity.inputs.get("documents") == read_manifest(last).fingerprint():

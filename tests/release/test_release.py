@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from small_corpus import build_stage
 
+from pipelines.build import status
 from pipelines.engine.executor import LocalExecutor
 from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions
@@ -406,6 +407,9 @@ def test_the_files_of_the_version_before_must_be_intact(corpus: Path, tmp_path: 
 
 def test_a_stale_stage_is_refused(corpus: Path, tmp_path: Path) -> None:
     build_stage(corpus, "dedup", threshold=0.5)
+    states = {stage.stage: stage.state for stage in status(str(corpus), verify=False)}
+    assert states["remove-wikipedia"] == "stale"
+    assert {states[name] for name in ("extract", "dedup")} == {"done"}
     with pytest.raises(
         InputError, match=r"remove-wikipedia: is stale \(dedup has changed since\); run `webtext build`"
     ):

@@ -109,7 +109,7 @@ def _describe_runs(stages: Sequence[StageStatus]) -> None:
 
 
 def _row(stage: StageStatus) -> list[str]:
-    if stage.state not in ("done", "damaged"):
+    if stage.state not in ("done", "stale", "damaged"):
         return [stage.stage, stage.state.replace("-", "–"), *"–––––"]
     counts = (stage.records_in, sum(stage.dropped.values()), stage.records_out, stage.shards or None)
     return [stage.stage, stage.state, *map(format_count, counts), format_bytes(stage.size_bytes)]
