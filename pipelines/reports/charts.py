@@ -16,17 +16,33 @@ from pipelines.format import plural
 _WIDTH, _HEIGHT = 100, 234
 # Histograms of percentages.
 _BINS_HEIGHT = 126
+# Of a value with its interval, and of its name above.
+_ROW_HEIGHT = 36
 # The share of a bin that its bar takes.
 _BAR = 0.85
 
 
 class Series(NamedTuple):
-    """A named curve; `style` is the CSS class that colors it. A single point is always drawn as a dot."""
+    """A named curve; `style` is the CSS class that colors it. A single point is always drawn as a dot.
+
+    `band` has the x, low and high of an area around the curve.
+    """
 
     name: str
     points: Sequence[Sequence[float]]
     style: str = "primary"
     has_dots: bool = False
+    band: Sequence[tuple[float, float, float]] = ()
+
+
+class Interval(NamedTuple):
+    """A named value with its interval, None without one; `style` is the CSS class that colors it."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+    style: str = "primary"
 
 
 class Axis(NamedTuple):
@@ -83,6 +99,7 @@ def line_chart(
         return Chart(title, caption)
     xs = [point[0] for curve in drawn for point in curve.points]
     ys = [point[1] for curve in drawn for point in curve.points] + ([] if chance is None else [chance])
+    ys += [y for curve in drawn for _, *ends in curve.band for y in ends]
     x_scale = _scale(xs, x_axis, 0, _WIDTH)
     y_scale = _scale(ys, y_axis, _HEIGHT, 0)
     shapes = _grid(x_scale, y_scale, x_axis, y_axis)
@@ -97,6 +114,29 @@ def line_chart(
     for curve in reversed(drawn):
         shapes += _curve(curve, x_scale, y_scale)
     return Chart(title, caption, shapes, drawn if len(drawn) > 1 else ())
+
+
+def interval_chart(
+    title: str, caption: str, intervals: Sequence[Interval], unit: str, legend: Sequence[Series] = ()
+) -> Chart:
+    """Draw values with their intervals, one row each, and a line at 0."""
+    ends = [x for row in intervals for x in (row.low, row.value, row.high) if x is not None]
+    axis = Axis(unit, from_zero=False)
+    scale = _scale([0.0, *ends], axis, 0, _WIDTH)
+    height = _ROW_HEIGHT * len(intervals)
+    shapes = [_text(_WIDTH / 2, height + 35, unit, "tick")]
+    for tick in scale.ticks:
+        x = scale.position(tick)
+        shapes.append(_line((x, 0), (x, height), None if tick else "floor"))
+        shapes.append(_text(x, height + 16, _tick_label(tick, axis), "tick"))
+    for index, row in enumerate(intervals):
+        x, y, about = scale.position(row.value), (index + 0.7) * _ROW_HEIGHT, f"{row.value:.4g}"
+        if row.low is not None and row.high is not None:
+            about += f" ({row.low:.4g} to {row.high:.4g})"
+            shapes.append(_line((scale.position(row.low), y), (scale.position(row.high), y), row.style, about))
+        shapes.append(_text(0, y - 11, row.name, "after"))
+        shapes.append(_dot(x, y, row.style, about))
+    return Chart(title, caption, shapes, legend, height)
 
 
 def percent_histogram(
@@ -132,10 +172,13 @@ def _curve(series: Series, x_scale: _Scale, y_scale: _Scale) -> list[Shape]:
     positions = [(x_scale.position(x), y_scale.position(y)) for x, y in series.points]
     path = " ".join(f"{x:.2f},{y:.1f}" for x, y in positions)
     shapes = [Shape("polyline", {"class": series.style, "points": path}, series.name)]
+    if series.band:
+        edges = [(x, high) for x, _, high in series.band] + [(x, low) for x, low, _ in reversed(series.band)]
+        area = " ".join(f"{x_scale.position(x):.2f},{y_scale.position(y):.1f}" for x, y in edges)
+        shapes.insert(0, Shape("polygon", {"class": series.style, "points": area}, series.name))
     if series.has_dots or len(positions) == 1:
         for (x, y), (x_value, y_value) in zip(positions, series.points, strict=True):
-            attributes: dict[str, str | None] = {"class": series.style, "cx": _percent(x), "cy": _px(y), "r": "3.5"}
-            shapes.append(Shape("circle", attributes, f"{_exact(x_value)}: {_exact(y_value)}"))
+            shapes.append(_dot(x, y, series.style, f"{_exact(x_value)}: {_exact(y_value)}"))
     return shapes
 
 
@@ -157,6 +200,10 @@ def _line(start: tuple[float, float], end: tuple[float, float], style: str | Non
     (x1, y1), (x2, y2) = start, end
     ends = {"x1": _percent(x1), "y1": _px(y1), "x2": _percent(x2), "y2": _px(y2)}
     return Shape("line", {"class": style, **ends}, tooltip)
+
+
+def _dot(x: float, y: float, style: str, tooltip: str) -> Shape:
+    return Shape("circle", {"class": style, "cx": _percent(x), "cy": _px(y), "r": "3.5"}, tooltip)
 
 
 def _text(x: float, y: float, text: str, style: str) -> Shape:
