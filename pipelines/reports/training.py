@@ -29,6 +29,9 @@ _CLIPPED_SHARE = 0.005
 _MAX_LINEAR_RATIO = 20
 _MAX_DOTS = 60
 _MAX_SPIKES = 100
+# The metrics of the sources of a mixture, and how many colors the style sheet has for them.
+_SOURCE_LOSS = "held_out_loss."
+_SOURCE_COLORS = 8
 
 
 class Tile(NamedTuple):
@@ -183,6 +186,7 @@ def _charts(rows: Rows, timing: Rows, recipe: Mapping[str, Any], markers: Sequen
     rates, speeds = extract_curve(rows, "learning_rate"), extract_curve(timing, "tokens_per_second")
     return [
         *_loss_charts(rows, markers),
+        *_source_charts(rows),
         line_chart(
             "Gradient norm",
             f"Before clipping{f' at {clip:g}' if clip else ''}.",
@@ -219,6 +223,19 @@ def _loss_charts(rows: Rows, markers: Sequence[tuple[str, float]]) -> list[Chart
         markers=markers,
     )
     return [whole, second_half]
+
+
+def _source_charts(rows: Rows) -> list[Chart]:
+    """Return the chart of the held-out losses of the sources of a mixture, if there are any."""
+    names = sorted({name for row in rows for name in row if name.startswith(_SOURCE_LOSS)})
+    curves = {name.removeprefix(_SOURCE_LOSS): thin(extract_curve(rows, name)) for name in names}
+    series = [
+        Series(name, curve, f"source-{number % _SOURCE_COLORS}", has_dots=len(curve) <= _MAX_DOTS)
+        for number, (name, curve) in enumerate(curves.items())
+    ]
+    caption = "In nats per token, on the held-out split of each source of the mixture."
+    chart = line_chart("Held-out loss by source", caption, series=series, x_axis=Axis("step"), y_axis=Axis())
+    return [chart] if series else []
 
 
 def _held_out_series(curve: Curve) -> Series:

@@ -114,7 +114,7 @@ def test_an_uneven_batch_is_refused(batch_size: int, micro_batch: int, size: int
 def test_large_models_are_sharded(monkeypatch: pytest.MonkeyPatch) -> None:
     def is_sharded(parallel: str, preset: str, world: World) -> bool:
         values: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(TrainingJob))
-        values["tokens"] = types.SimpleNamespace(vocab_size=50_257)
+        values["tokens"] = types.SimpleNamespace(first=types.SimpleNamespace(vocab_size=50_257))
         options, recipe = TrainingOptions(parallel=parallel), make_recipe(preset)
         return TrainingJob(**{**values, "options": options, "recipe": recipe, "world": world}).is_sharded
 

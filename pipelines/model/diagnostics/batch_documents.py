@@ -7,14 +7,15 @@ documents of the batch are read.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from pipelines import storage
 from pipelines.errors import InputError, translate_format_errors
-from pipelines.model.training.data import Span, TokenFolder
+from pipelines.model.training.data import Mixture, Span, TokenFolder
+from pipelines.model.training.order import Block
 from pipelines.records import inputs, shards
 from pipelines.tokenizers.formats import load_tokenizer
 
@@ -41,10 +42,26 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class BatchBlock:
-    """A block of a batch: its number in the train split, and its pieces of documents in order."""
+    """A block of a batch: its number in the train split, and its pieces of documents in order.
+
+    `source` names the source of a mixture to which the split belongs.
+    """
 
     number: int
     pieces: tuple[Piece, ...]
+    source: str | None = None
+
+
+def describe_batch(mixture: Mixture, batch: Sequence[Block], context: int) -> list[BatchBlock]:
+    """Return the documents of blocks of a mixture; raises what `describe_blocks` raises."""
+    described: dict[str, Iterator[BatchBlock]] = {}
+    for name, folder in mixture.sources.items():
+        numbers = [block.number for block in batch if block.source == name]
+        described[name] = iter(describe_blocks(folder, numbers, context) if numbers else ())
+    blocks = [next(described[source]) for source, _ in batch]
+    if mixture.is_single:
+        return blocks
+    return [dataclasses.replace(block, source=source) for block, (source, _) in zip(blocks, batch, strict=True)]
 
 
 def describe_blocks(tokens: TokenFolder, numbers: Sequence[int], context: int) -> list[BatchBlock]:
