@@ -79,9 +79,8 @@ class CorpusConfig:
             paths = self._value(stage, spec.files, tuple[str, ...], ()) if spec.files else ()
             return {path: path for path in map(self._resolve, paths)}
         if key == "mix":
-            sources = self._value(stage, key, dict[str, Source], {})
-            folders = {name: self._resolve(source.folder) for name, source in sources.items()}
-            return {source.argument(name, folders[name]): folders[name] for name, source in sources.items()}
+            sources = self._value(stage, key, dict[str, Source], {}).items()
+            return {source.argument(name, path := self._resolve(source.folder)): path for name, source in sources}
         table = self._value(stage, key, dict[str, str | bool], {})
         named = {name: self._resolve(path) if isinstance(path, str) else None for name, path in table.items()}
         return {name if path is None else f"{name}={path}": path for name, path in named.items()}
@@ -399,7 +398,7 @@ def _check_links_may_change(config: CorpusConfig, scrape: StageSpec, scrape_conf
 def _check_files(config: CorpusConfig, stage: StageSpec, stage_config: Any) -> None:
     """Check that the files of a stage's table exist: now, not after a week of fetching."""
     files = config.files(stage.name)
-    if stage.files and not files and getattr(stage_config, "needs_files", True):
+    if stage.files and stage.files not in stage.reads and not files and getattr(stage_config, "needs_files", True):
         key = stage.path_keys[0]
         example = '{ NAME = "PATH" }' if stage.file_table else "[...]"
         if not storage.exists(config.path):

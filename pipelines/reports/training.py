@@ -31,7 +31,7 @@ _MAX_DOTS = 60
 _MAX_SPIKES = 100
 # The metrics of the sources of a mixture, and how many colors the style sheet has for them.
 _SOURCE_LOSS = "held_out_loss."
-_SOURCE_COLORS = 8
+_SOURCE_COLORS = 6
 
 
 class Tile(NamedTuple):
@@ -228,13 +228,11 @@ def _loss_charts(rows: Rows, markers: Sequence[tuple[str, float]]) -> list[Chart
 def _source_charts(rows: Rows) -> list[Chart]:
     """Return the chart of the held-out losses of the sources of a mixture, if there are any."""
     names = sorted({name for row in rows for name in row if name.startswith(_SOURCE_LOSS)})
-    curves = {name.removeprefix(_SOURCE_LOSS): thin(extract_curve(rows, name)) for name in names}
     series = [
-        Series(name, curve, f"source-{number % _SOURCE_COLORS}", has_dots=len(curve) <= _MAX_DOTS)
-        for number, (name, curve) in enumerate(curves.items())
+        Series(name.removeprefix(_SOURCE_LOSS), thin(extract_curve(rows, name)), f"source-{number % _SOURCE_COLORS}")
+        for number, name in enumerate(names)
     ]
-    caption = "In nats per token, on the held-out split of each source of the mixture."
-    chart = line_chart("Held-out loss by source", caption, series=series, x_axis=Axis("step"), y_axis=Axis())
+    chart = line_chart("Held-out loss by source", "In nats per token.", series, x_axis=Axis("step"), y_axis=Axis())
     return [chart] if series else []
 
 

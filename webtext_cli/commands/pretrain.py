@@ -80,10 +80,8 @@ def command(
         return
     if not call.input and not mix:
         check_corpus(call.corpus, "-i")
-    if len(call.input) > 1:
-        raise UsageError("--input: pretrain reads one tokenize folder; use --mix for several")
-    if call.input and mix:
-        raise UsageError("--input and --mix cannot be combined")
+    if len(call.input) > 1 or (call.input and mix):
+        raise UsageError("--input: pretrain reads one tokenize folder; name several with --mix alone")
     # --input also replaces the mixture of webtext.toml.
     tokens = call.input[0] if call.input else call.configured(tokens=mix)["tokens"] or join(call.corpus, "tokenize")
     folders = [source.folder for source in parse_sources(tokens).values()]

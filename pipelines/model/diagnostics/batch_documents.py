@@ -7,7 +7,7 @@ documents of the batch are read.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -54,14 +54,12 @@ class BatchBlock:
 
 def describe_batch(mixture: Mixture, batch: Sequence[Block], context: int) -> list[BatchBlock]:
     """Return the documents of blocks of a mixture; raises what `describe_blocks` raises."""
-    described: dict[str, Iterator[BatchBlock]] = {}
-    for name, folder in mixture.sources.items():
-        numbers = [block.number for block in batch if block.source == name]
-        described[name] = iter(describe_blocks(folder, numbers, context) if numbers else ())
-    blocks = [next(described[source]) for source, _ in batch]
-    if mixture.is_single:
-        return blocks
-    return [dataclasses.replace(block, source=source) for block, (source, _) in zip(blocks, batch, strict=True)]
+    described = {
+        name: iter(describe_blocks(folder, [block.number for block in batch if block.source == name], context))
+        for name, folder in mixture.sources.items()
+    }
+    is_single = mixture.is_single
+    return [dataclasses.replace(next(described[name]), source=None if is_single else name) for name, _ in batch]
 
 
 def describe_blocks(tokens: TokenFolder, numbers: Sequence[int], context: int) -> list[BatchBlock]:

@@ -156,15 +156,16 @@ def model_card(trained: TrainedModel) -> str:
 
 
 def _sources(config: dict[str, Any], steps: int) -> str:
-    """Return the folders of token shards that the model was trained on, of a mixture as a table."""
+    """Return the token shards that the model was trained on, of a mixture as a list."""
     if "sources" not in config:
         return f"Token shards of `webtext tokenize`, fingerprint `{config['tokens_fingerprint']}`."
-    recipe, lines = config["recipe"], ["| source | tokens read | epochs | fingerprint |", "|---|---|---|---|"]
-    blocks = planned_blocks(recipe.get("mixture", ()), steps, recipe["batch_size"])
+    recipe, lines = config["recipe"], ["A mixture of token shards of `webtext tokenize`:", ""]
+    blocks = planned_blocks(recipe["mixture"], steps, recipe["batch_size"])
     for name, source in config["sources"].items():
         read = blocks.get(name, 0) * recipe["context"]
-        lines.append(f"| {name} | {read:,.0f} | {read / max(1, source['tokens']):.2f} | `{source['fingerprint']}` |")
-    return "\n".join(["A mixture of token shards of `webtext tokenize`:", "", *lines])
+        size = f"{read:,.0f} tokens, {read / max(1, source['tokens']):.2f} epochs"
+        lines.append(f"- {name}: {size}, fingerprint `{source['fingerprint']}`")
+    return "\n".join(lines)
 
 
 def _evaluation(figures: dict[str, float]) -> str:

@@ -176,13 +176,10 @@ def open_mixture(sources: Sources, *, verify: bool = True) -> Mixture:
     """Open the folders of sources with `open_tokens`; raise InputError for different tokenizers."""
     folders = {name: open_tokens(source.folder, verify=verify) for name, source in sources.items()}
     first, *others = folders.values()
-    for other in others:
-        hashes = [hashlib.sha256(folder.tokenizer).hexdigest()[:12] for folder in (other, first)]
-        if hashes[0] != hashes[1]:
-            raise InputError(
-                f"{other.path}: has another tokenizer than {first.path} (SHA-256 {hashes[0]}... and {hashes[1]}...); "
-                "tokenize all sources of a mixture with the same tokenizer"
-            )
+    for folder in others:
+        if folder.tokenizer != first.tokenizer:
+            both = f"{folder.path}: has another tokenizer.json (by its SHA-256) than {first.path}"
+            raise InputError(f"{both}; tokenize all sources of a mixture with the same tokenizer")
     return Mixture(folders)
 
 

@@ -5,10 +5,9 @@ A training on one folder is the mixture of a single source, `tokens`.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 
@@ -17,6 +16,7 @@ from pipelines.errors import UsageError
 # The name of the source of a training without --mix.
 SINGLE = "tokens"
 _SOURCE = re.compile(r"(\w[\w.-]*)=(.+):(\d*\.?\d+(?:e[+-]\d\d)?)(epochs?)?", re.DOTALL)
+_Amount = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 
 
 class Segment(TypedDict):
@@ -30,15 +30,13 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A folder of `tokenize`, and either its weight among the sources or how many epochs of it the run reads."""
 
     folder: str
-    weight: float | None = None
-    epochs: float | None = None
+    weight: _Amount | None = None
+    epochs: _Amount | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError for both or neither, or for a number that is negative or not finite."""
+        """Raise ValueError for both or neither."""
         if (self.weight is None) == (self.epochs is None):
             raise ValueError("needs either weight or epochs")
-        if not 0 <= (self.weight or self.epochs or 0) < math.inf:
-            raise ValueError("weight and epochs must be finite and at least 0")
 
     def argument(self, name: str, folder: str) -> str:
         """Return the value of --mix for this source in a folder."""

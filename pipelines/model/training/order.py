@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import itertools
@@ -15,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.model.training.mixture import SINGLE, Segment, segments_of
+
+Counts = npt.NDArray[np.int64]
 
 
 class Block(NamedTuple):
@@ -50,66 +51,47 @@ class BlockOrder:
         return numbers
 
 
-@dataclasses.dataclass(frozen=True)
-class _Segment:
-    """A segment of a mixture: `bounds` are the sums of the first 0, 1, ... shares, `before` the blocks read before it.
-
-    Its steps are divided into periods of `steps`, whose blocks are permuted.
-    """
-
-    from_step: int
-    bounds: Sequence[Fraction]
-    steps: int
-    before: npt.NDArray[np.int64]
-
-    def count(self, blocks: int) -> npt.NDArray[np.int64]:
-        """Return how many of the first blocks, of whole periods, are of each source: its share to less than one block.
-
-        These are differences of rounded sums. They do not decrease, since a period has a block of each source.
-        """
-        return np.diff([math.floor(bound * blocks) for bound in self.bounds])
-
-
 class BatchOrder:
     """The blocks of every step.
 
-    `blocks` has the number of blocks of each source; those of sources that it lacks are left out of the batches.
+    `blocks` has the number of blocks of each source; those of sources that it lacks are left out of the batches. The
+    steps of a segment are divided into periods that have a block of each source. After each, the blocks of a source are
+    its share of all, to less than one block: differences of rounded sums, which therefore do not decrease.
     """
 
     def __init__(self, blocks: Mapping[str, int], batch_size: int, seed: int, mixture: Sequence[Segment] = ()) -> None:
-        self._batch_size, self._seed = batch_size, seed
+        self._batch_size, self._seed, segments = batch_size, seed, segments_of(mixture)
         self._orders = {name: BlockOrder(count, seed, name) for name, count in blocks.items()}
-        self._names = sorted({name for segment in segments_of(mixture) for name in segment["shares"]})
-        self._segments: list[_Segment] = []
-        for segment in segments_of(mixture):
+        self._names = sorted({name for segment in segments for name in segment["shares"]})
+        self._segments: list[tuple[int, int, list[Fraction], Counts]] = []
+        for segment in segments:
             # Decimals, not the binary fractions near them: 0.6 of 100 blocks are 60.
             shares = [Fraction(str(segment["shares"].get(name, 0))) for name in self._names]
             bounds = [bound / sum(shares) for bound in itertools.accumulate(shares, initial=Fraction(0))]
-            steps = math.ceil(sum(shares) / min(filter(None, shares)) / batch_size)
+            period = math.ceil(sum(shares) / min(filter(None, shares)) / batch_size)
             start = segment["from_step"]
-            before = self._locate(start)[0] if start else np.zeros(len(self._names), np.int64)
-            self._segments.append(_Segment(start, bounds, steps, before))
+            before = self._locate(start)[0] if start else np.zeros(len(shares), np.int64)
+            self._segments.append((start, period, bounds, before))
 
     def batch(self, step: int) -> list[Block]:
         """Return the blocks of a step, counted from 0."""
         firsts, sources = self._locate(step)
-        stops = firsts + np.bincount(sources, minlength=len(firsts))
-        spans = dict(zip(self._names, zip(firsts.tolist(), stops.tolist(), strict=True), strict=True))
+        stops = (firsts + np.bincount(sources, minlength=len(firsts))).tolist()
+        spans = {name: span for name, *span in zip(self._names, firsts.tolist(), stops, strict=True)}
         numbers = {name: iter(order.numbers(*spans[name])) for name, order in self._orders.items() if name in spans}
         names = [self._names[source] for source in sources.tolist()]
         return [Block(name, next(numbers[name])) for name in names if name in numbers]
 
-    def _locate(self, step: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _locate(self, step: int) -> tuple[Counts, Counts]:
         """Return how many blocks of each source precede a step, and the source of each of its blocks, by index."""
-        segment = next(segment for segment in reversed(self._segments) if segment.from_step <= step)
-        first_step = step - (step - segment.from_step) % segment.steps
-        start = (first_step - segment.from_step) * self._batch_size
-        before = segment.count(start)
-        counts = segment.count(start + segment.steps * self._batch_size) - before
-        sources = _arrange_sources(tuple(counts.tolist()), self._seed, first_step)
-        place = (step - first_step) * self._batch_size
-        partial = np.bincount(sources[:place], minlength=len(counts))
-        return segment.before + before + partial, sources[place : place + self._batch_size]
+        start, period, bounds, before = next(segment for segment in reversed(self._segments) if segment[0] <= step)
+        number, offset = divmod(step - start, period)
+        ends = [count * period * self._batch_size for count in (number, number + 1)]
+        read, then_read = (np.diff([math.floor(bound * end) for bound in bounds]) for end in ends)
+        sources = _arrange_sources(tuple((then_read - read).tolist()), self._seed, step - offset)
+        place = offset * self._batch_size
+        partial = np.bincount(sources[:place], minlength=len(before))
+        return before + read + partial, sources[place : place + self._batch_size]
 
 
 @functools.lru_cache(maxsize=2)

@@ -49,9 +49,8 @@ class Recipe:
     eval_blocks: int = option(
         MISSING, "Held-out blocks per evaluation; 0 for all. The last evaluation uses all.", minimum=0
     )
-    # Not a value of `--set`: it follows from what is in the output folder, see stages/pretrain/extension.py.
+    # Not values of `--set`: they follow from what is in the output folder, see stages/pretrain/extension.py, and --mix.
     extended_from: tuple[int, ...] = option((), "Steps at which training was complete before it was extended.")
-    # Neither is this: it follows from the sources of --mix.
     mixture: tuple[Segment, ...] = option((), "Shares of the sources, and the step from which each applies.")
 
     @property

@@ -36,6 +36,3 @@ class PretrainConfig(TrainingOptions, RecipeOptions):
     it is computed. (Floating-point sums differ in the last digits between devices, precisions, and numbers of threads
     and processes.)
     """
-
-    # Of --mix: a training on the corpus's own tokens needs none.
-    needs_files = False

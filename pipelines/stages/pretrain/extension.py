@@ -25,7 +25,7 @@ from pipelines.model.training.checkpoint import (
 )
 from pipelines.model.training.mixture import Sources, shares_at
 from pipelines.model.training.recipe import Recipe, learning_rate
-from pipelines.stages.pretrain.sources import INITIAL, plan_recipe
+from pipelines.stages.pretrain.sources import plan_recipe
 
 # What a training writes next to its result, and continues when it is extended.
 _CONTINUED_FILES = ("timing.jsonl", "samples.jsonl")
@@ -53,7 +53,7 @@ def prepare_extension(
     requested, known = identity_of(planned), inputs
     if steps < recipe.steps:
         requested |= {key: trained[key] for key in ("steps", "extended_from", "mixture")}
-        known = {name: key for name, key in inputs.items() if name in recorded.inputs or name == INITIAL}
+        known = {name: key for name, key in inputs.items() if name in recorded.inputs or name == "init_from"}
     if dataclasses.replace(recorded, config=trained) != Identity(stage.name, stage.version, requested, known):
         return new, options
     if steps == recipe.steps:

@@ -21,17 +21,12 @@ if TYPE_CHECKING:
 _MANY_EPOCHS = 50
 # A smaller share would need tables of millions of blocks.
 _MIN_SHARE = 1e-6
-# The name of the initial weights among the inputs of a training.
-INITIAL = "init_from"
 
 
 def fingerprints(sources: Sources) -> dict[str, str]:
     """Return the fingerprints of sources by the names that they have among the inputs of a training."""
-    manifests = {name: open_stage(source.folder, ("tokenize",)).manifest for name, source in sources.items()}
-    return {
-        name if name == SINGLE else f"{SINGLE} of {name}": manifest.fingerprint()
-        for name, manifest in manifests.items()
-    }
+    read = {name: open_stage(source.folder, ("tokenize",)).manifest for name, source in sources.items()}
+    return {name if name == SINGLE else f"{SINGLE} of {name}": file.fingerprint() for name, file in read.items()}
 
 
 def plan_recipe(recipe: Recipe, sources: Sources, trained: Mapping[str, Any]) -> Recipe:
@@ -56,10 +51,7 @@ def plan_recipe(recipe: Recipe, sources: Sources, trained: Mapping[str, Any]) ->
 
 
 def _plan_shares(recipe: Recipe, sources: Sources, earlier: Sequence[Segment], start: int) -> dict[str, float]:
-    """Return the shares from step `start` on.
-
-    A source with epochs gets the blocks that it lacks of them, those with a weight divide the others.
-    """
+    """Return the shares from step `start` on: sources with epochs get what they lack of them, the others the rest."""
     blocks: dict[str, Fraction] = {}
     used, left = planned_blocks(earlier, start, recipe.batch_size), (recipe.steps - start) * recipe.batch_size
     for name, source in sources.items():
@@ -76,16 +68,11 @@ def _plan_shares(recipe: Recipe, sources: Sources, earlier: Sequence[Segment], s
                 )
     weights = {name: Fraction(str(source.weight)) for name, source in sources.items() if source.weight}
     filled = sum(blocks.values(), Fraction(0))
-    if weights and filled >= left:
+    if filled >= left if weights else abs(left - filled) >= recipe.batch_size:
         raise UsageError(
-            f"--mix: the sources with epochs fill the run ({float(filled):,.0f} of {left:,} blocks), so none are left "
-            "for those with a weight; use fewer epochs or more --set steps=..."
-        )
-    if not weights and abs(left - filled) >= recipe.batch_size:
-        steps = start + float(filled / recipe.batch_size)
-        raise UsageError(
-            f"--mix: no source has a weight above 0, so the epochs must fill the run: they fill {steps:,.1f} steps, it "
-            f"has {recipe.steps:,}; use --set steps={round(steps)}, or give a source a weight instead"
+            f"--mix: the sources with epochs fill {start + float(filled / recipe.batch_size):,.1f} of {recipe.steps:,} "
+            f"steps, but should fill {'fewer' if weights else 'all'}; use another --set steps=..., other epochs, or "
+            f"{'no' if weights else 'a'} weight"
         )
     blocks |= {name: (left - filled) * weight / sum(weights.values()) for name, weight in weights.items()}
     shares = {name: float(count / sum(blocks.values())) for name, count in sorted(blocks.items())}
@@ -101,14 +88,14 @@ def check_sources(job: TrainingJob, max_epochs: float) -> None:
     job.tokens.order(recipe)  # raises InputError if a source is too small
     blocks = planned_blocks(recipe.mixture, recipe.steps, recipe.batch_size)
     shares = shares_at(recipe.mixture, recipe.steps)
-    size = f"{job.parameters:,} parameters; {recipe.steps:,} steps of {recipe.batch_tokens:,} tokens"
-    if not is_single:
-        job.note(size)
+    job.note(f"{job.parameters:,} parameters; {recipe.steps:,} steps of {recipe.batch_tokens:,} tokens")
     for name, folder in job.tokens.sources.items():
         read, split, held_out = blocks.get(name, 0), folder.train, folder.held_out
         epochs = read / split.blocks(recipe.context) if read else 0
-        part = f"  {name}: {format_percent(shares.get(name, 0), 2)} of the blocks, {read * recipe.context:,.0f} tokens"
-        job.note(f"{size if is_single else part}: {epochs:.2f} epochs of the train split ({split.tokens:,} tokens)")
+        job.note(
+            f"  {name}: {format_percent(shares.get(name, 0), 2)} of the blocks, {read * recipe.context:,.0f} tokens, "
+            f"{epochs:.2f} epochs of the train split ({split.tokens:,} tokens)"
+        )
         if not is_single and epochs > max_epochs * (1 + 1e-9):
             raise UsageError(
                 f"--mix {name}: {epochs:.2f} epochs of {folder.path} are more than --max-epochs {max_epochs:g}; use a "

@@ -51,8 +51,7 @@ def pretrain(
 def show_batch(recipe: Recipe, *, tokens: str | Sequence[str], step: int, output: str = "") -> list[BatchBlock]:
     """Return the documents in the batch of a step, counted from 1; needs no torch and no trained model.
 
-    A training in `output` says which shares of a mixture apply up to its last step. Raises UsageError for a step beyond
-    the recipe's.
+    A training in `output` fixes the shares of a mixture up to its end. Raises UsageError for a step it does not have.
     """
     recipe.check_step(step)
     sources = parse_sources(tokens)

@@ -31,7 +31,7 @@ from pipelines.records.inputs import open_stage
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.extension import continue_training, prepare_extension
 from pipelines.stages.pretrain.preset import choose_recipe
-from pipelines.stages.pretrain.sources import INITIAL, check_sources, fingerprints, plan_recipe
+from pipelines.stages.pretrain.sources import check_sources, fingerprints, plan_recipe
 
 
 def run_rank_zero(
@@ -99,14 +99,9 @@ def run_worker_rank(
 
 
 def replay(
-    config: PretrainConfig,
-    *,
-    tokens: str | Sequence[str],
-    output: str,
-    step: int,
-    note: Callable[[str], None],
+    config: PretrainConfig, *, tokens: str | Sequence[str], output: str, step: int, note: Callable[[str], None],
     init_from: str | None = None,
-) -> bytes:
+) -> bytes:  # fmt: skip
     """Recompute a step from the latest checkpoint before it; return its report as for a spike. Writes nothing.
 
     Raises UsageError for a step beyond the recipe's, ChangedRunError if `output` was trained with a different recipe.
@@ -156,16 +151,9 @@ def _train(job: TrainingJob, run: StageRun, start_workers: Callable[[int | None]
 
 
 def _make_job(
-    config: PretrainConfig,
-    recipe: Recipe,
-    world: World,
-    device: DeviceConfig,
-    *,
-    sources: Sources,
-    output: str,
-    initial: ImportedModel | None,
-    note: Callable[[str], None],
-) -> TrainingJob:
+    config: PretrainConfig, recipe: Recipe, world: World, device: DeviceConfig, *, sources: Sources, output: str,
+    initial: ImportedModel | None, note: Callable[[str], None],
+) -> TrainingJob:  # fmt: skip
     """Verify and open the tokens, and return what to train."""
     # The command is for a later time, when the result has been moved to its place.
     final_output = storage.real_path(output.removesuffix(f"/{NEXT}"))
@@ -211,7 +199,7 @@ def _import_initial(
 
 
 def _inputs(sources: Sources, initial: ImportedModel | None) -> dict[str, str]:
-    return fingerprints(sources) | ({INITIAL: initial.sha256} if initial else {})
+    return fingerprints(sources) | ({"init_from": initial.sha256} if initial else {})
 
 
 def _check_estimate(job: TrainingJob) -> None:
