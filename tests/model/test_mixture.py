@@ -460,3 +460,9 @@ def test_on_the_command_line_and_in_webtext_toml(
         assert "webtext.toml:3 [pretrain.mix.books]" in printed
     assert main(["pretrain", *mix, "-i", folders["web"]]) == 2
     assert main(["pretrain", *mix, "-o", folders["web"]]) == 2
+
+
+def test_a_batch_is_not_shown_without_a_source_that_it_has(folders: dict[str, str], extended: Path) -> None:
+    recipe = make_recipe("tiny", (*SMALL, "steps=9"))
+    with pytest.raises(InputError, match="the training has read books; add --mix books=DIR:0"):
+        show_batch(recipe, tokens=_mix(folders, web="1", code="1"), step=2, output=str(extended))

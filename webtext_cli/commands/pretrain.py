@@ -86,8 +86,7 @@ def command(
     tokens = call.input[0] if call.input else call.configured(tokens=mix)["tokens"] or join(call.corpus, "tokenize")
     folders = [source.folder for source in parse_sources(tokens).values()]
     if show_batch is not None:
-        recipe = choose_recipe(config, output, note)
-        blocks = read_batch(recipe, tokens=tokens, step=show_batch, output=output)
+        blocks = read_batch(choose_recipe(config, output, note), tokens=tokens, step=show_batch, output=output)
         print_result({"step": show_batch, "blocks": blocks}, call.as_json, print_batch)
         return
     init_from = call.configured(init_from=init_from)["init_from"]

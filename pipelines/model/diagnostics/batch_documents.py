@@ -58,8 +58,7 @@ def describe_batch(mixture: Mixture, batch: Sequence[Block], context: int) -> li
         name: iter(describe_blocks(folder, [block.number for block in batch if block.source == name], context))
         for name, folder in mixture.sources.items()
     }
-    is_single = mixture.is_single
-    return [dataclasses.replace(next(described[name]), source=None if is_single else name) for name, _ in batch]
+    return [dataclasses.replace(next(described[name]), source=None if mixture.is_single else name) for name, _ in batch]
 
 
 def describe_blocks(tokens: TokenFolder, numbers: Sequence[int], context: int) -> list[BatchBlock]:

@@ -165,7 +165,7 @@ def _sources(config: dict[str, Any], steps: int) -> str:
         read = blocks.get(name, 0) * recipe["context"]
         size = f"{read:,.0f} tokens, {read / max(1, source['tokens']):.2f} epochs"
         lines.append(f"- {name}: {size}, fingerprint `{source['fingerprint']}`")
-    return "\n".join(lines)
+    return "\n".join([*lines, ""])  # ends the list
 
 
 def _evaluation(figures: dict[str, float]) -> str:
@@ -178,7 +178,6 @@ def _evaluation(figures: dict[str, float]) -> str:
     perplexity = f"Perplexity: {math.exp(loss):,.2f}. " if loss < _MAX_LOSS else ""
     return (
         f"Held-out loss{step}: {loss:.4f} nats per token{per_byte}, over {tokens:,} tokens of the same corpus"
-        f"{format_losses(figures)}.\n"
-        f"{perplexity}Losses are not comparable across vocabularies; bits per byte are, on the same text.\n"
-        "It was not evaluated on benchmarks."
+        f"{format_losses(figures)}.\n{perplexity}Losses are not comparable across vocabularies; bits per byte are, "
+        "on the same text.\nIt was not evaluated on benchmarks."
     )

@@ -152,7 +152,9 @@ class Mixture:
         return [*self.sources] == [SINGLE]
 
     def order(self, recipe: Recipe) -> BatchOrder:
-        """Return the order of blocks; raise InputError if a source is too small for the recipe."""
+        """Return the order of blocks; raise InputError if a source of the recipe is too small, or is not named."""
+        for name in sorted({name for segment in recipe.mixture for name in segment["shares"]} - self.sources.keys()):
+            raise InputError(f"the training has read {name}; add --mix {name}=DIR:0, or the weight that it should have")
         blocks = {name: folder.train.blocks(recipe.context) for name, folder in self.sources.items()}
         for name, folder in self.sources.items():
             if blocks[name] < (needed := recipe.batch_size if self.is_single else 1):

@@ -43,8 +43,7 @@ def held_out_tokens(split: Split, context: int, limit: int | None) -> int:
 
 def evaluation_tokens(job: TrainingJob, limit: int | None) -> int:
     """Return the number of held-out tokens of all sources that an evaluation predicts."""
-    folders = job.tokens.sources.values()
-    return sum(held_out_tokens(folder.held_out, job.recipe.context, limit) for folder in folders)
+    return sum(held_out_tokens(folder.held_out, job.recipe.context, limit) for folder in job.tokens.sources.values())
 
 
 def evaluation_work(job: TrainingJob, step: int) -> int:

@@ -82,8 +82,7 @@ class TrainingLog:
         guess = "" if row["step"] else f"; uniform baseline: {uniform:.2f}"
         self._job.note(
             f"step {row['step']:,}: held-out loss {row['held_out_loss']:.4f} nats per token{per_byte} "
-            f"({row['held_out_tokens']:,} tokens{guess})"
-            f"{format_losses(row)}"
+            f"({row['held_out_tokens']:,} tokens{guess}){format_losses(row)}"
         )
         self._log_to_tensorboard(row)
         self.publish()

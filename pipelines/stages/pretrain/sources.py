@@ -87,13 +87,14 @@ def check_sources(job: TrainingJob, max_epochs: float) -> None:
     recipe, is_single = job.recipe, job.tokens.is_single
     job.tokens.order(recipe)  # raises InputError if a source is too small
     blocks = planned_blocks(recipe.mixture, recipe.steps, recipe.batch_size)
-    shares = shares_at(recipe.mixture, recipe.steps)
+    *earlier, last = segments_of(recipe.mixture)
+    part = "of the blocks from here on" if earlier else "of the blocks"
     job.note(f"{job.parameters:,} parameters; {recipe.steps:,} steps of {recipe.batch_tokens:,} tokens")
     for name, folder in job.tokens.sources.items():
         read, split, held_out = blocks.get(name, 0), folder.train, folder.held_out
         epochs = read / split.blocks(recipe.context) if read else 0
         job.note(
-            f"  {name}: {format_percent(shares.get(name, 0), 2)} of the blocks, {read * recipe.context:,.0f} tokens, "
+            f"  {name}: {format_percent(last['shares'].get(name, 0), 2)} {part}, {read * recipe.context:,.0f} tokens, "
             f"{epochs:.2f} epochs of the train split ({split.tokens:,} tokens)"
         )
         if not is_single and epochs > max_epochs * (1 + 1e-9):

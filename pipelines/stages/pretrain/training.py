@@ -158,10 +158,10 @@ def _make_job(
     # The command is for a later time, when the result has been moved to its place.
     final_output = storage.real_path(output.removesuffix(f"/{NEXT}"))
     folders = {name: storage.real_path(source.folder) for name, source in sources.items()}
-    read = [word for name, source in sources.items() for word in ("--mix", source.argument(name, folders[name]))]
+    mix = [word for name, source in sources.items() for word in ("--mix", source.argument(name, folders[name]))]
+    read = ["--input", folders[SINGLE]] if [*folders] == [SINGLE] else mix
     command = [
-        *("webtext", "pretrain", *(["--input", folders[SINGLE]] if [*sources] == [SINGLE] else read)),
-        *("--output", final_output),
+        *("webtext", "pretrain", *read, "--output", final_output),
         *("--preset", recipe.preset, *(word for value in config.set for word in ("--set", value))),
         *("--seed", str(config.seed), "--device", config.device),
         *("--precision", config.precision, "--compile", config.compile),
