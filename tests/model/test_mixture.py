@@ -17,6 +17,7 @@ from token_folder import encode, train_tokenizer, write_token_folder
 from tokenizers import Tokenizer
 from training_run import FILES, StopsAtStep, contents, metrics
 
+from pipelines.corpus.removal import _trained_steps
 from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, UsageError
@@ -26,6 +27,7 @@ from pipelines.model.training.data import Mixture
 from pipelines.model.training.mixture import Segment, Source, parse_sources
 from pipelines.model.training.order import BatchOrder, Block, BlockOrder
 from pipelines.model.training.recipe import Recipe, make_recipe
+from pipelines.records.inputs import open_stage
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.sources import plan_recipe
 from pipelines.stages.pretrain.stage import show_batch
@@ -466,3 +468,11 @@ def test_a_batch_is_not_shown_without_a_source_that_it_has(folders: dict[str, st
     recipe = make_recipe("tiny", (*SMALL, "steps=9"))
     with pytest.raises(InputError, match="the training has read books; add --mix books=DIR:0"):
         show_batch(recipe, tokens=_mix(folders, web="1", code="1"), step=2, output=str(extended))
+
+
+@pytest.mark.parametrize(("name", "steps"), [("books", [*range(1, 7)]), ("code", [7, 8, 9]), ("web", [*range(1, 10)])])
+def test_a_removal_finds_the_steps_of_a_source(
+    folders: dict[str, str], extended: Path, name: str, steps: list[int]
+) -> None:
+    stages = {"pretrain": open_stage(str(extended), ["pretrain"]), "tokenize": open_stage(folders[name], ["tokenize"])}
+    assert _trained_steps(stages, {"train-00000.bin": 0}) == {0: steps}  # the only document of the shard

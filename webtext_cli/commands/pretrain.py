@@ -60,7 +60,7 @@ def command(
     Examples:
       webtext pretrain --corpus my-corpus --preset tiny
       webtext pretrain --corpus my-corpus --preset gpt2 --set steps=20000
-      webtext pretrain --mix web=a/tokenize:0.7 --mix books=b/tokenize:0.3 -o model
+      webtext pretrain --mix web=a/tokenize:7 --mix books=b/tokenize:3 -o model
       webtext pretrain --preset gpt2-xl --show-preset
       webtext pretrain --corpus my-corpus --preset tiny --show-batch 120
       torchrun --nproc-per-node 8 --no-python webtext pretrain --preset gpt2-xl
