@@ -20,6 +20,7 @@ from pipelines.engine.run import RunOptions, Summary
 from pipelines.engine.run_decision import DryRun, RunDecision
 from pipelines.engine.run_record import LiveProgress, read_progress, read_runs
 from pipelines.errors import InputError, UsageError, WebtextError
+from pipelines.model.training.mixture import Source
 from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, STAGE_FOLDERS, StageSpec
 
 # Run when [build] lists no stages: from dumps to token shards. Training and overlap audits are run on request.
@@ -77,6 +78,9 @@ class CorpusConfig:
         if not (key := spec.file_table):
             paths = self._value(stage, spec.files, tuple[str, ...], ()) if spec.files else ()
             return {path: path for path in map(self._resolve, paths)}
+        if key == "mix":
+            sources = self._value(stage, key, dict[str, Source], {}).items()
+            return {source.argument(name, path := self._resolve(source.folder)): path for name, source in sources}
         table = self._value(stage, key, dict[str, str | bool], {})
         named = {name: self._resolve(path) if isinstance(path, str) else None for name, path in table.items()}
         return {name if path is None else f"{name}={path}": path for name, path in named.items()}
@@ -162,6 +166,8 @@ class CorpusConfig:
             return own
         if parameter == "links" and spec.main_input == "pages" and (own or self.own_input("fetch")):
             return None  # these pages are not of links of scrape
+        if parameter == spec.files and (files := self.files(stage)):
+            return list(files)  # the mixture of pretrain
         source = spec.reads[parameter]
         return self._source(source, "documents") if source in self.skipped() else source
 
@@ -258,7 +264,7 @@ def decide_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, opti
 def run_stage(config: CorpusConfig, stage: StageSpec, stage_config: Any, options: RunOptions) -> Summary:
     """Run one stage of a corpus; a result that can be rebuilt follows a change of the stages that it reads."""
     inputs: dict[str, Any] = config.sources(stage.name)
-    if stage.files:
+    if stage.files and stage.files not in inputs:
         inputs[stage.files] = list(config.files(stage.name))
     paths = config.paths(stage.name)
     inputs |= paths
@@ -405,7 +411,7 @@ def _check_links_may_change(config: CorpusConfig, scrape: StageSpec, scrape_conf
 def _check_files(config: CorpusConfig, stage: StageSpec, stage_config: Any) -> None:
     """Check that the files of a stage's table exist: now, not after a week of fetching."""
     files = config.files(stage.name)
-    if stage.files and not files and getattr(stage_config, "needs_files", True):
+    if stage.files and stage.files not in stage.reads and not files and getattr(stage_config, "needs_files", True):
         key = stage.path_keys[0]
         example = '{ NAME = "PATH" }' if stage.file_table else "[...]"
         if not storage.exists(config.path):

@@ -77,7 +77,7 @@ PIPELINE = (
     StageSpec("remove-wikipedia", {"documents": "dedup"}, files="reference", paths=("reference_index",)),
     StageSpec("train-bpe", {"documents": "remove-wikipedia"}, files="counts", paths=("compare",)),
     StageSpec("tokenize", {"documents": "remove-wikipedia", "tokenizer": "train-bpe"}, paths=("tokenizer",)),
-    StageSpec("pretrain", {"tokens": "tokenize"}, paths=("init_from",)),
+    StageSpec("pretrain", {"tokens": "tokenize"}, files="tokens", file_table="mix", paths=("init_from",)),
     StageSpec("overlap-index", {"documents": "remove-wikipedia"}),
     StageSpec(
         "overlap-report",

@@ -40,6 +40,10 @@ _PATH_KEYS = {
     ),
     "compare": ("A tokenizer to compare with in the report.", '"gpt2"'),
     "tokenizer": ("The tokenizer to use instead of the one of train-bpe.", '"gpt2"'),
+    "mix": (
+        "Train on several tokenize folders; with epochs = 2 instead of a weight, the run reads a source twice.",
+        '{ web = { folder = "tokenize", weight = 0.6 }, books = { folder = "../books/tokenize", weight = 0.4 } }',
+    ),
     "init_from": ("Initial weights: a folder of a GPT-2, or nanoGPT's ckpt.pt.", '"gpt2"'),
     "index": ("The index of overlap-index to query instead of the documents.", '"overlap-index"'),
     "benchmark": (

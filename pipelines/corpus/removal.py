@@ -26,7 +26,8 @@ from pipelines.engine.manifest import NEXT, FileEntry, ShardEntry, has_manifest,
 from pipelines.engine.run import REMOVAL, RunOptions, check_removal_complete
 from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.format import plural
-from pipelines.model.training.data import TOKENS, BlockOrder, open_tokens
+from pipelines.model.training.data import TOKENS, open_tokens
+from pipelines.model.training.order import BatchOrder
 from pipelines.pipeline import STAGE_FOLDERS
 from pipelines.progress import show_progress
 from pipelines.records import shards
@@ -170,7 +171,10 @@ def _plan(corpus: str, requests: Sequence[Request], options: RunOptions) -> tupl
 def _trained_steps(stages: Mapping[str, StageFolder], ids: Mapping[str, int]) -> defaultdict[int, list[int]] | None:
     """Return the training steps, from 1, whose batches have documents of each request; None if they are not known."""
     trained, read = stages.get("pretrain"), stages.get("tokenize")
-    if not trained or not read or trained.manifest.identity.inputs["tokens"] != read.manifest.fingerprint():
+    if not trained or not read:
+        return None
+    inputs = {fingerprint: name for name, fingerprint in trained.manifest.identity.inputs.items()}
+    if not (source := inputs.get(read.manifest.fingerprint(), "").rpartition(" ")[2]):  # `tokens`, or `tokens of NAME`
         return None
     recipe, split = trained.manifest.identity.config, open_tokens(read.path, verify=False).train
     context, blocks, steps = recipe["context"], defaultdict[int, set[int]](set), defaultdict[int, list[int]](list)
@@ -182,9 +186,9 @@ def _trained_steps(stages: Mapping[str, StageFolder], ids: Mapping[str, int]) ->
                 # The last token of a block, which is only predicted, is the first of the next one.
                 for block in range(max(0, first - 1) // context, (first + row["tokens"] - 1) // context + 1):
                     blocks[block].add(number)
-    order = BlockOrder(split.blocks(context), recipe["batch_size"], recipe["seed"])
+    order = BatchOrder({source: split.blocks(context)}, recipe["batch_size"], recipe["seed"], recipe.get("mixture", ()))
     for step in range(recipe["steps"] if blocks else 0):
-        for number in set[int]().union(*(blocks.get(block, ()) for block in order.batch(step))):
+        for number in set[int]().union(*(blocks.get(block, ()) for _, block in order.batch(step))):
             steps[number].append(step + 1)
     return steps
 

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from pipelines.format import plural
 
+# How many classes `color-N` the style sheet has, for curves of any number of things; further ones repeat them.
+COLORS = 8
 _WIDTH, _HEIGHT = 100, 234
 # Histograms of percentages.
 _BINS_HEIGHT = 126

@@ -6,18 +6,18 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pipelines.reports.charts import Axis, Chart, Interval, Series, interval_chart, line_chart
+from pipelines.reports.charts import COLORS, Axis, Chart, Interval, Series, interval_chart, line_chart
 from pipelines.reports.render import render
 
 Row = Mapping[str, Any]
 
-_UNDECIDED = "corpus-none"
+_UNDECIDED = "color-none"
 
 
 def render_comparison_page(content: Mapping[str, Any]) -> str:
     """Return the page of a `compare.json`; the same content gives the same bytes."""
     names = [corpus["name"] for corpus in content["corpora"]]
-    styles = {name: f"corpus-{number % 8}" for number, name in enumerate(names)}  # of the stylesheet
+    styles = {name: f"color-{number % COLORS}" for number, name in enumerate(names)}
     measures = {measure["name"]: measure for measure in content["measures"]}
     pairs = []
     for pair in content["summary"]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.format import format_duration, format_percent
-from pipelines.reports.charts import Axis, Chart, Series, line_chart
+from pipelines.reports.charts import COLORS, Axis, Chart, Series, line_chart
 from pipelines.reports.render import render
 
 Rows = Sequence[Mapping[str, Any]]
@@ -29,6 +29,8 @@ _CLIPPED_SHARE = 0.005
 _MAX_LINEAR_RATIO = 20
 _MAX_DOTS = 60
 _MAX_SPIKES = 100
+# The metrics of the sources of a mixture.
+_SOURCE_LOSS = "held_out_loss."
 
 
 class Tile(NamedTuple):
@@ -183,6 +185,7 @@ def _charts(rows: Rows, timing: Rows, recipe: Mapping[str, Any], markers: Sequen
     rates, speeds = extract_curve(rows, "learning_rate"), extract_curve(timing, "tokens_per_second")
     return [
         *_loss_charts(rows, markers),
+        *_source_charts(rows),
         line_chart(
             "Gradient norm",
             f"Before clipping{f' at {clip:g}' if clip else ''}.",
@@ -219,6 +222,17 @@ def _loss_charts(rows: Rows, markers: Sequence[tuple[str, float]]) -> list[Chart
         markers=markers,
     )
     return [whole, second_half]
+
+
+def _source_charts(rows: Rows) -> list[Chart]:
+    """Return the chart of the held-out losses of the sources of a mixture, if there are any."""
+    names = sorted({name for row in rows for name in row if name.startswith(_SOURCE_LOSS)})
+    series = [
+        Series(name.removeprefix(_SOURCE_LOSS), thin(extract_curve(rows, name)), f"color-{number % COLORS}")
+        for number, name in enumerate(names)
+    ]
+    chart = line_chart("Held-out loss by source", "In nats per token.", series, x_axis=Axis("step"), y_axis=Axis())
+    return [chart] if series else []
 
 
 def _held_out_series(curve: Curve) -> Series:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import safetensors.numpy
+from token_folder import encode, write_token_folder
+from tokenizers import Tokenizer
 from two_processes import Stops, config
 
 from pipelines.engine.run import RunOptions
@@ -28,8 +30,26 @@ _HERE = Path(__file__).parent
 RUNS = {"ddp": "ddp", "fsdp": "fsdp", "resumed": "ddp", "resumed-fsdp": "fsdp"}
 
 
+@pytest.fixture(scope="module")
+def mixtures(
+    tokens: str, documents: list[str], tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, list[str]]:
+    """The sources up to a step: other shares and another source begin after 6."""
+    texts, folder = encode(tokenizer, documents[::2]), tmp_path_factory.mktemp("books")
+    books, code = (
+        write_token_folder(folder / name, [texts[start:]], [texts[:start]], tokenizer)
+        for name, start in (("books", 90), ("code", 50))
+    )
+    return {6: [f"web={tokens}:3", f"books={books}:1"], 8: [f"web={tokens}:1", f"books={books}:0", f"code={code}:1"]}
+
+
 @pytest.fixture(scope="module", params=["forks", pytest.param("torchrun", marks=pytest.mark.slow)])
-def runs(tokens: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def runs(
+    tokens: str,
+    mixtures: dict[int, list[str]],
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Path:
     """The folders of one process alone, and of two; `resumed...` were begun by one and finished by two."""
     folder = tmp_path_factory.mktemp("runs")
     pretrain(config(), tokens=tokens, output=str(folder / "alone"), options=RunOptions())
@@ -43,6 +63,7 @@ def runs(tokens: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.
     launcher = torchrun if request.param == "torchrun" else []
     arguments = [f"{folder / name}:{parallel}:6" for name, parallel in RUNS.items()]
     arguments += [f"{folder / 'extended'}:fsdp:{steps}" for steps in (6, 8)]
+    arguments += [f"{folder / 'mixed'}:ddp:{steps}:{json.dumps(mix)}" for steps, mix in mixtures.items()]
     paths = [str(_HERE), str(_HERE.parent), os.environ.get("PYTHONPATH", "")]
     ran = subprocess.run(
         [sys.executable, *launcher, str(_HERE / "two_processes.py"), tokens, *arguments],
@@ -96,6 +117,19 @@ def test_two_processes_extend_a_training_as_one_does(runs: Path, tokens: str, tm
         assert own == pytest.approx(reference, rel=1e-4)
 
 
+def test_two_processes_read_a_mixture_as_one_does(runs: Path, mixtures: dict[int, list[str]], tmp_path: Path) -> None:
+    for steps, mix in mixtures.items():
+        pretrain(config(steps=steps), tokens=mix, output=str(tmp_path / "out"), options=RunOptions())
+    alone, together = _metrics(tmp_path / "out"), _metrics(runs / "mixed")
+    assert [row["step"] for row in together] == list(range(9))
+    assert {name for row in together for name in row} >= {"held_out_loss.books", "held_out_loss.code"}
+    for own, reference in zip(alone, together, strict=True):
+        assert own == pytest.approx(reference, rel=1e-4)
+    manifests = [(folder / "manifest.json").read_text() for folder in (runs / "mixed", tmp_path / "out")]
+    first, second = ([json.loads(text)[key] for key in ("config", "inputs")] for text in manifests)
+    assert first == second
+
+
 def test_the_log_of_two_processes_is_written_once(runs: Path) -> None:
     timing = [json.loads(line) for line in (runs / "ddp" / "timing.jsonl").read_text().splitlines()]
     assert [row["step"] for row in timing] == [1, 2, 3, 4, 5, 6]
@@ -114,7 +148,7 @@ def test_an_uneven_batch_is_refused(batch_size: int, micro_batch: int, size: int
 def test_large_models_are_sharded(monkeypatch: pytest.MonkeyPatch) -> None:
     def is_sharded(parallel: str, preset: str, world: World) -> bool:
         values: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(TrainingJob))
-        values["tokens"] = types.SimpleNamespace(vocab_size=50_257)
+        values["tokens"] = types.SimpleNamespace(first=types.SimpleNamespace(vocab_size=50_257))
         options, recipe = TrainingOptions(parallel=parallel), make_recipe(preset)
         return TrainingJob(**{**values, "options": options, "recipe": recipe, "world": world}).is_sharded
 

@@ -15,7 +15,9 @@ from pipelines.model.training.recipe import PRESETS, Recipe, learning_rate, make
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_gives_every_value_and_where_it_is_from(preset: str) -> None:
     values = read_preset(preset)
-    assert ["preset", "seed", *values, "extended_from"] == [field.name for field in dataclasses.fields(Recipe)]
+    assert ["preset", "seed", *values, "extended_from", "mixture"] == [
+        field.name for field in dataclasses.fields(Recipe)
+    ]
     assert all(entry.origin in ("stated", "inherited", "chosen") and entry.note for entry in values.values())
     assert make_recipe(preset).context == values["context"].value
 

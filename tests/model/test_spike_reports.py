@@ -17,7 +17,7 @@ from pipelines.model.diagnostics import spikes
 from pipelines.model.diagnostics.spikes import SpikeDetector
 from pipelines.model.training import trainer
 from pipelines.model.training.checkpoint import find_checkpoints
-from pipelines.model.training.data import BlockOrder
+from pipelines.model.training.order import BlockOrder
 from pipelines.model.training.recipe import make_recipe
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.stage import show_batch
@@ -119,6 +119,6 @@ def test_the_batch_shown_is_the_one_trained_on(tokens: str) -> None:
     from pipelines.model.training.data import open_tokens
 
     split = open_tokens(tokens).train
-    assert [block.number for block in shown] == BlockOrder(split.blocks(16), 4, 0).batch(2)
+    assert [block.number for block in shown] == BlockOrder(split.blocks(16), 0).numbers(8, 12)
     with pytest.raises(UsageError, match="step 7: the recipe has steps 1 to 6"):
         show_batch(recipe, tokens=tokens, step=7)

@@ -1,10 +1,11 @@
 """Trains the small model several times in two processes.
 
-python two_processes.py TOKENS OUTPUT:ddp:STEPS OUTPUT:fsdp:STEPS ...
+python two_processes.py TOKENS OUTPUT:ddp:STEPS OUTPUT:fsdp:STEPS OUTPUT:ddp:STEPS:["NAME=DIR:WEIGHT", ...] ...
 """
 
 from __future__ import annotations
 
+import json
 import sys
 
 import torch
@@ -55,12 +56,12 @@ def train(tokens: str, runs: list[str]) -> None:
     torch.set_num_threads(1)
     world = torchrun_world()
     with process_group(world, torch.device("cpu")):
-        for output, parallel, steps in (run.split(":") for run in runs):
-            options = config(parallel, int(steps))
+        for output, parallel, steps, *mix in (run.split(":", 3) for run in runs):
+            options, sources = config(parallel, int(steps)), json.loads(mix[0]) if mix else tokens
             if world.is_rank_zero:
-                pretrain(options, tokens=tokens, output=output, options=RunOptions())
+                pretrain(options, tokens=sources, output=output, options=RunOptions())
             else:
-                run_worker_rank(options, tokens=tokens, output=output)
+                run_worker_rank(options, tokens=sources, output=output)
 
 
 if __name__ == "__main__":

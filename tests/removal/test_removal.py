@@ -36,7 +36,8 @@ from warm_processes import start_process
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.corpus.removed_files import find_documents as _find_documents
 from pipelines.engine.manifest import read_manifest
-from pipelines.model.training.data import BlockOrder, open_tokens
+from pipelines.model.training.data import open_tokens
+from pipelines.model.training.order import BlockOrder
 from webtext_cli.main import main
 
 _DOCUMENT_STAGES = ("extract", "filter", "dedup", "remove-wikipedia")
@@ -154,8 +155,8 @@ def test_the_report_has_counts_ids_and_training_steps(built: Path, removed: Path
     assert report["removed"]["scrape"] == report["removed"]["fetch"] == 50
     assert "Author" not in json.dumps(report)
     tokens = open_tokens(str(built / "tokenize"))
-    order, context = BlockOrder(tokens.train.blocks(16), 4, 0), 16
-    batches = [order.batch(step) for step in range(30)]
+    order, context = BlockOrder(tokens.train.blocks(16), 0), 16
+    batches = [order.numbers(4 * step, 4 * step + 4) for step in range(30)]
     start, places = 0, dict[str, set[int]]()
     for shard, name in zip(tokens.train.shards, tokens.train.tables, strict=True):
         table = pq.read_table(built / "tokenize" / f"{name.removesuffix('.bin')}-documents.parquet")

@@ -124,7 +124,7 @@ def test_a_single_seed_has_no_intervals() -> None:
 
 
 def test_an_interval_chart_is_to_scale() -> None:
-    rows = [Interval("loss", -0.5, -0.75, -0.25), Interval("one run", 0.5, None, None, "corpus-none")]
+    rows = [Interval("loss", -0.5, -0.75, -0.25), Interval("one run", 0.5, None, None, "color-none")]
     figure = render_figure(interval_chart("Bits", "a minus b", rows, "bits"))
     page = Page(figure)
     low, high = (float((page.all("line")[-1][end] or "").rstrip("%")) for end in ("x1", "x2"))

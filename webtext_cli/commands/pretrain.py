@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 @stage_command("pretrain", "Token shards: a folder of `webtext tokenize`", has_tasks=False)
 @click.option("--show-preset", is_flag=True, help="Print the values of the preset with their origins, and exit.")
 @click.option(
+    "--mix",
+    metavar="NAME=DIR:WEIGHT",
+    multiple=True,
+    help="Train on several tokenize folders, each with its share of the blocks; NAME=DIR:2epochs fixes how often the "
+    "run reads a source.",
+)
+@click.option(
     "--init-from",
     metavar="PATH",
     help="Initial weights: a GPT-2 folder of Hugging Face, pretrain or export, or a nanoGPT ckpt.pt.",
@@ -40,8 +47,9 @@ if TYPE_CHECKING:
     help="Recompute a step, print its loss and documents as JSON, and exit.",
 )
 def command(
-    call: StageCall, show_preset: bool, init_from: str | None, show_batch: int | None, replay: int | None
-) -> None:
+    call: StageCall, show_preset: bool, mix: tuple[str, ...], init_from: str | None, show_batch: int | None,
+    replay: int | None,
+) -> None:  # fmt: skip
     """Train a GPT-2 on token shards.
 
     Re-run the same command to resume an interrupted run from its latest checkpoint; the weights are the same as without
@@ -52,6 +60,7 @@ def command(
     Examples:
       webtext pretrain --corpus my-corpus --preset tiny
       webtext pretrain --corpus my-corpus --preset gpt2 --set steps=20000
+      webtext pretrain --mix web=a/tokenize:7 --mix books=b/tokenize:3 -o model
       webtext pretrain --preset gpt2-xl --show-preset
       webtext pretrain --corpus my-corpus --preset tiny --show-batch 120
       torchrun --nproc-per-node 8 --no-python webtext pretrain --preset gpt2-xl
@@ -59,6 +68,7 @@ def command(
     config = call.config()
     if show_batch is not None and replay is not None:
         raise UsageError("--show-batch and --replay cannot be combined")
+    from pipelines.model.training.mixture import parse_sources
     from pipelines.stages.pretrain.preset import choose_recipe
     from pipelines.stages.pretrain.stage import pretrain
     from pipelines.stages.pretrain.stage import show_batch as read_batch
@@ -68,13 +78,15 @@ def command(
     if show_preset:
         _show_preset(choose_recipe(config, output, note), config.set, call.as_json)
         return
-    if not call.input:
+    if not call.input and not mix:
         check_corpus(call.corpus, "-i")
-    tokens, *others = call.input or [join(call.corpus, "tokenize")]
-    if others:
-        raise UsageError("--input: pretrain reads one tokenize folder")
+    if len(call.input) > 1 or (call.input and mix):
+        raise UsageError("--input: pretrain reads one tokenize folder; name several with --mix alone")
+    # --input also replaces the mixture of webtext.toml.
+    tokens = call.input[0] if call.input else call.configured(tokens=mix)["tokens"] or join(call.corpus, "tokenize")
+    folders = [source.folder for source in parse_sources(tokens).values()]
     if show_batch is not None:
-        blocks = read_batch(choose_recipe(config, output, note), tokens=tokens, step=show_batch)
+        blocks = read_batch(choose_recipe(config, output, note), tokens=tokens, step=show_batch, output=output)
         print_result({"step": show_batch, "blocks": blocks}, call.as_json, print_batch)
         return
     init_from = call.configured(init_from=init_from)["init_from"]
@@ -82,12 +94,12 @@ def command(
     from pipelines.model.training.parallel import torchrun_world
     from pipelines.stages.pretrain import training
 
-    inputs = {"tokens": tokens, "init_from": init_from}
+    inputs: dict[str, Any] = {"tokens": tokens, "init_from": init_from}
     if replay is not None:
         report = training.replay(config, **inputs, output=call.output_folder(), step=replay, note=note)
         say(report.decode().rstrip("\n"))
         return
-    output = call.output_folder(*([init_from] if init_from else []))
+    output = call.output_folder(*folders, *([init_from] if init_from else []))
     if call.quiet:
         config = dataclasses.replace(config, log_every=0)
     if not torchrun_world().is_rank_zero:
@@ -120,7 +132,8 @@ def print_batch(batch: Mapping[str, Any]) -> None:
     """Print the blocks of a step with the text of their documents."""
     step, blocks = batch["step"], batch["blocks"]
     for index, block in enumerate(blocks, 1):
-        say(f"step {step:,}, {index:,} of {len(blocks):,}: block {block.number:,}")
+        source = f" of {block.source}" if block.source else ""
+        say(f"step {step:,}, {index:,} of {len(blocks):,}: block {block.number:,}{source}")
         for piece in block.pieces:
             start = f"its token {piece.document_start:,}" if piece.document_start else "its beginning"
             place = f"{piece.file}, tokens {piece.start:,} to {piece.stop - 1:,}"

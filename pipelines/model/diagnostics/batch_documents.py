@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from pipelines import storage
 from pipelines.errors import InputError, translate_format_errors
-from pipelines.model.training.data import Span, TokenFolder
+from pipelines.model.training.data import Mixture, Span, TokenFolder
+from pipelines.model.training.order import Block
 from pipelines.records import inputs, shards
 from pipelines.tokenizers.formats import load_tokenizer
 
@@ -41,10 +42,23 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class BatchBlock:
-    """A block of a batch: its number in the train split, and its pieces of documents in order."""
+    """A block of a batch: its number in the train split, and its pieces of documents in order.
+
+    `source` names the source of a mixture to which the split belongs.
+    """
 
     number: int
     pieces: tuple[Piece, ...]
+    source: str | None = None
+
+
+def describe_batch(mixture: Mixture, batch: Sequence[Block], context: int) -> list[BatchBlock]:
+    """Return the documents of blocks of a mixture; raises what `describe_blocks` raises."""
+    described = {
+        name: iter(describe_blocks(folder, [block.number for block in batch if block.source == name], context))
+        for name, folder in mixture.sources.items()
+    }
+    return [dataclasses.replace(next(described[name]), source=None if mixture.is_single else name) for name, _ in batch]
 
 
 def describe_blocks(tokens: TokenFolder, numbers: Sequence[int], context: int) -> list[BatchBlock]:

@@ -119,14 +119,14 @@ def _weight_copies_bytes(job: TrainingJob) -> int:
     being gathered while the other computes, and the embeddings.
     """
     recipe = job.recipe
-    layer, embedding = 12 * recipe.width**2, job.tokens.vocab_size * recipe.width
+    layer, embedding = 12 * recipe.width**2, job.tokens.first.vocab_size * recipe.width
     halves = _HALF_BYTES * (recipe.layers * layer + embedding) if job.device.bf16 else 0
     return halves + (_FLOAT_BYTES * (2 * layer + embedding + recipe.context * recipe.width) if job.is_sharded else 0)
 
 
 def _logits_bytes(job: TrainingJob) -> int:
     """Return the memory for the loss of one micro-batch, which a CPU computes in chunks."""
-    recipe, vocab_size = job.recipe, job.tokens.vocab_size
+    recipe, vocab_size = job.recipe, job.tokens.first.vocab_size
     logits = recipe.micro_batch * recipe.context * vocab_size
     if job.device.device.type == "cpu":
         embedding = vocab_size * recipe.width

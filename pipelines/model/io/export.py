@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -20,6 +21,7 @@ from pipelines.model.io.hugging_face import model_config, to_hugging_face, to_js
 from pipelines.model.io.model_folder import TrainedModel, is_exported, open_model
 from pipelines.model.io.tensor_files import write_tensors
 from pipelines.model.network.gpt2 import GPT2
+from pipelines.model.training.mixture import format_losses, planned_blocks
 from pipelines.records import shards
 from pipelines.storage.resources import data_path
 
@@ -140,7 +142,7 @@ def model_card(trained: TrainedModel) -> str:
         size=size,
         parameters=trained.parameters,
         initial_weights=initial_weights,
-        fingerprint=trained.config["tokens_fingerprint"],
+        sources=_sources(trained.config, steps),
         tokenizer_sha256=hashlib.sha256(trained.tokenizer_json).hexdigest(),
         recipe=recipe,
         steps=steps,
@@ -153,6 +155,19 @@ def model_card(trained: TrainedModel) -> str:
     )
 
 
+def _sources(config: dict[str, Any], steps: int) -> str:
+    """Return the token shards that the model was trained on, of a mixture as a list."""
+    if "sources" not in config:
+        return f"Token shards of `webtext tokenize`, fingerprint `{config['tokens_fingerprint']}`."
+    recipe, lines = config["recipe"], ["A mixture of token shards of `webtext tokenize`:", ""]
+    blocks = planned_blocks(recipe["mixture"], steps, recipe["batch_size"])
+    for name, source in config["sources"].items():
+        read = blocks.get(name, 0) * recipe["context"]
+        size = f"{read:,.0f} tokens, {read / max(1, source['tokens']):.2f} epochs"
+        lines.append(f"- {name}: {size}, fingerprint `{source['fingerprint']}`")
+    return "\n".join([*lines, ""])  # ends the list
+
+
 def _evaluation(figures: dict[str, float]) -> str:
     if "held_out_loss" not in figures:
         return "It was not evaluated on held-out text."
@@ -162,7 +177,7 @@ def _evaluation(figures: dict[str, float]) -> str:
     per_byte = f", {bits:.4f} bits per byte" if bits is not None else ""
     perplexity = f"Perplexity: {math.exp(loss):,.2f}. " if loss < _MAX_LOSS else ""
     return (
-        f"Held-out loss{step}: {loss:.4f} nats per token{per_byte}, over {tokens:,} tokens of the same corpus.\n"
-        f"{perplexity}Losses are not comparable across vocabularies; bits per byte are, on the same text.\n"
-        "It was not evaluated on benchmarks."
+        f"Held-out loss{step}: {loss:.4f} nats per token{per_byte}, over {tokens:,} tokens of the same corpus"
+        f"{format_losses(figures)}.\n{perplexity}Losses are not comparable across vocabularies; bits per byte are, "
+        "on the same text.\nIt was not evaluated on benchmarks."
     )

@@ -1,8 +1,7 @@
-"""Blocks of tokens from the shards of `tokenize`, in an order that needs no state.
+"""Blocks of tokens from the shards of `tokenize`.
 
 A block is `context + 1` consecutive tokens: all but the last are inputs, all but the first are targets. Blocks follow
-each other without gaps over all shards of a split, regardless of document boundaries. The blocks of a step are a
-function of the step and the seed, so a resumed run reads exactly what an uninterrupted one reads.
+each other without gaps over all shards of a split, regardless of document boundaries.
 """
 
 from __future__ import annotations
@@ -24,6 +23,8 @@ import numpy.typing as npt
 from pipelines import storage
 from pipelines.engine.manifest import Count
 from pipelines.errors import InputError, translate_format_errors
+from pipelines.model.training.mixture import SINGLE, Sources
+from pipelines.model.training.order import BatchOrder, Block
 from pipelines.model.training.recipe import Recipe
 from pipelines.records import inputs
 from pipelines.tokenizers.formats import TOKENIZER
@@ -133,15 +134,55 @@ class TokenFolder:
     held_out: Split
     tokenizer: bytes
 
-    def check_batch_filled(self, recipe: Recipe) -> None:
-        """Raise InputError if the train split has fewer blocks than one batch."""
-        blocks = self.train.blocks(recipe.context)
-        if blocks < recipe.batch_size:
-            raise InputError(
-                f"{self.path}: the train split has {self.train.tokens:,} tokens, {blocks:,} blocks of "
-                f"{recipe.context}, fewer than one batch of {recipe.batch_size}; "
-                "use more text, or a smaller --set batch_size=..., --set context=... or --preset"
-            )
+
+@dataclasses.dataclass(frozen=True)
+class Mixture:
+    """The token folders of a training by name; a single one is named `tokens`. All have the same tokenizer."""
+
+    sources: Mapping[str, TokenFolder]
+
+    @property
+    def first(self) -> TokenFolder:
+        """The folder from which to read what all have in common, the vocabulary."""
+        return next(iter(self.sources.values()))
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the training has no --mix."""
+        return [*self.sources] == [SINGLE]
+
+    def order(self, recipe: Recipe) -> BatchOrder:
+        """Return the order of blocks; raise InputError if a source of the recipe is too small, or is not named."""
+        for name in sorted({name for segment in recipe.mixture for name in segment["shares"]} - self.sources.keys()):
+            raise InputError(f"the training has read {name}; add --mix {name}=DIR:0, or the weight that it should have")
+        blocks = {name: folder.train.blocks(recipe.context) for name, folder in self.sources.items()}
+        for name, folder in self.sources.items():
+            if blocks[name] < (needed := recipe.batch_size if self.is_single else 1):
+                raise InputError(
+                    f"{folder.path}: the train split has {folder.train.tokens:,} tokens, {blocks[name]:,} blocks of "
+                    f"{recipe.context}, fewer than {'one batch of ' * self.is_single}{needed}; "
+                    "use more text, or a smaller --set batch_size=..., --set context=... or --preset"
+                )
+        return BatchOrder(blocks, recipe.batch_size, recipe.seed, recipe.mixture)
+
+    def read_blocks(self, blocks: Sequence[Block], context: int) -> Tokens:
+        """Return blocks as [blocks, context + 1]; raise InputError for a token id outside the vocabulary."""
+        rows = np.empty((len(blocks), context + 1), np.int64)
+        for name in {block.source for block in blocks}:
+            places = [place for place, block in enumerate(blocks) if block.source == name]
+            rows[places] = self.sources[name].train.read_blocks([blocks[place].number for place in places], context)
+        return rows
+
+
+def open_mixture(sources: Sources, *, verify: bool = True) -> Mixture:
+    """Open the folders of sources with `open_tokens`; raise InputError for different tokenizers."""
+    folders = {name: open_tokens(source.folder, verify=verify) for name, source in sources.items()}
+    first, *others = folders.values()
+    for folder in others:
+        if folder.tokenizer != first.tokenizer:
+            both = f"{folder.path}: has another tokenizer.json (by its SHA-256) than {first.path}"
+            raise InputError(f"{both}; tokenize all sources of a mixture with the same tokenizer")
+    return Mixture(folders)
 
 
 def open_tokens(path: str, *, verify: bool = True) -> TokenFolder:
@@ -208,36 +249,6 @@ def _map_shard(path: str, dtype: np.dtype[Any], header_bytes: int, tokens: int) 
     mapped = np.memmap(storage.mapped_path(path), dtype, mode="r", offset=header_bytes, shape=(tokens,))
     # A plain array over the same memory takes a fraction of the time to slice.
     return mapped.view(np.ndarray)
-
-
-class BlockOrder:
-    """The blocks of every step: each epoch is a new seeded permutation of all blocks.
-
-    Keeps the permutation of one epoch, 4 bytes per block up to 4 billion blocks; drawing it temporarily takes about 20
-    bytes per block.
-    """
-
-    def __init__(self, blocks: int, batch_size: int, seed: int) -> None:
-        self._blocks = blocks
-        self._batch_size = batch_size
-        self._seed = seed
-        self._epoch = -1
-        self._permutation: npt.NDArray[np.unsignedinteger] = np.empty(0, np.uint32)
-
-    def batch(self, step: int) -> list[int]:
-        """Return the block numbers of a step, counted from 0; a batch may extend into the next epoch."""
-        position, stop = step * self._batch_size, (step + 1) * self._batch_size
-        numbers: list[int] = []
-        while position < stop:
-            epoch, start = divmod(position, self._blocks)
-            if epoch != self._epoch:
-                # Sorting raw bits, not Generator.permutation: numpy guarantees the bits of Philox in every version.
-                bits = np.random.Philox(key=(self._seed << 64) | epoch).random_raw(self._blocks)
-                self._permutation = np.argsort(bits, kind="stable").astype(np.min_scalar_type(self._blocks))
-                self._epoch = epoch
-            numbers += self._permutation[start : start + stop - position].tolist()
-            position = min(stop, (epoch + 1) * self._blocks)
-        return numbers
 
 
 def token_bytes(tokenizer: bytes, vocab_size: int) -> npt.NDArray[np.int64] | None:

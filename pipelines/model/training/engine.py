@@ -14,6 +14,7 @@ from pipelines.model.device import accumulator_dtype, derived_seed
 from pipelines.model.io.tensor_files import full_tensor
 from pipelines.model.network.gpt2 import GPT2, next_token_loss
 from pipelines.model.training.job import TrainingJob
+from pipelines.model.training.order import Block
 from pipelines.model.training.recipe import Recipe
 
 _MAX_REASON_LENGTH = 200
@@ -46,7 +47,7 @@ class Engine:
         self._compile_and_distribute()
         self.optimizer = make_optimizer(model, job.recipe)
 
-    def gradients(self, step: int, batch: Sequence[int]) -> tuple[float, Tensor]:
+    def gradients(self, step: int, batch: Sequence[Block]) -> tuple[float, Tensor]:
         """Compute the gradients of a batch of blocks; return the mean loss per token and the gradient norm.
 
         The micro-batches are divided among the processes. Every token has the same weight, whatever the size of its
@@ -61,7 +62,7 @@ class Engine:
         for index in own:
             # A seed per micro-batch: no random state to save, and independent of the process that computes it.
             device.seed(derived_seed(recipe.seed, step, index))
-            blocks = device.to_device(self._job.tokens.train.read_blocks(micro_batches[index], recipe.context))
+            blocks = device.to_device(self._job.tokens.read_blocks(micro_batches[index], recipe.context))
             with self._gradient_sync(index == own[-1]):
                 with device.autocast():
                     loss = self._loss(blocks)

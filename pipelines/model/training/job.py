@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pipelines.model.device import DeviceConfig
 from pipelines.model.io.import_weights import ImportedModel
 from pipelines.model.network.gpt2 import Architecture
-from pipelines.model.training.data import TokenFolder
+from pipelines.model.training.data import Mixture
 from pipelines.model.training.parallel import World
 from pipelines.model.training.recipe import Recipe, TrainingOptions, parameter_count
 
@@ -25,7 +25,7 @@ class TrainingJob:
 
     recipe: Recipe
     options: TrainingOptions
-    tokens: TokenFolder
+    tokens: Mixture
     output: str
     device: DeviceConfig
     world: World
@@ -36,12 +36,12 @@ class TrainingJob:
     @property
     def architecture(self) -> Architecture:
         """The architecture of the model."""
-        return architecture_of(self.recipe, self.tokens.vocab_size)
+        return architecture_of(self.recipe, self.tokens.first.vocab_size)
 
     @property
     def parameters(self) -> int:
         """The number of parameters."""
-        return parameter_count(self.recipe, self.tokens.vocab_size)
+        return parameter_count(self.recipe, self.tokens.first.vocab_size)
 
     @property
     def is_compiled(self) -> bool:

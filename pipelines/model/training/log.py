@@ -17,6 +17,7 @@ from pipelines.model.diagnostics.estimate import flops_per_token, utilization
 from pipelines.model.training.checkpoint import METRICS_FILE, Row, json_lines, read_json_lines
 from pipelines.model.training.held_out import evaluation_work
 from pipelines.model.training.job import TrainingJob
+from pipelines.model.training.mixture import format_losses
 from pipelines.records import shards
 from pipelines.reports.render import write_page
 from pipelines.reports.training import render_training_page
@@ -77,11 +78,11 @@ class TrainingLog:
         """Log the held-out loss that was added to the row of the last step."""
         bits = row.get("held_out_bits_per_byte")
         per_byte = "" if bits is None else f", {bits:.4f} bits per byte"
-        uniform = math.log(self._job.tokens.vocab_size)
+        uniform = math.log(self._job.tokens.first.vocab_size)
         guess = "" if row["step"] else f"; uniform baseline: {uniform:.2f}"
         self._job.note(
             f"step {row['step']:,}: held-out loss {row['held_out_loss']:.4f} nats per token{per_byte} "
-            f"({row['held_out_tokens']:,} tokens{guess})"
+            f"({row['held_out_tokens']:,} tokens{guess}){format_losses(row)}"
         )
         self._log_to_tensorboard(row)
         self.publish()
@@ -154,7 +155,7 @@ class TrainingLog:
         about = {
             "title": f"Training of {job.recipe.preset}",
             "parameters": job.parameters,
-            "vocab_size": job.tokens.vocab_size,
+            "vocab_size": job.tokens.first.vocab_size,
             "facts": {"device": job.device.name, "processes": job.world.size},
             "recipe": job.recipe.to_json(),
         }
@@ -183,9 +184,11 @@ class TensorBoardLog:
         """Write the values of a row that were not yet written for its step; a row may be logged again with more."""
         if row["step"] != self._step:
             self._step, self._written = row["step"], set()
-        for name, tag in _TAGS.items():
-            if row.get(name) is not None and tag not in self._written:
-                self._writer.add_scalar(tag, row[name], self._step)
+        for name, value in row.items():
+            metric, dot, source = name.partition(".")
+            tag = _TAGS.get(metric, "") + dot.replace(".", "/") + source
+            if metric in _TAGS and value is not None and tag not in self._written:
+                self._writer.add_scalar(tag, value, self._step)
                 self._written.add(tag)
 
     def close(self) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 
 from pipelines.engine.config import check_known, identity_of, make_config, option, places, read_toml
 from pipelines.errors import UsageError
+from pipelines.model.training.mixture import Segment
 from pipelines.storage.resources import data_names, data_path
 
 PRESETS = data_names("presets")
-_NOT_SETTABLE = ("preset", "seed", "extended_from")
+_NOT_SETTABLE = ("preset", "seed", "extended_from", "mixture")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +49,9 @@ class Recipe:
     eval_blocks: int = option(
         MISSING, "Held-out blocks per evaluation; 0 for all. The last evaluation uses all.", minimum=0
     )
-    # Not a value of `--set`: it follows from what is in the output folder, see stages/pretrain/extension.py.
+    # Not values of `--set`: they follow from what is in the output folder, see stages/pretrain/extension.py, and --mix.
     extended_from: tuple[int, ...] = option((), "Steps at which training was complete before it was extended.")
+    mixture: tuple[Segment, ...] = option((), "Shares of the sources, and the step from which each applies.")
 
     @property
     def batch_tokens(self) -> int:
@@ -67,7 +69,7 @@ class Recipe:
             raise UsageError(f"step {step:,}: the recipe has steps 1 to {self.steps:,}")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON values, without `extended_from` if the training was not extended."""
+        """Return the values as JSON values, without `extended_from` and `mixture` if they are empty."""
         return {name: value for name, value in identity_of(self).items() if value != []}
 
 

@@ -24,7 +24,7 @@ from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
 from pipelines.errors import WebtextError
 from pipelines.model.device import reproducible, translate_memory_errors
-from pipelines.model.diagnostics.batch_documents import describe_blocks
+from pipelines.model.diagnostics.batch_documents import describe_batch
 from pipelines.model.diagnostics.estimate import MEMORY_ADVICE
 from pipelines.model.diagnostics.spikes import Spike, SpikeDetector, spike_file, spike_report
 from pipelines.model.inference.options import SamplingOptions
@@ -45,9 +45,8 @@ from pipelines.model.training.checkpoint import (
     save_checkpoint,
     send_checkpoint_shards,
 )
-from pipelines.model.training.data import BlockOrder
 from pipelines.model.training.engine import Engine
-from pipelines.model.training.held_out import held_out_loss, held_out_tokens
+from pipelines.model.training.held_out import evaluation_tokens, held_out_loss
 from pipelines.model.training.job import TrainingJob
 from pipelines.model.training.log import TrainingLog
 from pipelines.model.training.recipe import learning_rate
@@ -135,7 +134,7 @@ class _Trainer:
     """The model, its optimizer and the metrics after `step` steps."""
 
     def __init__(self, job: TrainingJob, checkpoint: Checkpoint | None) -> None:
-        self.job, recipe = job, job.recipe
+        self.job = job
         self.step = self._saved_at = checkpoint.step if checkpoint else 0
         self.rows: list[Row] = (
             read_json_lines(storage.join(checkpoint.path, METRICS_FILE)) if checkpoint else [{"step": 0}]
@@ -146,7 +145,7 @@ class _Trainer:
             load_moments(checkpoint, self.model, self.engine.optimizer)
             job.note(f"resuming from the checkpoint of step {self.step:,}")
         self.spikes = SpikeDetector(self.rows)
-        self._order = BlockOrder(job.tokens.train.blocks(recipe.context), recipe.batch_size, recipe.seed)
+        self._order = job.tokens.order(job.recipe)
 
     def compute_gradients(self) -> tuple[Row, Tensor]:
         """Compute the gradients of the next step; return its metrics, and the gradient norm on the device."""
@@ -163,20 +162,20 @@ class _Trainer:
     def evaluate(self, log: TrainingLog | None) -> None:
         """Add the held-out loss to the metrics of the last step, unless they have it or the split is empty."""
         job, recipe = self.job, self.job.recipe
-        if job.tokens.held_out.tokens < 2 or "held_out_loss" in self.rows[-1]:
+        if "held_out_loss" in self.rows[-1] or not evaluation_tokens(job, None):
             return
         if self.step > self._saved_at:
             self.save(log)  # an interrupted evaluation must not lose the weights
         limit = None if self.step in recipe.ends else recipe.eval_blocks or None
         if limit is None:
-            tokens = held_out_tokens(job.tokens.held_out, recipe.context, None)
+            tokens = evaluation_tokens(job, None)
             job.note(f"step {self.step:,}: evaluating on all {tokens:,} held-out tokens")
         with self.engine.evaluating() as loss_of:
-            self.rows[-1] |= held_out_loss(loss_of, job, limit)
+            self.rows[-1] |= held_out_loss(loss_of, job, self.step, limit)
             if job.options.keep_best and self.step > 0:
                 # On the same blocks every time: another part of the split has another loss.
                 is_on_blocks = limit is not None or not recipe.eval_blocks
-                row = self.rows[-1] if is_on_blocks else held_out_loss(loss_of, job, recipe.eval_blocks)
+                row = self.rows[-1] if is_on_blocks else held_out_loss(loss_of, job, self.step, recipe.eval_blocks)
                 if job.world.is_rank_zero:
                     record_if_best(job.output, self.step, row)
         if log is not None:
@@ -201,11 +200,11 @@ class _Trainer:
 
     def sample(self) -> str:
         """Sample a document from the model, with the same random numbers at every step."""
-        end, seed = self.job.tokens.end_of_text, self.job.recipe.seed
+        end, seed = self.job.tokens.first.end_of_text, self.job.recipe.seed
         options = SamplingOptions(max_tokens=_SAMPLE_TOKENS)
         with self.engine.evaluating():
             [ids] = sample_tokens(self.model, [end], options, [seed], end_of_text=end, advance=lambda _: None)
-        tokenizer = load_tokenizer(self.job.tokens.tokenizer, self.job.tokens.path)
+        tokenizer = load_tokenizer(self.job.tokens.first.tokenizer, self.job.tokens.first.path)
         return str(tokenizer.decode([id for id in ids if id != end], skip_special_tokens=False))
 
     def report_spike(self, spike: Spike) -> dict[str, Any]:
@@ -222,7 +221,7 @@ class _Trainer:
 
     def spike_report(self, spike: Spike) -> bytes:
         """Return the report of a spike: the documents of its batch, and the command that replays it."""
-        blocks = describe_blocks(self.job.tokens, self._order.batch(spike.step - 1), self.job.recipe.context)
+        blocks = describe_batch(self.job.tokens, self._order.batch(spike.step - 1), self.job.recipe.context)
         return spike_report(
             spike,
             blocks=[dataclasses.asdict(block) for block in blocks],
@@ -301,17 +300,19 @@ def _load_model(job: TrainingJob, checkpoint: Checkpoint | None) -> GPT2:
 
 def _write_description(job: TrainingJob) -> tuple[FileEntry, ...]:
     """Write `config.json` and `tokenizer.json`, which are needed to read any checkpoint."""
+    tokens, sources = job.tokens.first, job.tokens.sources.items()
+    listed = {name: {"fingerprint": folder.fingerprint, "tokens": folder.train.tokens} for name, folder in sources}
     initial = {"source": job.initial.source, "sha256": job.initial.sha256} if job.initial else None
     config = {
         "format": FORMAT,
         "architecture": dataclasses.asdict(job.architecture),
-        "end_of_text": job.tokens.end_of_text,
-        "tokenizer_sha256": hashlib.sha256(job.tokens.tokenizer).hexdigest(),
-        "tokens_fingerprint": job.tokens.fingerprint,
+        "end_of_text": tokens.end_of_text,
+        "tokenizer_sha256": hashlib.sha256(tokens.tokenizer).hexdigest(),
+        **({"tokens_fingerprint": tokens.fingerprint} if job.tokens.is_single else {"sources": listed}),
         "recipe": job.recipe.to_json(),
         **({"initial_weights": initial} if initial else {}),
     }
     return (
         shards.write_file(job.output, CONFIG_FILE, storage.json_bytes(config)),
-        shards.write_file(job.output, TOKENIZER_FILE, job.tokens.tokenizer),
+        shards.write_file(job.output, TOKENIZER_FILE, tokens.tokenizer),
     )

@@ -19,6 +19,11 @@ class RecipeOptions:
         choices=PRESETS,
     )
     set: tuple[str, ...] = option((), "Override a value of the preset, such as steps=2000.")
+    max_epochs: float = option(
+        4.0,
+        "Refuse to read a source of --mix more often; up to 4 epochs cost next to nothing (Muennighoff et al. 2023).",
+        minimum=0.0,
+    )
     seed: int = option(0, "Random seed for initial weights, data order and dropout.", minimum=0, maximum=2**32 - 1)
 
 

@@ -23,7 +23,9 @@ from pipelines.model.training.checkpoint import (
     copy_checkpoint,
     find_checkpoints,
 )
+from pipelines.model.training.mixture import Sources, shares_at
 from pipelines.model.training.recipe import Recipe, learning_rate
+from pipelines.stages.pretrain.sources import plan_recipe
 
 # What a training writes next to its result, and continues when it is extended.
 _CONTINUED_FILES = ("timing.jsonl", "samples.jsonl")
@@ -31,35 +33,39 @@ _CONTINUED_FOLDERS = ("spikes", "tensorboard")
 
 
 def prepare_extension(
-    stage: Stage, recipe: Recipe, inputs: Mapping[str, str], output: str, options: RunOptions
+    stage: Stage, recipe: Recipe, sources: Sources, inputs: Mapping[str, str], output: str, options: RunOptions
 ) -> tuple[Recipe, RunOptions]:
-    """Return the recipe with the steps from which the training in `output` was or will be extended, and the options.
+    """Return the options, and the recipe with its mixture and the steps from which training was or will be extended.
 
-    A finished training of the same recipe with fewer steps is extended, unless `options.overwrite` asks for a new one.
-    Raises ChangedRunError if another result is being built there, InputError if the last checkpoint was removed.
+    A finished training of the same recipe with fewer steps is extended, unless `options.overwrite` asks for a new one;
+    changed shares, also of new sources, apply from its last step on. Raises ChangedRunError if another result is being
+    built there, InputError if the last checkpoint was removed.
     """
+    new = plan_recipe(recipe, sources, {})
     following = storage.join(output, NEXT)
     folder = following if has_manifest(following) else output
     recorded = OutputFolder(folder).recorded_identity()
-    if recorded is None:
-        return recipe, options
-    trained = recorded.with_current_options(recipe).config
-    steps, earlier = trained.get("steps"), tuple(trained.get("extended_from", ()))
-    same = dataclasses.replace(recipe, extended_from=earlier)
-    requested = Identity(stage.name, stage.version, identity_of(same) | {"steps": steps}, inputs)
-    if dataclasses.replace(recorded, config=trained) != requested or not isinstance(steps, int):
-        return recipe, options
+    trained = recorded.with_current_options(recipe).config if recorded else {}
+    steps = trained.get("steps")
+    if recorded is None or not isinstance(steps, int):
+        return new, options
+    planned = plan_recipe(recipe, sources, trained)
+    requested, known = identity_of(planned), inputs
+    if steps < recipe.steps:
+        requested |= {key: trained[key] for key in ("steps", "extended_from", "mixture")}
+        known = {name: key for name, key in inputs.items() if name in recorded.inputs or name == "init_from"}
+    if dataclasses.replace(recorded, config=trained) != Identity(stage.name, stage.version, requested, known):
+        return new, options
     if steps == recipe.steps:
-        return same, options
-    if options.overwrite or not has_manifest(folder) or recipe.steps < steps:
-        return recipe, options
-    extended = dataclasses.replace(recipe, extended_from=(*earlier, steps))
+        return planned, options
+    if options.overwrite or not has_manifest(folder):
+        return new, options
     begun = OutputFolder(following).recorded_identity()
-    if begun and begun.with_current_options(recipe).config != identity_of(extended):
+    if begun and begun.with_current_options(recipe).config != identity_of(planned):
         raise ChangedRunError(OutputFolder(output).describe_replacement() or following)
     if not find_checkpoints(following) and not _checkpoints_of(output, steps):
         raise InputError(_cannot_extend(output, steps, "its last checkpoint was removed"))
-    return extended, dataclasses.replace(options, overwrite=True)
+    return planned, dataclasses.replace(options, overwrite=True)
 
 
 def continue_training(finished: str, output: str, recipe: Recipe, note: Callable[[str], None]) -> Checkpoint:
@@ -75,7 +81,9 @@ def continue_training(finished: str, output: str, recipe: Recipe, note: Callable
     names = [*_CONTINUED_FILES]
     for folder in _CONTINUED_FOLDERS:
         names += [storage.join(folder, name) for name in storage.list_folder(storage.join(finished, folder))]
-    if (best := best_checkpoint(finished)) is not None and best.problem() is None:
+    has_other_shares = shares_at(recipe.mixture, step - 1) != shares_at(recipe.mixture, step)
+    # With other shares, later losses of the whole mixture are not comparable with the best one.
+    if not has_other_shares and (best := best_checkpoint(finished)) is not None and best.problem() is None:
         names.append(BEST_FILE)
         if best.step != step:
             copy_checkpoint(best, output)

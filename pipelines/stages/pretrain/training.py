@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pipelines import storage
 from pipelines.engine.config import identity_of
@@ -18,9 +18,10 @@ from pipelines.model.device import DeviceConfig, device_config, select_device
 from pipelines.model.diagnostics.estimate import check_resources, describe_estimate, estimate_training
 from pipelines.model.io.import_weights import ImportedModel, check_compatible, import_weights
 from pipelines.model.training.checkpoint import find_checkpoints, latest_checkpoint
-from pipelines.model.training.data import TokenFolder, open_tokens
+from pipelines.model.training.data import open_mixture
 from pipelines.model.training.held_out import evaluation_work
 from pipelines.model.training.job import TrainingJob, architecture_of
+from pipelines.model.training.mixture import SINGLE, Sources, parse_sources
 from pipelines.model.training.parallel import RunSpec, World, process_group, torchrun_world
 from pipelines.model.training.recipe import Recipe
 from pipelines.model.training.trainer import replay as replay_step
@@ -30,13 +31,11 @@ from pipelines.records.inputs import open_stage
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.extension import continue_training, prepare_extension
 from pipelines.stages.pretrain.preset import choose_recipe
-
-# More epochs than this are probably a mistake.
-_MANY_EPOCHS = 50
+from pipelines.stages.pretrain.sources import check_sources, fingerprints, plan_recipe
 
 
 def run_rank_zero(
-    stage: Stage, config: PretrainConfig, *, tokens: str, output: str, options: RunOptions, init_from: str | None
+    stage: Stage, config: PretrainConfig, *, sources: Sources, output: str, options: RunOptions, init_from: str | None
 ) -> Summary:
     """Run the stage in a single process, or in rank 0 of several; see `pretrain`."""
     if config.tensorboard:
@@ -44,25 +43,23 @@ def run_rank_zero(
     recipe, world, device = _set_up(config, output, options.progress.note)
     with process_group(world, device.device), contextlib.ExitStack() as without_training:
         without_training.callback(world.broadcast, None)  # ends the worker ranks, also after an error
-        initial = _import_initial(init_from, recipe, tokens, options.progress.note)
-        inputs = _fingerprints(tokens, initial)
-        recipe, options = prepare_extension(stage, recipe, inputs, output, options)
+        initial = _import_initial(init_from, recipe, sources, options.progress.note)
+        inputs = _inputs(sources, initial)
+        recipe, options = prepare_extension(stage, recipe, sources, inputs, output, options)
         # The recipe, not the config, is the identity of the result: however it was given, with the preset's values.
-        texts = open_stage(tokens, ("tokenize",)).files("")
+        texts = [file for source in sources.values() for file in open_stage(source.folder, ("tokenize",)).files("")]
         with stage_run(stage, recipe, inputs=inputs, output=output, options=options, texts=texts) as run:
             if not run.finished and run.resumed_entry("train", "train"):
                 run.once("train", TaskResult)  # killed before the manifest: nothing is left to compute
             elif not run.finished:
-                folder = open_tokens(tokens)
-                folder.check_batch_filled(recipe)
                 job = _make_job(
-                    config, recipe, world, device, tokens=folder, output=run.output, initial=initial, note=run.note
+                    config, recipe, world, device, sources=sources, output=run.output, initial=initial, note=run.note
                 )
                 if job.options.sample_every and job.is_sharded:
                     raise UsageError(
                         "--sample-every: no process has the whole model with --parallel fsdp; use ddp or generate"
                     )
-                _note_epochs(job)
+                check_sources(job, config.max_epochs)
                 _check_estimate(job)
 
                 def start_workers(step: int | None) -> None:
@@ -73,12 +70,14 @@ def run_rank_zero(
             return run.finish()
 
 
-def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_from: str | None = None) -> None:
+def run_worker_rank(
+    config: PretrainConfig, *, tokens: str | Sequence[str], output: str, init_from: str | None = None
+) -> None:
     """Train along with rank 0, which writes all files and messages.
 
     Raises InputError if this process has a different recipe, tokens, weights or checkpoints than rank 0.
     """
-    note = Silent().note  # rank 0 shows the messages
+    note, sources = Silent().note, parse_sources(tokens)  # rank 0 shows the messages
     recipe, world, device = _set_up(config, output, note)
     with process_group(world, device.device):
         # Rank 0 sends this once it has verified the files and selected a checkpoint.
@@ -86,51 +85,44 @@ def run_worker_rank(config: PretrainConfig, *, tokens: str, output: str, init_fr
         if spec is None:
             return
         output = storage.join(output, spec.subfolder) if spec.subfolder else output
-        recipe = dataclasses.replace(recipe, extended_from=spec.recipe.extended_from)
-        initial = _import_initial(init_from, recipe, tokens, note)
-        spec.check_same(RunSpec(recipe, _fingerprints(tokens, initial)), world.rank)
-        # Another machine has its own copy of the tokens.
-        folder = open_tokens(tokens, verify=world.local_rank == 0)
+        recipe = plan_recipe(recipe, sources, vars(spec.recipe))
+        initial = _import_initial(init_from, recipe, sources, note)
+        spec.check_same(RunSpec(recipe, _inputs(sources, initial)), world.rank)
         checkpoints = {checkpoint.step: checkpoint for checkpoint in find_checkpoints(output)}
         if spec.step is not None and spec.step not in checkpoints:
             raise InputError(
                 f"{output}: rank {world.rank} has no checkpoint of step {spec.step:,}, from which rank 0 resumes; "
                 "use one output folder for all processes"
             )
-        job = _make_job(config, recipe, world, device, tokens=folder, output=output, initial=initial, note=note)
+        job = _make_job(config, recipe, world, device, sources=sources, output=output, initial=initial, note=note)
         train(job, None if spec.step is None else checkpoints[spec.step])
 
 
 def replay(
-    config: PretrainConfig,
-    *,
-    tokens: str,
-    output: str,
-    step: int,
-    note: Callable[[str], None],
+    config: PretrainConfig, *, tokens: str | Sequence[str], output: str, step: int, note: Callable[[str], None],
     init_from: str | None = None,
-) -> bytes:
+) -> bytes:  # fmt: skip
     """Recompute a step from the latest checkpoint before it; return its report as for a spike. Writes nothing.
 
     Raises UsageError for a step beyond the recipe's, ChangedRunError if `output` was trained with a different recipe.
     """
     recipe, world, device = _set_up(config, output, note)
     recipe.check_step(step)
-    initial = _import_initial(init_from, recipe, tokens, note)
+    sources = parse_sources(tokens)
+    initial = _import_initial(init_from, recipe, sources, note)
     recorded = OutputFolder(output).recorded_identity(recipe)
     if recorded is None:
         raise InputError(
             f"{output}: no training to replay ({MANIFEST_FILE} is missing); copy the whole folder, or name another "
             "--output"
         )
-    recipe = dataclasses.replace(recipe, extended_from=tuple(recorded.config.get("extended_from", ())))
-    requested = dataclasses.replace(recorded, config=identity_of(recipe), inputs=_fingerprints(tokens, initial))
+    recipe = plan_recipe(recipe, sources, recorded.config)
+    requested = dataclasses.replace(recorded, config=identity_of(recipe), inputs=_inputs(sources, initial))
     if differences := recorded.differences(requested):
         raise ChangedRunError(
             f"{output}: trained with different options ({', '.join(differences)}); use the options of that run"
         )
-    folder = open_tokens(tokens)
-    job = _make_job(config, recipe, world, device, tokens=folder, output=output, initial=initial, note=note)
+    job = _make_job(config, recipe, world, device, sources=sources, output=output, initial=initial, note=note)
     earlier = [checkpoint for checkpoint in find_checkpoints(output) if checkpoint.step < step]
     checkpoint = next((checkpoint for checkpoint in reversed(earlier) if checkpoint.problem() is None), None)
     if checkpoint is None:
@@ -159,20 +151,17 @@ def _train(job: TrainingJob, run: StageRun, start_workers: Callable[[int | None]
 
 
 def _make_job(
-    config: PretrainConfig,
-    recipe: Recipe,
-    world: World,
-    device: DeviceConfig,
-    *,
-    tokens: TokenFolder,
-    output: str,
-    initial: ImportedModel | None,
-    note: Callable[[str], None],
-) -> TrainingJob:
+    config: PretrainConfig, recipe: Recipe, world: World, device: DeviceConfig, *, sources: Sources, output: str,
+    initial: ImportedModel | None, note: Callable[[str], None],
+) -> TrainingJob:  # fmt: skip
+    """Verify and open the tokens, and return what to train."""
     # The command is for a later time, when the result has been moved to its place.
     final_output = storage.real_path(output.removesuffix(f"/{NEXT}"))
+    folders = {name: storage.real_path(source.folder) for name, source in sources.items()}
+    mix = [word for name, source in sources.items() for word in ("--mix", source.argument(name, folders[name]))]
+    read = ["--input", folders[SINGLE]] if [*folders] == [SINGLE] else mix
     command = [
-        *("webtext", "pretrain", "--input", storage.real_path(tokens.path), "--output", final_output),
+        *("webtext", "pretrain", *read, "--output", final_output),
         *("--preset", recipe.preset, *(word for value in config.set for word in ("--set", value))),
         *("--seed", str(config.seed), "--device", config.device),
         *("--precision", config.precision, "--compile", config.compile),
@@ -183,7 +172,8 @@ def _make_job(
     return TrainingJob(
         recipe=recipe,
         options=config,
-        tokens=tokens,
+        # Another machine has its own copy of the tokens.
+        tokens=open_mixture(sources, verify=world.local_rank == 0),
         output=output,
         device=device,
         world=world,
@@ -194,12 +184,12 @@ def _make_job(
 
 
 def _import_initial(
-    init_from: str | None, recipe: Recipe, tokens: str, note: Callable[[str], None]
+    init_from: str | None, recipe: Recipe, sources: Sources, note: Callable[[str], None]
 ) -> ImportedModel | None:
     """Import the initial weights and check that they fit the recipe and the tokens."""
     if init_from is None:
         return None
-    folder = open_tokens(tokens, verify=False)
+    folder = open_mixture(sources, verify=False).first
     imported = import_weights(init_from, folder.vocab_size)
     note(f"{init_from}: initial weights ({imported.source})")
     for line in imported.notes:
@@ -208,33 +198,8 @@ def _import_initial(
     return imported
 
 
-def _fingerprints(tokens: str, initial: ImportedModel | None) -> dict[str, str]:
-    return {
-        "tokens": open_stage(tokens, ("tokenize",)).manifest.fingerprint(),
-        **({"init_from": initial.sha256} if initial else {}),
-    }
-
-
-def _note_epochs(job: TrainingJob) -> None:
-    """Show the size of the run, and note what makes it pointless or leaves out the held-out loss."""
-    recipe, train_split, held_out = job.recipe, job.tokens.train, job.tokens.held_out
-    epochs = recipe.steps * recipe.batch_size / train_split.blocks(recipe.context)
-    job.note(
-        f"{job.parameters:,} parameters; {recipe.steps:,} steps of {recipe.batch_tokens:,} tokens: {epochs:.2f} epochs "
-        f"of the train split ({train_split.tokens:,} tokens)"
-    )
-    if epochs > _MANY_EPOCHS:
-        job.note(
-            f"{epochs:,.0f} epochs are many: a model learns little after the first few; use more text, fewer "
-            "--set steps=..., or the preset tiny"
-        )
-    if held_out.tokens < 2:
-        job.note(f"{job.tokens.path}: no held-out tokens, so the held-out loss is not measured")
-    elif not held_out.blocks(recipe.context):
-        job.note(
-            f"{job.tokens.path}: the held-out split has {held_out.tokens:,} tokens, less than one block of "
-            f"{recipe.context}; its loss is measured on that shorter block"
-        )
+def _inputs(sources: Sources, initial: ImportedModel | None) -> dict[str, str]:
+    return fingerprints(sources) | ({"init_from": initial.sha256} if initial else {})
 
 
 def _check_estimate(job: TrainingJob) -> None:
