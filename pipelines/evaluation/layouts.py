@@ -359,7 +359,7 @@ def gold_number(record: Record, field: str, choices: Sequence[str], first: int =
     texts = [choice.strip() for choice in choices]
     if isinstance(gold, str) and gold.strip() in texts:
         number = texts.index(gold.strip())
-    elif isinstance(gold, int) or (isinstance(gold, str) and _NUMBER.fullmatch(gold)):
+    elif isinstance(gold, int) or (isinstance(gold, str) and _NUMBER.fullmatch(gold.strip())):
         number = int(gold) - first
     elif isinstance(gold, str) and (letter := _LETTERS.match(gold.strip())):
         number = ord(letter[1].upper()) - ord("A")

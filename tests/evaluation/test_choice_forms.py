@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from own_task import run_task, value_of
+from own_task import run_task
 from small_model import END, VOCABULARY, byte_tokenizer, write_model
 
 from pipelines.errors import InputError
 from pipelines.evaluation.definitions import parse_tasks
 from pipelines.evaluation.stage import build_task
 from pipelines.evaluation.task import Encoder, Example, ModelFacts
+from pipelines.reports.evaluation import chance_level
 
 _ENCODER = Encoder(byte_tokenizer().to_str().encode(), ModelFacts("model", "", 1, None, 4096, VOCABULARY, END))
 _LETTERS = list("ABCDE")
@@ -104,7 +105,7 @@ FORMS = [
     _Form(
         "siqa",
         {"dev.jsonl": _lines(*_SIQA), "dev-labels.lst": "2\n"},
-        [{**_SIQA[0], "label": "2"}],
+        [{**_SIQA[0], "label": "2\n"}],
         ["Q: Ann fell. How is Ann? \nA:"],
         [[" up", " sore", " far"]],
         [1],
@@ -202,4 +203,6 @@ def test_a_right_choice_that_is_there_twice_is_counted(tmp_path: Path) -> None:
     assert result["counts"]["right_choice_repeated"] == 2
     assert [row["gold"] for row in rows] == ["a", "b", "a"]
     assert rows[0]["gold_probability"] == rows[2]["gold_probability"]
-    assert value_of(result, "gold_probability") == pytest.approx(sum(row["gold_probability"] for row in rows) / 3)
+    [figure] = [figure for figure in result["metrics"] if figure["name"] == "gold_probability"]
+    assert chance_level(result, figure) == pytest.approx(1 / 3)
+    assert figure["value"] == pytest.approx(sum(row["gold_probability"] for row in rows) / 3)
