@@ -246,8 +246,8 @@ def run_lm_eval(bench: bench_evaluate.Bench, model: Path, sources: Mapping[str, 
         raise SystemExit(done.stderr[-4000:])
     results = {}
     for name in sources:
-        [path] = (bench.work / "lm_eval").rglob(f"samples_bench_{name}_2*.jsonl")
-        rows = sorted(map(json.loads, path.read_text("utf-8").splitlines()), key=lambda row: int(row["doc_id"]))
+        [samples] = (bench.work / "lm_eval").rglob(f"samples_bench_{name}_2*.jsonl")
+        rows = sorted(map(json.loads, samples.read_text("utf-8").splitlines()), key=lambda row: int(row["doc_id"]))
         results[name] = [
             {
                 "log_probs": [float(response[0][0]) for response in row["resps"]],

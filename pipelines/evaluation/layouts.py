@@ -298,10 +298,10 @@ def _read_questions(paths: Sequence[str]) -> Iterator[Record]:
             name = storage.basename(record.place).partition(".")[0]
             fields["subject"] = re.sub(r"_(test|val|dev)$", "", name)  # world_history_test.csv
         if isinstance(choices, Mapping):
-            labeled = Record({**fields, "choices": choices}, record.place)
-            labels = labeled.texts("choices.label")
+            whole = Record({**fields, "choices": choices}, record.place)
             # Some labels of ARC are letters, others digits from 1.
-            fields |= {"choices": labeled.texts("choices.text"), key: gold_number(labeled, key, labels, first=1)}
+            gold = gold_number(whole, key, whole.texts("choices.label"), first=1)
+            fields |= {"choices": whole.texts("choices.text"), key: gold}
         stem = next((fields[name] for name in ("stem", "question_stem", "question") if name in fields), None)
         if isinstance(stem, str):
             fields |= {"stem": stem, "question": stem.strip()}
