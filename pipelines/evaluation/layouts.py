@@ -34,6 +34,10 @@ _TREC_LABELS = ("ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM")
 # The labels of RTE and CommitmentBank, numbered as on the hub; and the names of fields in TREC and GLUE.
 _ENTAILMENT_LABELS = {"entailment": 0, "not_entailment": 1, "contradiction": 1, "neutral": 2}
 _USUAL_NAMES = {"coarse_label": "label", "sentence1": "premise", "sentence2": "hypothesis"}
+# MMLU's CSV files have no header; no name may equal a cell of the first row, such as the letter of the right choice.
+_MMLU_COLUMNS = ("question", "choice_1", "choice_2", "choice_3", "choice_4", "answer")
+# Marks in the part of HellaSwag that is from WikiHow.
+_WIKIHOW_MARK = re.compile(r"\[.*?\]")
 
 
 class Question(NamedTuple):
@@ -274,6 +278,77 @@ def _labeled_lines(paths: Sequence[str], labels: Sequence[str]) -> Iterator[Reco
             yield Record({"label": labels.index(coarse), "text": text, "sentence": text}, place)
 
 
+def _read_questions(paths: Sequence[str]) -> Iterator[Record]:
+    """Yield questions, their texts as `choices`, and `answerKey`, `answer` or `label`, in the forms of their authors.
+
+    Those of ARC, OpenBookQA, CommonsenseQA (`question` has a stem and labeled choices), MMLU (a CSV file per subject),
+    PIQA and SIQA (a file `.lst` with a label per line); and those of the hub. `stem` is the question as it is,
+    `question` without white space around it.
+    """
+    for record in _labeled_records(paths):
+        fields, choices, key = dict(record.fields), record.fields.get("choices"), "answerKey"
+        if isinstance(question := fields.get("question"), Mapping):
+            fields |= question
+            choices = fields.get("choices")
+        if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
+            parts = [Record(choice, record.place) for choice in choices]
+            choices = {name: [part.value(name) for part in parts] for name in ("text", "label")}
+        if _MMLU_COLUMNS[1] in fields:
+            choices, key = {"text": [fields[name] for name in _MMLU_COLUMNS[1:-1]], "label": list("ABCD")}, "answer"
+            name = storage.basename(record.place).partition(".")[0]
+            fields["subject"] = re.sub(r"_(test|val|dev)$", "", name)  # world_history_test.csv
+        if isinstance(choices, Mapping):
+            whole = Record({**fields, "choices": choices}, record.place)
+            # Some labels of ARC are letters, others digits from 1.
+            gold = gold_number(whole, key, whole.texts("choices.label"), first=1)
+            fields |= {"choices": whole.texts("choices.text"), key: gold}
+        stem = next((fields[name] for name in ("stem", "question_stem", "question") if name in fields), None)
+        if isinstance(stem, str):
+            fields |= {"stem": stem, "question": stem.strip()}
+        if "subject" in fields:
+            fields["subject"] = str(fields["subject"]).replace("_", " ")
+        yield Record(fields, record.place)
+
+
+def _labeled_records(paths: Sequence[str]) -> Iterator[Record]:
+    """Yield records, with the lines of `.lst` files, if there are any, as their `label`."""
+    label_paths = [path for path in paths if strip_compression(path).endswith(".lst")]
+    records = read_records([path for path in paths if path not in label_paths], _MMLU_COLUMNS)
+    labels = (line.strip() for path in label_paths for _, line in read_lines(path) if line.strip())
+    for record, label in itertools.zip_longest(records, labels):
+        if label_paths and (record is None or label is None):
+            raise InputError(f"{label_paths[0]}: has {'more' if record is None else 'fewer'} labels than records")
+        if not label_paths and not {"label", "answerKey", "answer"} & record.fields.keys():
+            remedy = f"name the file of labels after a comma (dev.jsonl,dev-labels.lst); {_NO_LABELS}"
+            raise InputError(f"{record.place}: has no label, answerKey or answer; {remedy}")
+        yield Record({**record.fields, "label": label}, record.place) if label_paths else record
+
+
+def _read_hellaswag(paths: Sequence[str]) -> Iterator[Record]:
+    """Yield HellaSwag's contexts, as `context`, and endings without the marks of WikiHow, like lm-evaluation-harness.
+
+    The second part of a context begins with a capital, and continues in lower case.
+    """
+    for record in read_records(paths):
+        second = str(record.fields.get("ctx_b") or "").capitalize()
+        context = f"{record.value('activity_label')}: {record.value('ctx_a')} {second}"
+        endings = [_without_marks(ending) for ending in record.texts("endings")]
+        yield Record({**record.fields, "context": _without_marks(context), "endings": endings}, record.place)
+
+
+def _without_marks(text: str) -> str:
+    return _WIKIHOW_MARK.sub("", text.strip().replace(" [title]", ". ")).replace("  ", " ")
+
+
+def _read_winogrande(paths: Sequence[str]) -> Iterator[Record]:
+    """Yield WinoGrande's sentences in two parts, `before` and `after` the gap."""
+    for record in read_records(paths):
+        before, gap, after = str(record.value("sentence")).partition("_")
+        if not gap:
+            raise InputError(f"{record.place}: the sentence has no _")
+        yield Record({**record.fields, "before": before, "after": after.strip()}, record.place)
+
+
 def gold_number(record: Record, field: str, choices: Sequence[str], first: int = 0) -> int:
     """Return the index of the right choice: a field has its number from `first`, letter or text, else InputError."""
     try:
@@ -284,12 +359,12 @@ def gold_number(record: Record, field: str, choices: Sequence[str], first: int =
     texts = [choice.strip() for choice in choices]
     if isinstance(gold, str) and gold.strip() in texts:
         number = texts.index(gold.strip())
-    elif isinstance(gold, int) or (isinstance(gold, str) and _NUMBER.fullmatch(gold)):
+    elif isinstance(gold, int) or (isinstance(gold, str) and _NUMBER.fullmatch(gold.strip())):
         number = int(gold) - first
     elif isinstance(gold, str) and (letter := _LETTERS.match(gold.strip())):
         number = ord(letter[1].upper()) - ord("A")
     if number is None or not 0 <= number < len(choices):
-        hint = f"; {_NO_LABELS}" if str(gold) == "-1" else ""
+        hint = f"; {_NO_LABELS}" if str(gold) in ("", "-1") else ""
         raise InputError(f"{record.place}: the right choice {gold!r} is not one of {texts}, by number or letter{hint}")
     return number
 
@@ -304,5 +379,8 @@ LAYOUTS: Mapping[str, Callable[[Sequence[str]], Iterator[Record]]] = {
     "trec": functools.partial(_read_classes, labels=_TREC_LABELS),
     "cbt": _read_cbt,
     "winograd": _read_winograd,
+    "questions": _read_questions,
+    "hellaswag": _read_hellaswag,
+    "winogrande": _read_winogrande,
 }
 QUESTIONS = {"cbt": _cbt_question, "winograd": _winograd_question}

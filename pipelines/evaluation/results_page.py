@@ -30,7 +30,7 @@ from pipelines.reports.evaluation import (
 RESULTS = "results.json"
 TOKENIZER = "tokenizer.json"
 EXAMPLES = shards.shard_name("examples", 0)
-STAGE = Stage("evaluate", 5, (RESULTS, TOKENIZER))
+STAGE = Stage("evaluate", 6, (RESULTS, TOKENIZER))
 PAGE = "evaluation.html"
 _STEP = re.compile(r"step-(\d+)")
 _STEP_FIGURES = ("value", "error", "low", "high")

@@ -14,6 +14,8 @@ from pipelines.reports.training import is_wide
 
 # The paper's names of its sizes, and the parameters of the models that were released.
 PAPER_SIZES = {"117M": 124_439_808, "345M": 354_823_168, "762M": 774_030_080, "1542M": 1_557_611_200}
+# The figures of tasks with choices that have the same value for a uniform guess.
+_WITH_CHANCE = ("accuracy", "accuracy_normalized", "calibrated_accuracy", "gold_probability")
 
 Result = Mapping[str, Any]
 
@@ -149,7 +151,7 @@ def _data_files(result: Result) -> list[tuple[str, str | None]]:
 
 def chance_level(result: Result, figure: Mapping[str, Any]) -> float | None:
     """Return the value of a metric that a uniform guess has, None if it is not known."""
-    if figure["name"] in ("accuracy", "calibrated_accuracy") and "right_by_chance" in result["counts"]:
+    if figure["name"] in _WITH_CHANCE and "right_by_chance" in result["counts"]:
         return float(result["counts"]["right_by_chance"]) / int(figure["examples"])
     return 0.5 if figure["kind"] == "roc_area" else None
 

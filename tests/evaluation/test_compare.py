@@ -89,7 +89,7 @@ def test_the_difference_is_printed_and_on_the_page(folder: Path, capsys: pytest.
         assert f"<td>{row['difference']:+.4g}" in page
     assert f"Compared with <code>{folder}/uniform-model (11,728 parameters)</code>" in page
     # A plot has the point of the other model, also of metrics of which the paper has no figures.
-    assert page.count("<figure") == page.count('<circle class="compared"') == 7
+    assert page.count("<figure") == page.count('<circle class="compared"') == 11
 
 
 def test_a_model_does_not_differ_from_itself(folder: Path) -> None:

@@ -229,7 +229,11 @@ def test_every_protocol_gives_a_reason_for_every_choice(capsys: pytest.CaptureFi
         shown = capsys.readouterr().out
         assert protocol.title in shown
     assert main(["evaluate", "--list-tasks"]) == 0
-    assert "Children's Book Test" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert "Children's Book Test" in listed
+    # By source: the paper's sections, other papers, lm-evaluation-harness.
+    order = [listed.index(f" {name} ") for name in ("ptb", "cbt-cn", "cola", "agnews", "arc-easy", "hellaswag")]
+    assert order == sorted(order)
     assert main(["evaluate", "--show-task", "winograd"]) == 0
     assert "117M figure only" in capsys.readouterr().out
 

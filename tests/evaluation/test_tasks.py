@@ -172,13 +172,16 @@ def test_the_most_likely_choice_is_taken(tmp_path: Path, model: str, normalized:
     )  # fmt: skip
     result, examples = run_task(task, model, tmp_path / "out")
     hits = 0
+    nats, size = 0.0, 0
     for record, example in zip(records, examples, strict=True):
-        scores = []
+        scores, totals, endings = [], [], []
         for option in record["options"]:  # type: ignore[attr-defined]
             before, after, neutral = f"Q: {record['question']}", f" {option} then.", "Answer:"
             if scored == "rest":
                 before, after, neutral = f"{before} {option}", " then.", f"{neutral} {option}"
             score = sum(plain_log_probs(model, encode(before), encode(after))[0])
+            totals.append(score)
+            endings.append(after)
             if normalized == "token" or (normalized == "byte" and scored == "choice"):
                 score /= len(encode(after))
             elif normalized == "byte":
@@ -190,6 +193,17 @@ def test_the_most_likely_choice_is_taken(tmp_path: Path, model: str, normalized:
         assert example["output"] == record["options"][best]  # type: ignore[index]
         assert example["accuracy"] == (best == record["answer"])
         hits += best == record["answer"]
+        gold: int = record["answer"]  # type: ignore[assignment]
+        shares = np.exp(totals) / np.exp(totals).sum()
+        assert example["gold_probability"] == pytest.approx(shares[gold], abs=1e-5)
+        assert example["margin"] == pytest.approx(totals[gold] - max(totals[:gold] + totals[gold + 1 :]), abs=1e-4)
+        if scored == "choice":  # acc_norm of lm-evaluation-harness: by characters, without the space before the choice
+            by_character = [total / (len(ending) - 1) for total, ending in zip(totals, endings, strict=True)]
+            assert example["accuracy_normalized"] == (int(np.argmax(by_character)) == gold)
+        assert example["gold_bytes"] == len(endings[gold].encode())
+        nats, size = nats - totals[gold], size + len(endings[gold].encode())
+    assert value_of(result, "gold_bits_per_byte") == pytest.approx(nats / math.log(2) / size, rel=1e-5)
+    assert ("accuracy_normalized" in {figure["name"] for figure in result["metrics"]}) == (scored == "choice")
     assert value_of(result, "accuracy") == hits / len(records)
     [accuracy] = [figure for figure in result["metrics"] if figure["name"] == "accuracy"]
     assert accuracy["low"] < accuracy["value"] < accuracy["high"] or hits in (0, len(records))
@@ -201,6 +215,9 @@ def test_the_first_token_of_a_choice_can_stand_for_it(tmp_path: Path, model: str
     _, examples = run_task(task, model, tmp_path / "out")
     for record, example in zip(records, examples, strict=True):
         assert [len(log_probs) for log_probs in example["log_probs"]] == [1, 1]
+        assert (
+            not {"accuracy_normalized", "gold_bytes"} & example.keys()
+        )  # the length of a choice is not that of a token
         expected, _ = plain_log_probs(model, encode(str(record["q"])), encode(" "))
         assert example["gold_nll"] == pytest.approx(-expected[0], abs=1e-5)
 

@@ -25,8 +25,9 @@ _VALUE_CHARACTERS = 60
 
 
 def print_tasks(tasks: Sequence[TaskDefinition]) -> None:
-    """Print the known tasks."""
-    rows = [[task.name, task.title, task.kind, task.section, ", ".join(("paper", *task.variants))] for task in tasks]
+    """Print the known tasks by source: the paper's sections, other papers, lm-evaluation-harness."""
+    ordered = sorted(tasks, key=lambda task: (not task.section, task.section))
+    rows = [[task.name, task.title, task.kind, task.section, ", ".join(("paper", *task.variants))] for task in ordered]
     print_table(["task", "title", "kind", "section", "variants"], rows, text_columns=True)
 
 

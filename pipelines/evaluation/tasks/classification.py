@@ -58,7 +58,13 @@ class ChoiceOptions(ShotOptions):
 
 
 class ChoiceTask(Task[ChoiceOptions]):
-    """Accuracy of the most likely choice."""
+    """Accuracy of the most likely choice, and how likely the right one is.
+
+    `accuracy` compares the choices as `normalized` says; `accuracy_normalized`, by the log-probability per character of
+    what is scored, without the space before it (acc_norm of lm-evaluation-harness); `gold_probability` is the softmax
+    over their log-probabilities, `margin` the distance in nats to the best wrong one; `gold_bits_per_byte` counts the
+    bytes of what is scored, with that space.
+    """
 
     takes_shots = True
 
@@ -70,6 +76,11 @@ class ChoiceTask(Task[ChoiceOptions]):
             raise UsageError("content_free: cannot be combined with a ratio, which calibrates by `neutral`")
         self._free_log_probs: npt.NDArray[np.float64] = np.zeros(0)
         self.metrics = [Metric("accuracy", "share", "accuracy"), Metric("gold_nll", "mean", "gold_nll")]
+        self.metrics += [Metric(name, "mean", name) for name in ("gold_probability", "margin")]
+        if options.scored == "choice":  # else all choices have the same length
+            self.metrics.insert(1, Metric("accuracy_normalized", "share", "accuracy_normalized", unit="character"))
+        if options.scored != "first-token":
+            self.metrics.append(Metric("gold_bits_per_byte", "bits", "gold_nll", "gold_bytes", "byte"))
         if options.content_free:
             self.metrics.append(Metric("calibrated_accuracy", "share", "calibrated_accuracy"))
         if options.layout == "winograd":
@@ -96,6 +107,7 @@ class ChoiceTask(Task[ChoiceOptions]):
             if options.normalized == "ratio":
                 free = self._requests(question._replace(prompt=options.neutral), "")
             counts = {"lines_with_fallback": question.fallbacks, "right_by_chance": 1 / len(question.choices)}
+            counts["right_choice_repeated"] = question.names.count(question.names[question.gold]) - 1
             fitted = Fitted([*fitted.requests, *free], fitted.cut, {**fitted.counts, **counts})
             gold, measure = question.names[question.gold].strip(), functools.partial(self._measure, question)
             yield Example(question.place, question.cluster, gold, fitted, measure)
@@ -121,20 +133,30 @@ class ChoiceTask(Task[ChoiceOptions]):
     def _measure(self, question: Question, outputs: Sequence[Output]) -> Measured:
         options = self.options
         log_probs = np.array([output.total() for output in outputs])
+        endings, gold = [ending for _, ending in self._texts(question)], question.gold
         lengths = np.ones(len(outputs))
         if options.normalized == "token":
             lengths = np.array([len(output.log_probs[0]) for output in outputs])
         elif options.normalized == "byte":
-            lengths = np.resize([len(ending.encode()) for _, ending in self._texts(question)], len(outputs))
-        scores, *free = (log_probs / lengths).reshape(-1, len(question.choices))
+            lengths = np.resize([len(ending.encode()) for ending in endings], len(outputs))
+        scores, *free = (log_probs / lengths).reshape(-1, len(endings))
         best = int((scores - free[0] if options.normalized == "ratio" else scores).argmax())
-        metrics: dict[str, float | bool] = {"accuracy": best == question.gold, "gold_nll": -log_probs[question.gold]}
+        totals = log_probs[: len(endings)]
+        characters = [max(1, len(ending.removeprefix(" "))) for ending in endings]
+        metrics: dict[str, float | bool] = {
+            "accuracy": best == gold,
+            "gold_nll": -totals[gold],
+            "gold_probability": float(np.exp(totals[gold] - np.logaddexp.reduce(totals))),
+            "margin": totals[gold] - np.delete(totals, gold).max(),
+            "gold_bytes": len(endings[gold].encode()),
+            "accuracy_normalized": int((totals / characters).argmax()) == gold,
+        }
         if options.content_free:
             if free:
                 # The probabilities of the choices sum to 1 per input; then the sum over the inputs.
                 shares = [one - np.logaddexp.reduce(one) for one in free]
                 self._free_log_probs = np.logaddexp.reduce(shares)
-            metrics["calibrated_accuracy"] = int((scores - self._free_log_probs).argmax()) == question.gold
+            metrics["calibrated_accuracy"] = int((scores - self._free_log_probs).argmax()) == gold
         return Measured(question.names[best].strip(), metrics)
 
     def _question(self, record: Record) -> Question:
@@ -147,11 +169,15 @@ class ChoiceTask(Task[ChoiceOptions]):
         choices = [record.text(template) for template in options.choices]
         if len(choices) == 1 and (field := re.fullmatch(r"\{([^{}]+)\}", options.choices[0])):
             value = record.value(field[1])
-            choices = [f" {str(choice).lstrip()}" for choice in value] if isinstance(value, list) else choices
+            # A data set in its own form is scored as it is, like by lm-evaluation-harness.
+            strip = str.lstrip if options.layout == "records" else str
+            choices = [f" {strip(str(choice))}" for choice in value] if isinstance(value, list) else choices
         if len(choices) < 2:
             raise InputError(f"{record.place}: has {len(choices)} choices, expected at least 2")
         gold = gold_number(record, options.gold, choices, options.first_gold)
-        if [choice.strip() for choice in choices].count(name := choices[gold].strip()) > 1:
+        # A user can correct his own records; in those of a data set, it is counted.
+        names = [choice.strip() for choice in choices]
+        if options.layout == "records" and names.count(name := names[gold]) > 1:
             raise InputError(f"{record.place}: the right choice {name!r} is among the choices more than once")
         prompt, rest = record.text(options.prompt), record.text(options.rest)
         return Question(prompt, choices, choices, rest, gold, options.cluster_of(record), record.place)
