@@ -155,8 +155,9 @@ def test_initial_weights_can_be_a_gpt_neo(tokens: str, exported: Path, tmp_path:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"attention_types": [[["local"], 5]]}, r"x: attention_types is \[\[\[\"local\"\], 5\]\] and window_size 7"),
-        ({"attention_types": 3}, "attention_types is 3"),
+        ({"attention_layers": ["local"] * 5}, r'x: attention_layers is \["local", .* and window_size 7'),
+        ({"attention_layers": ["global"] * 4}, "attention_layers is"),
+        ({"attention_layers": 3}, "attention_layers is 3"),
         ({"window_size": "all"}, 'window_size "all"'),
         ({"intermediate_size": 9}, "intermediate_size is 9, GPT-2 has null"),
         ({"num_heads": 5}, "num_heads is 5, which is impossible"),
@@ -170,7 +171,7 @@ def test_another_gpt_neo_is_refused(changes: dict[str, Any], message: str) -> No
 
 def test_a_config_of_gpt_neo_is_read() -> None:
     assert read_config(model_config(SIZE, 96), "x") == (SIZE, 96)
-    whole = model_config(SIZE, 96) | {"attention_types": [[["global"], 5]], "intermediate_size": 128}
+    whole = model_config(SIZE, 96) | {"attention_layers": ["global"] * 5, "intermediate_size": 128}
     assert read_config(whole, "x")[0].attention_window == 0
 
 

@@ -88,8 +88,8 @@ def test_an_interrupted_extension_resumes_to_the_same_bytes(
     out = tmp_path / "out"
     shutil.copytree(short, out)
     for _ in range(2):
+        options = RunOptions(progress=StopsAtStep(2))
         with pytest.raises(KeyboardInterrupt):
-            options = RunOptions(progress=StopsAtStep(2))
             train_small(tokens, out, *LONG, sample_every=2, keep_best=True, options=options)
         assert result(out) == result(short)
     with pytest.raises(ChangedRunError, match=r"unfinished replacement.*steps was 8, is now 12"):

@@ -86,8 +86,11 @@ def test_two_ways_to_write_the_same_overrides_are_one_recipe() -> None:
         ("learning_rate=1e999", "learning_rate = inf is not a finite number"),
         ("learning_rate=true", "learning_rate = true: expected a number"),
         ("schedule=linear", "--set: schedule = 'linear' is not one of cosine, wsd"),
-        ("schedule=wsd", "--set schedule=wsd has no decay; add --set decay_steps=240, for example"),
-        ("decay_steps=1141", "decay_steps=1141 does not fit into 1200 steps after the warm-up; choose at most 1140"),
+        (
+            "schedule=wsd",
+            "decay_steps=0 does not fit wsd with 1200 steps, expected 1 to 1140; add --set decay_steps=240",
+        ),
+        ("decay_steps=1141", "decay_steps=1141 does not fit cosine .* expected 0 to 1140; add --set decay_steps=0"),
         ("attention=alternating", "contradicts a window of 0; add --set attention_window=256"),
         ("attention_window=9", "--set attention=full contradicts a window of 9; add --set attention_window=0"),
         ("heads=5", "--set width=128 is not divisible by 5 heads"),

@@ -53,10 +53,7 @@ def flops_per_token(parameters: int, layers: int, width: int, context: int, wind
 
 
 def _keys_per_token(context: int, window: int) -> int:
-    """Return twice the mean number of visible keys in a layer with a window W (0: none), 2 W - W^2 / T.
-
-    Chunks of the window compute as many.
-    """
+    """Return twice the mean number of visible keys with a window W (0: none): 2 W - W^2 / T, as chunks compute."""
     window = min(window, context) or context
     return 2 * window - window**2 // context
 
@@ -107,6 +104,8 @@ def estimate_training(job: TrainingJob) -> Estimate:
     recipe, processes = job.recipe, job.world.size
     own_parameters = -(-job.parameters // processes) if job.is_sharded else job.parameters
     checkpoint_bytes = 3 * _FLOAT_BYTES * job.parameters  # the weights and Adam's two moments
+    sizes = recipe.layers, recipe.width, recipe.context, recipe.attention_window
+    kept_checkpoints = job.options.keep_checkpoints + (recipe.schedule == "wsd")  # and the one before the decay
     return Estimate(
         device_type=job.device.device.type,
         processes=processes,
@@ -120,11 +119,9 @@ def estimate_training(job: TrainingJob) -> Estimate:
             "libraries": _LIBRARY_BYTES if job.device.device.type == "cpu" else 0,
         },
         checkpoint_bytes=checkpoint_bytes,
-        disk_bytes=(job.options.keep_checkpoints + 1) * checkpoint_bytes + _FLOAT_BYTES * job.parameters,
-        keep_checkpoints=job.options.keep_checkpoints,
-        flops_per_token=flops_per_token(
-            job.parameters, recipe.layers, recipe.width, recipe.context, recipe.attention_window
-        ),
+        disk_bytes=(kept_checkpoints + 1) * checkpoint_bytes + _FLOAT_BYTES * job.parameters,
+        keep_checkpoints=kept_checkpoints,
+        flops_per_token=flops_per_token(job.parameters, *sizes),
     )
 
 

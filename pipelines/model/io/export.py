@@ -80,10 +80,9 @@ def _export(trained: TrainedModel, output: str) -> TaskResult:
 
 def _write_files(trained: TrainedModel, output: str) -> Iterator[FileEntry]:
     architecture, end = trained.model.architecture, trained.end_of_text
-    own = trained.model.state_dict()
-    is_banded = architecture.attention_window > 0
-    converted = to_gpt_neo(own, architecture.heads, trained.path) if is_banded else to_hugging_face(own)
-    weights = dict(sorted(converted.items()))
+    own, is_banded = trained.model.state_dict(), architecture.attention_window > 0
+    weights = to_gpt_neo(own, architecture.heads, trained.path) if is_banded else to_hugging_face(own)
+    weights = dict(sorted(weights.items()))
     yield write_tensors(output, "model.safetensors", weights, {"format": "pt"})  # transformers require the format
     texts = {
         "config.json": to_json(model_config(architecture, end)),
@@ -107,7 +106,7 @@ def _compare(trained: TrainedModel, exported: TrainedModel) -> int:
     largest = (logits - exported_logits).abs().max().item()
     # GPT-Neo's format has other weights for the same function.
     tolerance = _ROUNDING * logits.abs().max().item() if trained.model.architecture.attention_window else 0.0
-    if largest > tolerance:
+    if not largest <= tolerance:  # also if it is not a number
         raise WebtextError(_difference(exported.path, f"its logits differ by up to {largest:.3g}"))
     return logits.numel()
 
@@ -155,8 +154,7 @@ def model_card(trained: TrainedModel) -> str:
         recipe=recipe,
         steps=steps,
         tokens=tokens,
-        flops=tokens
-        * flops_per_token(trained.parameters, size.layers, size.width, size.context, size.attention_window),
+        flops=tokens * flops_per_token(trained.parameters, size.layers, size.width, size.context, window),
         unfinished=unfinished,
         values="\n".join(f"| `{name}` | {value} |" for name, value in recipe.items()),
         evaluation=_evaluation(trained.figures),

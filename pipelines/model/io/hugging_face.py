@@ -1,7 +1,4 @@
-"""GPT-2 in the format of Hugging Face transformers: weight names and orientation, config and tokenizer files.
-
-With alternating attention it is a GPT-Neo, see `gpt_neo`.
-"""
+"""GPT-2 and GPT-Neo in the format of Hugging Face transformers: names of weights, config and tokenizer files."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pipelines.errors import InputError
-from pipelines.model.io.gpt_neo import attention_window, from_gpt_neo, gpt_neo_config
+from pipelines.model.io.gpt_neo import attention_kinds, attention_window, from_gpt_neo
 from pipelines.model.network.gpt2 import LAYER_NORM_EPSILON, Architecture
 from pipelines.tokenizers.formats import splits_as_gpt2
 
@@ -22,15 +19,16 @@ _PREFIX = "transformer."
 # Conv1D of transformers stores these matrices as [in, out], torch's Linear as [out, in].
 _TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 # The tied output, and the causal masks in older files.
-_REDUNDANT = (
-    "lm_head.weight",
-    *(f"{name}.{mask}" for name in (".attn", ".attention") for mask in ("bias", "masked_bias")),
-)
+_REDUNDANT = ("lm_head.weight", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias")
 
-# By type of model: layers, width, heads, context, vocabulary; and the width of the feed-forward layer.
+# By type of model: layers, width, heads, context and vocabulary, in the order of `Architecture`; and other names.
 _SIZES = {
     "gpt2": ("n_layer", "n_embd", "n_head", "n_positions", "vocab_size"),
     "gpt_neo": ("num_layers", "hidden_size", "num_heads", "max_position_embeddings", "vocab_size"),
+}
+_DROPOUTS = {
+    "gpt2": ("embd_pdrop", "attn_pdrop", "resid_pdrop"),
+    "gpt_neo": ("embed_dropout", "attention_dropout", "resid_dropout"),
 }
 _INNER = {"gpt2": "n_inner", "gpt_neo": "intermediate_size"}
 MODEL_TYPES = tuple(_SIZES)
@@ -82,25 +80,20 @@ def _transpose(name: str, weight: Tensor) -> Tensor:
 
 def model_config(architecture: Architecture, end_of_text: int) -> dict[str, Any]:
     """Return the `config.json` of a GPT2LMHeadModel, or with alternating attention of a GPTNeoForCausalLM."""
-    dropout = architecture.dropout
-    gpt2 = {
-        "architectures": ["GPT2LMHeadModel"],
-        "model_type": "gpt2",
-        "n_layer": architecture.layers,
-        "n_embd": architecture.width,
-        "n_head": architecture.heads,
-        "n_positions": architecture.context,
-        "n_ctx": architecture.context,
-        "vocab_size": architecture.vocab_size,
-        "embd_pdrop": dropout,
-        "attn_pdrop": dropout,
-        "resid_pdrop": dropout,
-    }
+    layers, context, window = architecture.layers, architecture.context, architecture.attention_window
+    kind = "gpt_neo" if window else "gpt2"
+    # GPT-Neo's `attention_types`, which it expands to the layers, are pairs of kinds and how often they repeat.
+    types = [[["global", "local"], layers // 2], [["global"], layers % 2]]
+    banded = {"attention_layers": attention_kinds(layers), "attention_types": types, "window_size": window}
     return {
-        **(gpt_neo_config(architecture) if architecture.attention_window else gpt2),
+        "architectures": ["GPTNeoForCausalLM" if window else "GPT2LMHeadModel"],
+        "model_type": kind,
+        **dict(zip(_SIZES[kind], dataclasses.astuple(architecture), strict=False)),
+        **(banded if window else {"n_ctx": context}),
         "activation_function": "gelu_new",
         "layer_norm_epsilon": LAYER_NORM_EPSILON,
         "initializer_range": 0.02,
+        **dict.fromkeys(_DROPOUTS[kind], architecture.dropout),
         "tie_word_embeddings": True,
         "bos_token_id": end_of_text,
         "eos_token_id": end_of_text,
@@ -128,11 +121,9 @@ def read_config(config: Mapping[str, Any], path: str) -> tuple[Architecture, int
                 f"{path}: {name} is {json.dumps(config[name])}, GPT-2 has {json.dumps(supported[0])}; "
                 "webtext supports GPT-2 only"
             )
+    window = attention_window(config, config["num_layers"], path) if kind == "gpt_neo" else 0
     architecture = Architecture(*(config[name] for name in sizes))
-    if kind == "gpt_neo":
-        window = attention_window(config, architecture.layers, path)
-        architecture = dataclasses.replace(architecture, attention_window=window)
-    return architecture, config["eos_token_id"]
+    return dataclasses.replace(architecture, attention_window=window), config["eos_token_id"]
 
 
 def tokenizer_files(tokenizer_json: bytes, context: int, end_of_text: int) -> dict[str, bytes]:

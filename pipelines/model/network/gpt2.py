@@ -165,10 +165,7 @@ class Attention(nn.Module):
         self.resid_drop = nn.Dropout(architecture.dropout)
 
     def forward(self, x: Tensor, cache: KeyValueCache | None = None, visible: Tensor | None = None) -> Tensor:
-        """Attend from each token to itself and earlier ones, or to the `visible` ones; [blocks, tokens, width].
-
-        Several tokens that follow others in a cache need `visible`.
-        """
+        """Attend from each token to itself and earlier ones, or to the `visible` ones; [blocks, tokens, width]."""
         blocks, tokens, width = x.shape
         query, key, value = (
             part.view(blocks, tokens, self.heads, width // self.heads).transpose(1, 2)

@@ -51,12 +51,10 @@ class Recipe:
     )
     schedule: str = option("cosine", "Learning-rate schedule after the warm-up.", choices=("cosine", "wsd"))
     decay_steps: int = option(
-        0, "Steps of decay: the last ones with wsd; with cosine those after the warm-up, 0 for all.", minimum=0
+        0, "Steps of decay: with wsd the last, with cosine those after the warm-up, 0 for all.", minimum=0
     )
-    attention: str = option(
-        "full", "full, or alternating: banded in every second layer.", choices=("full", "alternating")
-    )
-    attention_window: int = option(0, "Latest tokens that a token attends to in banded layers.", minimum=0)
+    attention: str = option("full", "Attention; alternating has a window.", choices=("full", "alternating"))
+    attention_window: int = option(0, "Latest tokens that every second layer attends to.", minimum=0)
     # Not a value of `--set`: it follows from what is in the output folder, see stages/pretrain/extension.py.
     extended_from: tuple[int, ...] = option((), "Steps at which training was complete before it was extended.")
 
@@ -135,10 +133,9 @@ def read_preset(name: str) -> dict[str, Choice]:
     values = read_toml(data_path(f"presets/{name}.toml"), dict[str, Choice])
     if base := values.pop("preset", None):
         return {**read_preset(base.value), **values}
-    defaults = {field.name: field.default for field in dataclasses.fields(Recipe) if field.default is not MISSING}
+    unset = [field for field in dataclasses.fields(Recipe) if field.name not in (*values, *_NOT_SETTABLE)]
     note = "as in GPT-1 and GPT-2's released code"
-    unset = {key: value for key, value in defaults.items() if key not in (*values, *_NOT_SETTABLE)}
-    return {**values, **{key: Choice(value, "inherited", note) for key, value in unset.items()}}
+    return values | {field.name: Choice(field.default, "inherited", note) for field in unset}
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
@@ -179,26 +176,18 @@ def make_recipe(preset: str, overrides: Sequence[str] = (), seed: int = 0) -> Re
             f"--set steps={recipe.steps} ends within the {recipe.warmup_steps} warm-up steps; "
             f"add --set warmup_steps={recipe.steps // 10}"
         )
-    _check_decay(recipe)
+    least, most = int(recipe.schedule == "wsd"), recipe.steps - max(1, recipe.warmup_steps)
+    if not least <= recipe.decay_steps <= most:
+        raise UsageError(
+            f"--set decay_steps={recipe.decay_steps} does not fit {recipe.schedule} with {recipe.steps} steps: "
+            f"expected {least} to {most}; add --set decay_steps={least * min(most, -(-recipe.steps // 5))}"
+        )
     if (recipe.attention == "full") != (recipe.attention_window == 0):
         raise UsageError(
             f"--set attention={recipe.attention} contradicts a window of {recipe.attention_window}; "
             f"add --set attention_window={256 if recipe.attention == 'alternating' else 0}"
         )
     return recipe
-
-
-def _check_decay(recipe: Recipe) -> None:
-    most = recipe.steps - max(1, recipe.warmup_steps)
-    if recipe.schedule == "wsd" and not recipe.decay_steps:
-        raise UsageError(
-            f"--set schedule=wsd has no decay; add --set decay_steps={min(most, -(-recipe.steps // 5))}, for example"
-        )
-    if recipe.decay_steps > most:
-        raise UsageError(
-            f"--set decay_steps={recipe.decay_steps} does not fit into {recipe.steps} steps after the warm-up; "
-            f"choose at most {most}"
-        )
 
 
 def parameter_count(recipe: Recipe, vocab_size: int) -> int:

@@ -27,9 +27,6 @@ from pipelines.model.training.checkpoint import (
 )
 from pipelines.model.training.recipe import Recipe, learning_rate
 
-# What a training writes next to its result, and continues when it is extended.
-_CONTINUED_FILES = ("timing.jsonl", "samples.jsonl")
-
 
 def prepare_extension(
     stage: Stage, recipe: Recipe, inputs: Mapping[str, str], output: str, options: RunOptions
@@ -47,7 +44,6 @@ def prepare_extension(
         return recipe, options, None
     trained = recorded.with_current_options(recipe).config
     same = dataclasses.replace(recipe, extended_from=tuple(trained.get("extended_from", ())))
-    # The values that an extension may change.
     changeable = ("steps", "decay_steps") if recipe.schedule == "wsd" else ("steps",)
     lengths: dict[str, Any] = {name: trained.get(name) for name in changeable}
     requested = Identity(stage.name, stage.version, identity_of(same) | lengths, inputs)
@@ -57,16 +53,15 @@ def prepare_extension(
     before = dataclasses.replace(same, **lengths)
     if before == same:
         return same, options, None
-    step = before.branch_step
-    if options.overwrite or not has_manifest(folder) or recipe.branch_step < step:
+    if options.overwrite or not has_manifest(folder) or recipe.branch_step < before.branch_step:
         return recipe, options, None
     extended = recipe if recipe.schedule == "wsd" else dataclasses.replace(recipe, extended_from=before.ends)
     begun = OutputFolder(following).recorded_identity()
     if begun and begun.with_current_options(recipe).config != identity_of(extended):
         raise ChangedRunError(OutputFolder(output).describe_replacement() or following)
     if not find_checkpoints(following):
-        _checkpoint_of(output, step, before.steps)
-    return extended, dataclasses.replace(options, overwrite=True), step
+        _checkpoint_of(output, before.branch_step, before.steps)
+    return extended, dataclasses.replace(options, overwrite=True), before.branch_step
 
 
 def continue_training(finished: str, output: str, recipe: Recipe, step: int, note: Callable[[str], None]) -> Checkpoint:
@@ -82,7 +77,7 @@ def continue_training(finished: str, output: str, recipe: Recipe, step: int, not
         [storage.join(folder, name) for name in storage.list_folder(storage.join(finished, folder))]
         for folder in ("spikes", "tensorboard")
     )
-    names = [*_CONTINUED_FILES, *events, *(name for name in spikes if name <= spike_file(step))]
+    names = ["timing.jsonl", "samples.jsonl", *events, *(name for name in spikes if name <= spike_file(step))]
     if (best := best_checkpoint(finished)) is not None and best.step <= step and best.problem() is None:
         names.append(BEST_FILE)
         if best.step != step:
