@@ -88,7 +88,7 @@ def test_two_ways_to_write_the_same_overrides_are_one_recipe() -> None:
         ("schedule=linear", "--set: schedule = 'linear' is not one of cosine, wsd"),
         (
             "schedule=wsd",
-            "decay_steps=0 does not fit wsd with 1200 steps, expected 1 to 1140; add --set decay_steps=240",
+            "decay_steps=0 does not fit wsd with 1200 steps: expected 1 to 1140; add --set decay_steps=240",
         ),
         ("decay_steps=1141", "decay_steps=1141 does not fit cosine .* expected 0 to 1140; add --set decay_steps=0"),
         ("attention=alternating", "contradicts a window of 0; add --set attention_window=256"),

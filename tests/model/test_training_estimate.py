@@ -120,6 +120,11 @@ def test_checkpoint_estimate_matches_the_files(trained: Path) -> None:
     assert expected.disk_bytes == 10 * expected.checkpoint_bytes // 3  # the weights are a third
 
 
+def test_the_checkpoint_before_the_decay_takes_disk_too() -> None:
+    plain, stable = expect("gpt2"), expect("gpt2", "schedule=wsd", "decay_steps=20000")
+    assert stable.disk_bytes == plain.disk_bytes + plain.checkpoint_bytes
+
+
 def test_flops() -> None:
     assert expect("gpt2").flops == pytest.approx(0.860e9 * 100_000 * 512 * 1024, rel=1e-3)
 
