@@ -159,6 +159,7 @@ def test_initial_weights_can_be_a_gpt_neo(tokens: str, exported: Path, tmp_path:
         ({"attention_layers": ["global"] * 4}, "attention_layers is"),
         ({"attention_layers": 3}, "attention_layers is 3"),
         ({"window_size": "all"}, 'window_size "all"'),
+        ({"window_size": 0}, "window_size 0"),
         ({"intermediate_size": 9}, "intermediate_size is 9, GPT-2 has null"),
         ({"num_heads": 5}, "num_heads is 5, which is impossible"),
         ({"hidden_size": None}, "hidden_size is null, expected an integer"),
@@ -173,6 +174,12 @@ def test_a_config_of_gpt_neo_is_read() -> None:
     assert read_config(model_config(SIZE, 96), "x") == (SIZE, 96)
     whole = model_config(SIZE, 96) | {"attention_layers": ["global"] * 5, "intermediate_size": 128}
     assert read_config(whole, "x")[0].attention_window == 0
+
+
+def test_the_config_of_the_published_model_is_read() -> None:
+    transformers = pytest.importorskip("transformers")
+    published = Architecture(24, 2048, 16, 2048, 50_257, attention_window=256)
+    assert read_config(transformers.GPTNeoConfig().to_dict(), "x") == (published, 50_256)
 
 
 def test_an_incomplete_layer_is_refused() -> None:

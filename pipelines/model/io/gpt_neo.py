@@ -63,7 +63,7 @@ def attention_window(config: Mapping[str, Any], layers: int, path: str) -> int:
     if isinstance(kinds, list) and len(kinds) == layers:
         if kinds == ["global"] * layers:
             return 0
-        if kinds == attention_kinds(layers) and isinstance(window, int):
+        if kinds == attention_kinds(layers) and isinstance(window, int) and window > 0:
             return window
     raise InputError(
         f"{path}: attention_layers is {json.dumps(kinds)} and window_size {json.dumps(window)}; webtext supports "
