@@ -2,7 +2,7 @@
 
 GPT-3 alternates it with full attention and gives no window; GPT-Neo has 256. Compiled for a GPU it is torch's
 `flex_attention`. Elsewhere the tokens are divided into chunks of `window`, each of which attends to itself and the
-chunk before it: from four windows on that is faster than a mask over all pairs, which computes what it masks.
+chunk before it: from two windows on that is faster than a mask over all pairs, which computes what it masks.
 """
 
 from __future__ import annotations
