@@ -14,7 +14,14 @@ SMALL = (
 )  # fmt: skip
 
 
-def train_small(tokens: str, output: Path, *more: str, options: RunOptions | None = None, **config: object) -> Summary:
+def train_small(
+    tokens: str,
+    output: Path,
+    *more: str,
+    options: RunOptions | None = None,
+    init_from: str | None = None,
+    **config: object,
+) -> Summary:
     """Train the small model, with more `--set` values and options."""
     values = {"preset": "tiny", "set": (*SMALL, *more), "device": "cpu", "threads": 1, "checkpoint_every": 2, **config}
     return pretrain(
@@ -22,4 +29,5 @@ def train_small(tokens: str, output: Path, *more: str, options: RunOptions | Non
         tokens=tokens,
         output=str(output),
         options=options or RunOptions(),
+        init_from=init_from,
     )

@@ -17,12 +17,28 @@ SIZES = [("gpt2", 0.860), ("gpt2-medium", 2.431), ("gpt2-large", 5.210), ("gpt2-
 
 def flops_of(preset: str) -> int:
     recipe = make_recipe(preset)
-    return flops_per_token(parameter_count(recipe, 50_257), recipe.layers, recipe.width, recipe.context)
+    sizes = recipe.layers, recipe.width, recipe.context, recipe.attention_window
+    return flops_per_token(parameter_count(recipe, 50_257), *sizes)
 
 
 @pytest.mark.parametrize(("preset", "gflop"), SIZES)
 def test_flops_per_token_of_the_four_sizes(preset: str, gflop: float) -> None:
     assert round(flops_of(preset) / 1e9, 3) == gflop
+
+
+@pytest.mark.parametrize(("tokens", "window"), [(2048, 256), (300, 256), (256, 256), (100, 256), (7, 1)])
+def test_banded_layers_count_twice_the_visible_tokens(tokens: int, window: int) -> None:
+    visible = sum(min(token + 1, window) for token in range(tokens)) / tokens
+    full = sum(token + 1 for token in range(tokens)) / tokens
+    counted = flops_per_token(0, 5, 1, tokens, window) / 12
+    assert counted == pytest.approx(2 * (3 * full + 2 * visible), abs=7)
+    assert flops_per_token(0, 5, 1, tokens, tokens) == flops_per_token(0, 5, 1, tokens)
+
+
+def test_the_band_saves_little_at_2048_tokens() -> None:
+    recipe = make_recipe("gpt3-125m")
+    full = flops_per_token(parameter_count(recipe, 50_257), recipe.layers, recipe.width, recipe.context)
+    assert flops_of("gpt3-125m") / full == pytest.approx(0.911, abs=1e-3)
 
 
 @pytest.mark.parametrize(

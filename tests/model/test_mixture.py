@@ -382,6 +382,25 @@ def test_equal_shares_need_no_new_segment(folders: dict[str, str], mixed: Path, 
     assert len(json.loads((tmp_path / "out" / "config.json").read_text())["recipe"]["mixture"]) == 1
 
 
+def test_with_wsd_other_shares_begin_before_the_decay(folders: dict[str, str], tmp_path: Path) -> None:
+    wsd, out = ("schedule=wsd", "decay_steps=2"), tmp_path / "out"
+    _train(folders, out, *wsd, web="3", books="1")
+    before = metrics(out)
+    with pytest.raises(KeyboardInterrupt):
+        _train(folders, out, *wsd, "steps=9", web="1", books="1", progress=StopsAtStep(2))
+    _train(folders, out, *wsd, "steps=9", web="1", books="1")
+    _train(folders, out, *wsd, "steps=9", web="1", books="1")  # is complete
+    assert metrics(out)[:5] == before[:5]
+    recipe = json.loads((out / "config.json").read_text())["recipe"]
+    assert "extended_from" not in recipe
+    assert recipe["mixture"] == [_segment(0, books=1, web=3), _segment(4, books=1, web=1)]
+    _train(folders, out, *wsd, "decay_steps=5", "steps=12", web="1", books="3")
+    # Another decay from the same step on replaces that segment.
+    _train(folders, out, *wsd, "decay_steps=1", "steps=8", books="1", web="0")
+    recipe = json.loads((out / "config.json").read_text())["recipe"]
+    assert recipe["mixture"] == [_segment(0, books=1, web=3), _segment(4, books=1, web=1), _segment(7, books=1)]
+
+
 def test_a_training_without_mix_is_extended_as_the_source_tokens(
     folders: dict[str, str], tokens: str, trained: Path, tmp_path: Path
 ) -> None:

@@ -20,9 +20,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from pipelines.errors import WebtextError
 from pipelines.model.device import DeviceConfig
 from pipelines.model.diagnostics.estimate import Estimate, check_resources, describe_estimate, estimate_training
-from pipelines.model.network.gpt2 import GPT2, LOGITS_AT_ONCE, Architecture, empty_model, initialize
+from pipelines.model.network.gpt2 import GPT2, LOGITS_AT_ONCE, empty_model, initialize
 from pipelines.model.training.engine import make_optimizer
-from pipelines.model.training.job import TrainingJob
+from pipelines.model.training.job import TrainingJob, architecture_of
 from pipelines.model.training.parallel import World
 from pipelines.model.training.recipe import Recipe, TrainingOptions, make_recipe
 
@@ -49,8 +49,7 @@ def expect(preset: str, *sets: str, vocab_size: int = 50_257, device_type: str =
 
 
 def model_of(recipe: Recipe, vocab_size: int) -> GPT2:
-    size = recipe
-    model = empty_model(Architecture(size.layers, size.width, size.heads, size.context, vocab_size, size.dropout))
+    model = empty_model(architecture_of(recipe, vocab_size))
     initialize(model, 0)
     return model.train()
 
@@ -73,9 +72,13 @@ def kept_bytes(model: GPT2, micro_batch: int, bf16: bool) -> int:
     return sum(tensor.untyped_storage().nbytes() for tensor in saved.values()) + out.untyped_storage().nbytes()
 
 
+@pytest.mark.parametrize("window", [0, 8, 16, 64, 100])
 @pytest.mark.parametrize(("dropout", "bf16"), [(0.0, False), (0.0, True), (0.1, False)])
-def test_activation_estimate_matches_the_saved_tensors(dropout: float, bf16: bool) -> None:
-    recipe = recipe_of("tiny", *SHAPE, f"dropout={dropout}")
+def test_activation_estimate_matches_the_saved_tensors(dropout: float, bf16: bool, window: int) -> None:
+    attention = "alternating" if window else "full"
+    recipe = recipe_of(
+        "tiny", *SHAPE, f"dropout={dropout}", f"attention={attention}", f"attention_window={window}", "layers=4"
+    )
     expected = estimate_of(recipe, 300, bf16=bf16).memory["activations"]
     assert kept_bytes(model_of(recipe, 300), recipe.micro_batch, bf16) == pytest.approx(expected, rel=0.04)
 
@@ -115,6 +118,11 @@ def test_checkpoint_estimate_matches_the_files(trained: Path) -> None:
     assert expected.checkpoint_bytes == sum(tensor.nbytes for tensor in tensors)
     assert len(checkpoints) == 2
     assert expected.disk_bytes == 10 * expected.checkpoint_bytes // 3  # the weights are a third
+
+
+def test_the_checkpoint_before_the_decay_takes_disk_too() -> None:
+    plain, stable = expect("gpt2"), expect("gpt2", "schedule=wsd", "decay_steps=20000")
+    assert stable.disk_bytes == plain.disk_bytes + plain.checkpoint_bytes
 
 
 def test_flops() -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--init-from",
     metavar="PATH",
-    help="Initial weights: a GPT-2 folder of Hugging Face, pretrain or export, or a nanoGPT ckpt.pt.",
+    help="Initial weights: a GPT-2 or GPT-Neo folder of Hugging Face, pretrain or export, or a nanoGPT ckpt.pt.",
 )
 @click.option(
     "--show-batch",

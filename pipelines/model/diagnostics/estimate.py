@@ -27,6 +27,9 @@ _FLOAT_BYTES, _HALF_BYTES = 4, 2
 _SAVED_FLOATS, _SAVED_PRODUCTS = 2, 14
 # Dropout saves two masks per layer and, where attention is not fused (on a CPU with dropout), three squares of context.
 _MASKS, _SQUARES = 2, 3
+# Chunks of locally banded attention: copies of the query and the output (2), keys and values of two chunks (4). Where
+# attention is not fused, it saves scaled copies with chunks or without.
+_CHUNK_PRODUCTS, _UNFUSED_CHUNK_PRODUCTS = 6, 2
 # Per logit in the backward pass: log-softmax, its gradient and the logit's gradient in 32 bits. Compiled, these are
 # fused, and only the logit and its gradient are written, in 16 bits.
 _LOGIT_BYTES, _COMPILED_LOGIT_BYTES = 12, 4
@@ -38,13 +41,21 @@ _LIBRARY_BYTES = 90_000_000
 _CERTAIN_SHARE = 0.7
 
 
-def flops_per_token(parameters: int, layers: int, width: int, context: int) -> int:
+def flops_per_token(parameters: int, layers: int, width: int, context: int, window: int = 0) -> int:
     """Return the FLOPs, forward and backward, per training token: 6 N + 12 L d T.
 
     N is the number of parameters, with the shared embedding once; L layers, d the width, T the context. The second
-    term is attention over all pairs of tokens, conventionally without the causal mask.
+    term is attention over all pairs of tokens, conventionally without the causal mask, so twice the visible ones; with
+    a window also in every second layer, see `_keys_per_token`.
     """
-    return 6 * parameters + 12 * layers * width * context
+    keys = (layers - layers // 2) * context + layers // 2 * _keys_per_token(context, window)
+    return 6 * parameters + 12 * width * keys
+
+
+def _keys_per_token(context: int, window: int) -> int:
+    """Return twice the mean number of visible keys with a window W (0: none): 2 W - W^2 / T, as chunks compute."""
+    window = min(window, context) or context
+    return 2 * window - window**2 // context
 
 
 @functools.cache
@@ -93,6 +104,8 @@ def estimate_training(job: TrainingJob) -> Estimate:
     recipe, processes = job.recipe, job.world.size
     own_parameters = -(-job.parameters // processes) if job.is_sharded else job.parameters
     checkpoint_bytes = 3 * _FLOAT_BYTES * job.parameters  # the weights and Adam's two moments
+    sizes = recipe.layers, recipe.width, recipe.context, recipe.attention_window
+    kept_checkpoints = job.options.keep_checkpoints + (recipe.schedule == "wsd")  # and the one before the decay
     return Estimate(
         device_type=job.device.device.type,
         processes=processes,
@@ -106,9 +119,9 @@ def estimate_training(job: TrainingJob) -> Estimate:
             "libraries": _LIBRARY_BYTES if job.device.device.type == "cpu" else 0,
         },
         checkpoint_bytes=checkpoint_bytes,
-        disk_bytes=(job.options.keep_checkpoints + 1) * checkpoint_bytes + _FLOAT_BYTES * job.parameters,
-        keep_checkpoints=job.options.keep_checkpoints,
-        flops_per_token=flops_per_token(job.parameters, recipe.layers, recipe.width, recipe.context),
+        disk_bytes=(kept_checkpoints + 1) * checkpoint_bytes + _FLOAT_BYTES * job.parameters,
+        keep_checkpoints=kept_checkpoints,
+        flops_per_token=flops_per_token(job.parameters, *sizes),
     )
 
 
@@ -140,15 +153,19 @@ def _activation_bytes(job: TrainingJob) -> int:
     stream = recipe.micro_batch * recipe.context * recipe.width  # the residual stream, in numbers
     product_bytes = _HALF_BYTES if job.device.bf16 else _FLOAT_BYTES
     layer = (_SAVED_FLOATS * _FLOAT_BYTES + _SAVED_PRODUCTS * product_bytes) * stream
+    banded, window, is_unfused = layer, recipe.attention_window, device_type == "cpu" and recipe.dropout > 0
+    if 0 < window < recipe.context and (recipe.dropout or not job.is_compiled or device_type != "cuda"):
+        banded += (_UNFUSED_CHUNK_PRODUCTS if is_unfused else _CHUNK_PRODUCTS) * product_bytes * stream
     if recipe.dropout:
         # A CPU saves masks as floats, a GPU as bytes; fused attention on a GPU saves none.
-        layer += _MASKS * (_FLOAT_BYTES if device_type == "cpu" else 1) * stream
-        if device_type == "cpu":
-            layer += _SQUARES * _FLOAT_BYTES * recipe.micro_batch * recipe.heads * recipe.context**2
+        masks = _MASKS * (_FLOAT_BYTES if device_type == "cpu" else 1) * stream
+        rows = _SQUARES * _FLOAT_BYTES * recipe.micro_batch * recipe.heads * recipe.context * is_unfused
+        layer += masks + rows * recipe.context
+        banded += masks + rows * _keys_per_token(recipe.context, window)
     final_norm = 2 * _FLOAT_BYTES * stream
     if job.options.activation_checkpointing:
-        return recipe.layers * _FLOAT_BYTES * stream + layer + final_norm
-    return recipe.layers * layer + final_norm
+        return recipe.layers * _FLOAT_BYTES * stream + max(layer, banded) + final_norm
+    return (recipe.layers - recipe.layers // 2) * layer + recipe.layers // 2 * banded + final_norm
 
 
 def describe_estimate(estimate: Estimate) -> list[str]:

@@ -1,7 +1,8 @@
-"""GPT-2 in the format of Hugging Face transformers: weight names and orientation, config and tokenizer files."""
+"""GPT-2 and GPT-Neo in the format of Hugging Face transformers: names of weights, config and tokenizer files."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pipelines.errors import InputError
+from pipelines.model.io.gpt_neo import attention_kinds, attention_window, from_gpt_neo
 from pipelines.model.network.gpt2 import LAYER_NORM_EPSILON, Architecture
 from pipelines.tokenizers.formats import splits_as_gpt2
 
@@ -17,9 +19,19 @@ _PREFIX = "transformer."
 # Conv1D of transformers stores these matrices as [in, out], torch's Linear as [out, in].
 _TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 # The tied output, and the causal masks in older files.
-_REDUNDANT = ("lm_head.weight", ".attn.bias", ".attn.masked_bias")
+_REDUNDANT = ("lm_head.weight", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias")
 
-_SIZES = ("n_layer", "n_embd", "n_head", "n_positions", "vocab_size")
+# By type of model: layers, width, heads, context and vocabulary, in the order of `Architecture`; and other names.
+_SIZES = {
+    "gpt2": ("n_layer", "n_embd", "n_head", "n_positions", "vocab_size"),
+    "gpt_neo": ("num_layers", "hidden_size", "num_heads", "max_position_embeddings", "vocab_size"),
+}
+_DROPOUTS = {
+    "gpt2": ("embd_pdrop", "attn_pdrop", "resid_pdrop"),
+    "gpt_neo": ("embed_dropout", "attention_dropout", "resid_dropout"),
+}
+_INNER = {"gpt2": "n_inner", "gpt_neo": "intermediate_size"}
+MODEL_TYPES = tuple(_SIZES)
 # Supported values of settings that vary between models; a missing setting means GPT-2's value, the first.
 _SUPPORTED = {
     "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
@@ -38,9 +50,15 @@ def to_hugging_face(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {_PREFIX + name: _transpose(name, weight) for name, weight in tensors.items()}
 
 
-def from_hugging_face(tensors: Mapping[str, Tensor], path: str) -> dict[str, Tensor]:
-    """Return weights of transformers with our names and orientation; see `canonical_weights`."""
-    return {name: _transpose(name, weight) for name, weight in canonical_weights(tensors, path).items()}
+def from_hugging_face(tensors: Mapping[str, Tensor], path: str, heads: int = 1) -> dict[str, Tensor]:
+    """Return weights of transformers with our names and orientation; see `canonical_weights`.
+
+    `heads` is needed for those of GPT-Neo only.
+    """
+    named = canonical_weights(tensors, path)
+    if any(".attn.attention." in name for name in named):
+        return from_gpt_neo(named, heads, path)
+    return {name: _transpose(name, weight) for name, weight in named.items()}
 
 
 def canonical_weights(tensors: Mapping[str, Tensor], path: str) -> dict[str, Tensor]:
@@ -61,22 +79,21 @@ def _transpose(name: str, weight: Tensor) -> Tensor:
 
 
 def model_config(architecture: Architecture, end_of_text: int) -> dict[str, Any]:
-    """Return the `config.json` of a GPT2LMHeadModel."""
+    """Return the `config.json` of a GPT2LMHeadModel, or with alternating attention of a GPTNeoForCausalLM."""
+    layers, context, window = architecture.layers, architecture.context, architecture.attention_window
+    kind = "gpt_neo" if window else "gpt2"
+    # GPT-Neo's `attention_types`, which it expands to the layers, are pairs of kinds and how often they repeat.
+    types = [[["global", "local"], layers // 2], [["global"], layers % 2]]
+    banded = {"attention_layers": attention_kinds(layers), "attention_types": types, "window_size": window}
     return {
-        "architectures": ["GPT2LMHeadModel"],
-        "model_type": "gpt2",
-        "n_layer": architecture.layers,
-        "n_embd": architecture.width,
-        "n_head": architecture.heads,
-        "n_positions": architecture.context,
-        "n_ctx": architecture.context,
-        "vocab_size": architecture.vocab_size,
+        "architectures": ["GPTNeoForCausalLM" if window else "GPT2LMHeadModel"],
+        "model_type": kind,
+        **dict(zip(_SIZES[kind], dataclasses.astuple(architecture), strict=False)),
+        **(banded if window else {"n_ctx": context}),
         "activation_function": "gelu_new",
         "layer_norm_epsilon": LAYER_NORM_EPSILON,
         "initializer_range": 0.02,
-        "embd_pdrop": architecture.dropout,
-        "attn_pdrop": architecture.dropout,
-        "resid_pdrop": architecture.dropout,
+        **dict.fromkeys(_DROPOUTS[kind], architecture.dropout),
         "tie_word_embeddings": True,
         "bos_token_id": end_of_text,
         "eos_token_id": end_of_text,
@@ -86,22 +103,27 @@ def model_config(architecture: Architecture, end_of_text: int) -> dict[str, Any]
 
 def read_config(config: Mapping[str, Any], path: str) -> tuple[Architecture, int]:
     """Return the architecture and the end-of-text id; raise InputError if the model differs from GPT-2."""
-    for name in (*_SIZES, "eos_token_id"):
+    kind = config.get("model_type", "gpt2")
+    sizes = _SIZES[kind]
+    for name in (*sizes, "eos_token_id"):
         value = config.get(name)
         if not isinstance(value, int) or isinstance(value, bool):
             raise InputError(f"{path}: {name} is {json.dumps(value)}, expected an integer")
-    invalid = [name for name in _SIZES if config[name] < 1]
-    invalid += [] if invalid or config["n_embd"] % config["n_head"] == 0 else ["n_head"]
+    _, width, heads, *_ = sizes
+    invalid = [name for name in sizes if config[name] < 1]
+    invalid += [] if invalid or config[width] % config[heads] == 0 else [heads]
     invalid += [] if 0 <= config["eos_token_id"] < config["vocab_size"] else ["eos_token_id"]
     if invalid:
         raise InputError(f"{path}: {invalid[0]} is {config[invalid[0]]}, which is impossible with the other sizes")
-    for name, supported in {**_SUPPORTED, "n_inner": (None, 4 * config["n_embd"])}.items():
+    for name, supported in {**_SUPPORTED, _INNER[kind]: (None, 4 * config[width])}.items():
         if config.get(name, supported[0]) not in supported:
             raise InputError(
                 f"{path}: {name} is {json.dumps(config[name])}, GPT-2 has {json.dumps(supported[0])}; "
                 "webtext supports GPT-2 only"
             )
-    return Architecture(*(config[name] for name in _SIZES)), config["eos_token_id"]
+    window = attention_window(config, config["num_layers"], path) if kind == "gpt_neo" else 0
+    architecture = Architecture(*(config[name] for name in sizes))
+    return dataclasses.replace(architecture, attention_window=window), config["eos_token_id"]
 
 
 def tokenizer_files(tokenizer_json: bytes, context: int, end_of_text: int) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from pipelines import storage
 from pipelines.engine.manifest import has_manifest
 from pipelines.errors import InputError
-from pipelines.model.io.hugging_face import canonical_weights, from_hugging_face, merge_lines, read_config
+from pipelines.model.io.hugging_face import MODEL_TYPES, canonical_weights, from_hugging_face, merge_lines, read_config
 from pipelines.model.io.model_folder import CONFIG_FILE, TOKENIZER_FILE, open_model
 from pipelines.model.io.tensor_files import check_weights, read_tensors
 from pipelines.model.network.gpt2 import Architecture, empty_weights
@@ -75,7 +75,8 @@ def import_weights(path: str, vocab_size: int | None = None) -> ImportedModel:
 def check_compatible(imported: ImportedModel, architecture: Architecture, tokenizer_json: bytes) -> None:
     """Raise InputError if the weights do not match the recipe's architecture or the tokenizer of the tokens."""
     path = imported.path
-    sizes = {name: getattr(imported.architecture, name) for name in ("layers", "width", "heads", "context")}
+    names = ("layers", "width", "heads", "context", "attention_window")
+    sizes = {name: getattr(imported.architecture, name) for name in names}
     if different := [name for name, size in sizes.items() if size != getattr(architecture, name)]:
         weights = ", ".join(f"{name} {sizes[name]:,}" for name in different)
         recipe = ", ".join(f"{name} {getattr(architecture, name):,}" for name in different)
@@ -100,7 +101,10 @@ def _matching_options(sizes: Mapping[str, int], different: list[str]) -> str:
         values = read_preset(preset)
         if all(values[name].value == size for name, size in sizes.items()):
             return f"--preset {preset}"
-    return " ".join(f"--set {name}={sizes[name]}" for name in different)
+    if "attention_window" in different:
+        different = [*different, "attention"]
+    kind = "alternating" if sizes["attention_window"] else "full"
+    return " ".join(f"--set {name}={sizes.get(name, kind)}" for name in different)
 
 
 def _import_folder(path: str) -> ImportedModel:
@@ -110,10 +114,10 @@ def _import_folder(path: str) -> ImportedModel:
         if not isinstance(config, dict):
             raise InputError(f"{config_path}: not a model config")
         kind = config.get("model_type")
-        if kind == "gpt2":
+        if kind in MODEL_TYPES:
             return _import_hugging_face(path, config)
         if kind is not None:
-            raise InputError(f"{path}: has a model of type {kind!r}; only gpt2 is supported")
+            raise InputError(f"{path}: has a model of type {kind!r}; only {' and '.join(MODEL_TYPES)} are supported")
         return _import_webtext(path)
     if storage.exists(nanogpt := storage.join(path, _NANOGPT_FILE)):
         return _import_nanogpt(nanogpt)
@@ -151,7 +155,7 @@ def _import_hugging_face(path: str, config: dict[str, Any]) -> ImportedModel:
     return ImportedModel(
         path=path,
         architecture=architecture,
-        tensors=from_hugging_face(tensors, path),
+        tensors=from_hugging_face(tensors, path, architecture.heads),
         source="hugging-face",
         tokenizer_json=tokenizer_json,
         sha256=digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest(),

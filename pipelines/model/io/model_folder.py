@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from pipelines import storage
 from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.errors import DamagedShardError, InputError, translate_format_errors
-from pipelines.model.io.hugging_face import from_hugging_face, read_config
+from pipelines.model.io.hugging_face import MODEL_TYPES, from_hugging_face, read_config
 from pipelines.model.io.tensor_files import check_weights, load_weights, read_tensors
 from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, empty_weights
 from pipelines.model.training.checkpoint import (
@@ -96,7 +96,7 @@ def open_model(path: str, *, best: bool = False, checkpoint: Checkpoint | None =
     if is_exported(config) and not best:
         weights_path, step = storage.join(path, MODEL_FILE), None
         architecture, end_of_text = read_config(config, config_path)
-        tensors = from_hugging_face(read_tensors(weights_path), weights_path)
+        tensors = from_hugging_face(read_tensors(weights_path), weights_path, architecture.heads)
     else:
         weights_path, step = _choose_weights(path, best, checkpoint)
         architecture, end_of_text = _read_own_config(config, config_path)
@@ -120,7 +120,7 @@ def open_model(path: str, *, best: bool = False, checkpoint: Checkpoint | None =
 
 def is_exported(config: dict[str, Any]) -> bool:
     """Return whether a folder with this `config.json` is in the format of transformers."""
-    return config.get("model_type") == "gpt2"
+    return config.get("model_type") in MODEL_TYPES
 
 
 def _read_own_config(config: dict[str, Any], path: str) -> tuple[Architecture, int]:

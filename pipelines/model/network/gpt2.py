@@ -2,7 +2,8 @@
 
 A decoder-only transformer: token and learned position embeddings; in each block, layer norm before attention and before
 the feed-forward layer (GPT-1 had it after them); a final layer norm; and an output that shares the token embedding.
-Parameters have the names of the released weights: wte, wpe, h.0.ln_1, h.0.attn.c_attn, ...
+Parameters have the names of the released weights: wte, wpe, h.0.ln_1, h.0.attn.c_attn, ... GPT-3 differs in its
+attention only: every second layer is locally banded.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pipelines.errors import InputError
+from pipelines.model.network.banded import banded_attention, latest_visible
 
 LAYER_NORM_EPSILON = 1e-5
 _WEIGHT_STD = 0.02
@@ -29,7 +31,11 @@ _ALIGNMENT = 128
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """The sizes that determine the shapes of all weights, and the dropout."""
+    """The sizes that determine the shapes of all weights, the dropout, and the attention.
+
+    With an `attention_window` of 0 attention is full; else tokens attend to the latest `attention_window` ones in every
+    second layer.
+    """
 
     layers: int
     width: int
@@ -37,10 +43,13 @@ class Architecture:
     context: int
     vocab_size: int
     dropout: float = 0.0
+    attention_window: int = 0
 
 
 # Far beyond any GPT-2: larger sizes come from a damaged config, and would take minutes or all memory.
-_MAX_SIZES = Architecture(layers=1000, width=1 << 17, heads=1 << 17, context=1 << 22, vocab_size=1 << 24)
+_MAX_SIZES = Architecture(
+    layers=1000, width=1 << 17, heads=1 << 17, context=1 << 22, vocab_size=1 << 24, attention_window=1 << 22
+)
 
 
 class KeyValueCache:
@@ -106,20 +115,21 @@ class GPT2(nn.Module):
 
         With a cache, `tokens` follow those in the cache, and are added to it.
         """
-        start = cache.length if cache is not None else 0
-        if branches is None:
-            positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)
-        else:
-            positions = branches.positions
-        visible = branches and branches.visible
+        start, new = cache.length if cache is not None else 0, tokens.shape[1]
+        positions = branches.positions if branches else torch.arange(start, start + new, device=tokens.device)
+        visible, window = branches and branches.visible, self.architecture.attention_window
+        if visible is None and start and new > 1:
+            # A single new token attends to all earlier ones; several need a causal mask, [new, all].
+            visible = torch.ones(new, start + new, dtype=torch.bool, device=tokens.device).tril(start)
+        latest = latest_visible(visible, window) if window and visible is not None else visible
         x = self.drop(self.wte(tokens) + self.wpe(positions))
-        for block in self.h:
+        for layer, block in enumerate(self.h):
             if self.activation_checkpointing and self.training:
                 x = checkpoint(block, x, use_reentrant=False)
             else:
-                x = block(x, cache, visible)
+                x = block(x, cache, latest if layer % 2 else visible)
         if cache is not None:
-            cache.length += tokens.shape[1]
+            cache.length += new
         out: Tensor = self.ln_f(x)
         return out
 
@@ -142,11 +152,12 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal multi-head self-attention."""
+    """Causal multi-head self-attention, full or locally banded."""
 
     def __init__(self, architecture: Architecture, layer: int) -> None:
         super().__init__()
         self.layer = layer
+        self.window = architecture.attention_window if layer % 2 else 0
         self.heads = architecture.heads
         self.dropout = architecture.dropout
         self.c_attn = nn.Linear(architecture.width, 3 * architecture.width)
@@ -165,11 +176,13 @@ class Attention(nn.Module):
         if cache is not None:
             stored = cache.extend(self.layer, key, value)
             key, value = stored if start or visible is not None else (key, value)
-        if visible is None and start and tokens > 1:
-            # A single new token attends to all earlier ones; several need a causal mask, [new, all].
-            visible = torch.ones(tokens, start + tokens, dtype=torch.bool, device=x.device).tril(start)
         is_causal = visible is None and not start
-        out = F.scaled_dot_product_attention(query, key, value, visible, dropout_p=dropout, is_causal=is_causal)
+        if is_causal and self.window:
+            out = banded_attention(query, key, value, self.window, dropout)
+        else:
+            if visible is None and self.window:  # a single new token
+                key, value = key[:, :, -self.window :], value[:, :, -self.window :]
+            out = F.scaled_dot_product_attention(query, key, value, visible, dropout_p=dropout, is_causal=is_causal)
         projected: Tensor = self.resid_drop(self.c_proj(out.transpose(1, 2).reshape(blocks, tokens, width)))
         return projected
 
@@ -192,8 +205,9 @@ class FeedForward(nn.Module):
 def empty_weights(architecture: Architecture, path: str) -> dict[str, Tensor]:
     """Return weights without memory; raise InputError, naming the config, for sizes that no GPT-2 has."""
     for name, largest in dataclasses.asdict(_MAX_SIZES).items():
-        if name != "dropout" and not 1 <= (size := getattr(architecture, name)) <= largest:
-            raise InputError(f"{path}: {name} is {size:,}, expected 1 to {largest:,}")
+        smallest = 0 if name == "attention_window" else 1
+        if name != "dropout" and not smallest <= (size := getattr(architecture, name)) <= largest:
+            raise InputError(f"{path}: {name} is {size:,}, expected {smallest} to {largest:,}")
     if architecture.width % architecture.heads:
         raise InputError(f"{path}: the width {architecture.width} is not a multiple of {architecture.heads} heads")
     with torch.device("meta"):

@@ -123,11 +123,12 @@ def save_checkpoint(
     rows: Sequence[Row],
     keep_latest: int,
     keep_best: bool = False,
+    branch_step: int = 0,
 ) -> None:
-    """Write the checkpoint of a step, then remove all but the latest ones, the best, and that before the latest spike.
+    """Write the checkpoint of a step; remove all but the latest, the best, and those before spike and branch.
 
-    The spike is replayed from that one. If the model is sharded, the other processes call `send_checkpoint_shards` at
-    the same time.
+    The latest spike is replayed, and the training extended, from those. If the model is sharded, the other processes
+    call `send_checkpoint_shards` at the same time.
     """
     path = storage.join(output, FOLDER, f"step-{step:07d}")
     files = (
@@ -138,7 +139,7 @@ def save_checkpoint(
     _write_state(path, step, files)
     checkpoints = find_checkpoints(output)
     last_spike = max((row["step"] for row in rows if "spike" in row), default=0)
-    kept = [checkpoint.step for checkpoint in checkpoints if checkpoint.step < last_spike][-1:]
+    kept = [branch_step, *[checkpoint.step for checkpoint in checkpoints if checkpoint.step < last_spike][-1:]]
     if keep_best and (best := read_best(output)):
         kept.append(best.step)
     for old in checkpoints[:-keep_latest]:

@@ -58,4 +58,5 @@ class TrainingJob:
 
 def architecture_of(recipe: Recipe, vocab_size: int) -> Architecture:
     """Return the architecture for a recipe and a vocabulary size."""
-    return Architecture(recipe.layers, recipe.width, recipe.heads, recipe.context, vocab_size, recipe.dropout)
+    names = ("layers", "width", "heads", "context", "dropout", "attention_window")
+    return Architecture(vocab_size=vocab_size, **{name: getattr(recipe, name) for name in names})

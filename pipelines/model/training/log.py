@@ -125,7 +125,7 @@ class TrainingLog:
     def _timing_row(self, step: int, seconds: float) -> Row:
         job, recipe = self._job, self._job.recipe
         speed = recipe.batch_tokens / seconds
-        flops = flops_per_token(job.parameters, recipe.layers, recipe.width, recipe.context)
+        flops = flops_per_token(job.parameters, recipe.layers, recipe.width, recipe.context, recipe.attention_window)
         share = utilization(speed, flops, job.device.name, job.world.size)
         return {
             "step": step,

@@ -1,7 +1,7 @@
 """The recipe of a training run: a preset of `data/presets/` with the values that `--set` replaces.
 
 Each value of a preset says whether it is `stated` by the paper, `inherited` from GPT-1 (whose recipe GPT-2 continues)
-or from the released code, or `chosen` here because neither specifies it.
+or from the released code, or `chosen` here because neither specifies it. The defaults of `Recipe` are those of GPT-2.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+import typing
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from typing import Any
 
@@ -39,7 +40,7 @@ class Recipe:
     micro_batch: int = option(MISSING, "Sequences per forward pass.", minimum=1)
     steps: int = option(MISSING, "Optimizer steps.", minimum=1)
     learning_rate: float = option(MISSING, "Peak learning rate, in the last step of the warm-up.", minimum=0.0)
-    final_learning_rate: float = option(MISSING, "Learning rate of the last step, after the decay.", minimum=0.0)
+    final_learning_rate: float = option(MISSING, "Learning rate after the decay.", minimum=0.0)
     warmup_steps: int = option(MISSING, "Steps of linear warm-up.", minimum=0)
     weight_decay: float = option(MISSING, "Weight decay of matrices; biases and gains are not decayed.", minimum=0.0)
     beta1: float = option(MISSING, "Adam's beta1.", minimum=0.0, maximum=0.999999)
@@ -49,6 +50,12 @@ class Recipe:
     eval_blocks: int = option(
         MISSING, "Held-out blocks per evaluation; 0 for all. The last evaluation uses all.", minimum=0
     )
+    schedule: str = option("cosine", "Learning-rate schedule after the warm-up.", choices=("cosine", "wsd"))
+    decay_steps: int = option(
+        0, "Steps of decay: with wsd the last, with cosine those after the warm-up, 0 for all.", minimum=0
+    )
+    attention: str = option("full", "Attention; alternating has a window.", choices=("full", "alternating"))
+    attention_window: int = option(0, "Latest tokens that every second layer attends to.", minimum=0)
     # Not values of `--set`: they follow from what is in the output folder, see stages/pretrain/extension.py, and --mix.
     extended_from: tuple[int, ...] = option((), "Steps at which training was complete before it was extended.")
     mixture: tuple[Segment, ...] = option((), "Shares of the sources, and the step from which each applies.")
@@ -62,6 +69,21 @@ class Recipe:
     def ends(self) -> tuple[int, ...]:
         """The steps at which a schedule ends: the last, and those from which the training was extended."""
         return (*self.extended_from, self.steps)
+
+    @property
+    def branch_step(self) -> int:
+        """The step from whose checkpoint training is extended: the last, or with wsd the one before the decay."""
+        return self.steps - self.decay_steps if self.schedule == "wsd" else self.steps
+
+    @property
+    def lengths(self) -> tuple[str, ...]:
+        """The values that an extension may change."""
+        return ("steps", "decay_steps") if self.schedule == "wsd" else ("steps",)
+
+    def branch_of(self, trained: Mapping[str, Any]) -> int | None:
+        """Return the step from which this recipe extends one of other length, `trained`; None if it cannot."""
+        before = dataclasses.replace(self, **{name: trained[name] for name in self.lengths})
+        return before.branch_step if before != self and before.branch_step <= self.branch_step else None
 
     def check_step(self, step: int) -> None:
         """Raise UsageError for a step that training does not have."""
@@ -119,15 +141,21 @@ class Choice:
 
 
 def read_preset(name: str) -> dict[str, Choice]:
-    """Return the values of a preset, in the order of its file."""
-    return read_toml(data_path(f"presets/{name}.toml"), dict[str, Choice])
+    """Return the values of a preset, in the order of its file; `preset` in a file names the one that it varies."""
+    values = read_toml(data_path(f"presets/{name}.toml"), dict[str, Choice])
+    if base := values.pop("preset", None):
+        return {**read_preset(base.value), **values}
+    unset = [field for field in dataclasses.fields(Recipe) if field.name not in (*values, *_NOT_SETTABLE)]
+    note = "as in GPT-1 and GPT-2's released code"
+    return values | {field.name: Choice(field.default, "inherited", note) for field in unset}
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     """Parse `--set key=value` arguments; the last value of a key counts.
 
-    Raises UsageError for an unknown key (suggesting the nearest known one) and for a value that is not a number.
+    Raises UsageError for an unknown key (suggesting the nearest known one) and for a value that should be a number.
     """
+    kinds = typing.get_type_hints(Recipe)
     keys = [field.name for field in dataclasses.fields(Recipe) if field.name not in _NOT_SETTABLE]
     values = {}
     for override in overrides:
@@ -137,7 +165,7 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
         name = key.strip().replace("-", "_")
         check_known(name, keys, "key", f"--set {override}")
         try:
-            values[name] = json.loads(value)
+            values[name] = value.strip() if kinds[name] is str else json.loads(value)
         except ValueError:
             raise UsageError(f"--set {override}: {value!r} is not a number") from None
     return values
@@ -160,6 +188,17 @@ def make_recipe(preset: str, overrides: Sequence[str] = (), seed: int = 0) -> Re
             f"--set steps={recipe.steps} ends within the {recipe.warmup_steps} warm-up steps; "
             f"add --set warmup_steps={recipe.steps // 10}"
         )
+    least, most = int(recipe.schedule == "wsd"), recipe.steps - max(1, recipe.warmup_steps)
+    if not least <= recipe.decay_steps <= most:
+        raise UsageError(
+            f"--set decay_steps={recipe.decay_steps} does not fit {recipe.schedule} with {recipe.steps} steps: "
+            f"expected {least} to {most}; add --set decay_steps={least * min(most, -(-recipe.steps // 5))}"
+        )
+    if (recipe.attention == "full") != (recipe.attention_window == 0):
+        raise UsageError(
+            f"--set attention={recipe.attention} contradicts a window of {recipe.attention_window}; "
+            f"add --set attention_window={256 if recipe.attention == 'alternating' else 0}"
+        )
     return recipe
 
 
@@ -170,15 +209,22 @@ def parameter_count(recipe: Recipe, vocab_size: int) -> int:
 
 
 def learning_rate(step: int, recipe: Recipe) -> float:
-    """Return the learning rate of a step, counted from 0: linear warm-up to the peak, then cosine decay.
+    """Return the learning rate of a step, counted from 0: linear warm-up to the peak, then the decay.
 
-    The last step of the warm-up (without one, the first step) has the peak rate, the last step of all the final rate.
-    In an extended training each step has the rate of the schedule under which it was trained.
+    The last step of the warm-up (without one, the first step) has the peak rate, the last of the decay the final rate.
+    `cosine` decays from the warm-up on, `wsd` (warm-up, stable, decay) in the last steps only, by 1 - sqrt, which was
+    better than linear in Haegele et al. 2024, section 4. In an extended training with `cosine` each step has the rate
+    of the schedule under which it was trained.
     """
     peak = max(1, recipe.warmup_steps)
     if (step := min(step, recipe.steps - 1)) < peak:
         return recipe.learning_rate * ((step + 1) / peak)
-    end = next(end for end in recipe.ends if step < end)
-    progress = (step + 1 - peak) / (end - peak)
-    height = 0.5 * (1 + math.cos(math.pi * progress))
+    if recipe.schedule == "wsd":
+        if step < recipe.branch_step:
+            return recipe.learning_rate
+        height = 1 - math.sqrt((step + 1 - recipe.branch_step) / recipe.decay_steps)
+    else:
+        end = next(end for end in recipe.ends if step < end)
+        progress = min(1.0, (step + 1 - peak) / (recipe.decay_steps or end - peak))
+        height = 0.5 * (1 + math.cos(math.pi * progress))
     return recipe.final_learning_rate + height * (recipe.learning_rate - recipe.final_learning_rate)

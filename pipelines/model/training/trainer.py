@@ -89,7 +89,8 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
                     log.sampled(trainer.step, trainer.sample())
                 # All processes must stop after the same step.
                 stopping = world.any(stop.received, job.device.device)
-                if stopping or trainer.step % job.options.checkpoint_every == 0 or trainer.step == recipe.steps:
+                due = trainer.step % job.options.checkpoint_every == 0
+                if stopping or due or trainer.step in (recipe.branch_step, recipe.steps):
                     trainer.save(log)
                 if stopping and trainer.step < recipe.steps:
                     raise KeyboardInterrupt
@@ -195,6 +196,7 @@ class _Trainer:
             rows=self.rows,
             keep_latest=self.job.options.keep_checkpoints,
             keep_best=self.job.options.keep_best,
+            branch_step=self.job.recipe.branch_step,
         )
         log.publish()
 

@@ -1,7 +1,7 @@
-"""Extends a finished training to more steps, from its last checkpoint.
+"""Extends a finished training to more steps, from the last checkpoint, or with wsd from the one before its decay.
 
-The new result is built next to the finished one, which it replaces when it is complete. Its recipe says where it was
-extended, so that recipe and tokens still determine the weights.
+The new result is built next to the finished one, which it replaces when it is complete. With a cosine its recipe says
+where it was extended, so that recipe and tokens still determine the weights. With wsd they are those of one long run.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from pipelines import storage
 from pipelines.engine.config import identity_of
 from pipelines.engine.journal import OutputFolder
-from pipelines.engine.manifest import NEXT, Identity, has_manifest
+from pipelines.engine.manifest import NEXT, Identity, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Stage
 from pipelines.errors import ChangedRunError, InputError
+from pipelines.model.diagnostics.spikes import spike_file
 from pipelines.model.training.checkpoint import (
     BEST_FILE,
     METRICS_FILE,
@@ -27,79 +28,89 @@ from pipelines.model.training.mixture import Sources, shares_at
 from pipelines.model.training.recipe import Recipe, learning_rate
 from pipelines.stages.pretrain.sources import plan_recipe
 
-# What a training writes next to its result, and continues when it is extended.
-_CONTINUED_FILES = ("timing.jsonl", "samples.jsonl")
-_CONTINUED_FOLDERS = ("spikes", "tensorboard")
-
 
 def prepare_extension(
     stage: Stage, recipe: Recipe, sources: Sources, inputs: Mapping[str, str], output: str, options: RunOptions
-) -> tuple[Recipe, RunOptions]:
-    """Return the options, and the recipe with its mixture and the steps from which training was or will be extended.
+) -> tuple[Recipe, RunOptions, int | None]:
+    """Return the recipe with its mixture and the steps from which training was or will be extended, and the options.
 
-    A finished training of the same recipe with fewer steps is extended, unless `options.overwrite` asks for a new one;
-    changed shares, also of new sources, apply from its last step on. Raises ChangedRunError if another result is being
-    built there, InputError if the last checkpoint was removed.
+    The last value is the step of the training in `output` from which an extension begins. A finished training is
+    extended by a recipe that has the same learning rates up to there, unless `options.overwrite` asks for a new one;
+    changed shares, also of new sources, apply from there on. Raises ChangedRunError if another result is being built
+    there, InputError if the checkpoint was removed.
     """
     new = plan_recipe(recipe, sources, {})
     following = storage.join(output, NEXT)
     folder = following if has_manifest(following) else output
     recorded = OutputFolder(folder).recorded_identity()
     trained = recorded.with_current_options(recipe).config if recorded else {}
-    steps = trained.get("steps")
-    if recorded is None or not isinstance(steps, int):
-        return new, options
+    if recorded is None or not all(isinstance(trained.get(name), int) for name in recipe.lengths):
+        return new, options, None
+    step = recipe.branch_of(trained)
     planned = plan_recipe(recipe, sources, trained)
     requested, known = identity_of(planned), inputs
-    if steps < recipe.steps:
-        requested |= {key: trained[key] for key in ("steps", "extended_from", "mixture")}
+    if step is not None:
+        requested |= {key: trained[key] for key in (*recipe.lengths, "extended_from", "mixture")}
         known = {name: key for name, key in inputs.items() if name in recorded.inputs or name == "init_from"}
     if dataclasses.replace(recorded, config=trained) != Identity(stage.name, stage.version, requested, known):
-        return new, options
-    if steps == recipe.steps:
-        return planned, options
+        return new, options, None
+    if step is None:
+        return planned, options, None
     if options.overwrite or not has_manifest(folder):
-        return new, options
+        return new, options, None
     begun = OutputFolder(following).recorded_identity()
     if begun and begun.with_current_options(recipe).config != identity_of(planned):
         raise ChangedRunError(OutputFolder(output).describe_replacement() or following)
-    if not find_checkpoints(following) and not _checkpoints_of(output, steps):
-        raise InputError(_cannot_extend(output, steps, "its last checkpoint was removed"))
-    return planned, dataclasses.replace(options, overwrite=True)
+    if not find_checkpoints(following):
+        _checkpoint_of(output, step, trained["steps"])
+    return planned, dataclasses.replace(options, overwrite=True), step
 
 
-def continue_training(finished: str, output: str, recipe: Recipe, note: Callable[[str], None]) -> Checkpoint:
-    """Copy the last checkpoint of a finished training, with the held-out loss measured after it, to where it continues.
+def continue_training(finished: str, output: str, recipe: Recipe, step: int, note: Callable[[str], None]) -> Checkpoint:
+    """Copy the checkpoint of a step of a finished training to where it continues, with what was written up to there.
 
     Raises InputError if the checkpoint is damaged.
     """
-    step = recipe.extended_from[-1]
-    checkpoint = next(iter(_checkpoints_of(finished, step)), None)
-    problem = checkpoint.problem() if checkpoint else "its last checkpoint was removed"
-    if checkpoint is None or problem:
-        raise InputError(_cannot_extend(finished, step, problem or ""))
-    names = [*_CONTINUED_FILES]
-    for folder in _CONTINUED_FOLDERS:
-        names += [storage.join(folder, name) for name in storage.list_folder(storage.join(finished, folder))]
-    has_other_shares = shares_at(recipe.mixture, step - 1) != shares_at(recipe.mixture, step)
+    steps = int(read_manifest(finished).identity.config["steps"])
+    checkpoint = _checkpoint_of(finished, step, steps)
+    if problem := checkpoint.problem():
+        raise InputError(_cannot_extend(finished, steps, problem))
+    spikes, events = (
+        [storage.join(folder, name) for name in storage.list_folder(storage.join(finished, folder))]
+        for folder in ("spikes", "tensorboard")
+    )
+    names = ["timing.jsonl", "samples.jsonl", *events, *(name for name in spikes if name <= spike_file(step))]
+    best, has_same_shares = (
+        best_checkpoint(finished),
+        shares_at(recipe.mixture, step - 1) == shares_at(recipe.mixture, step),
+    )
     # With other shares, later losses of the whole mixture are not comparable with the best one.
-    if not has_other_shares and (best := best_checkpoint(finished)) is not None and best.problem() is None:
+    if has_same_shares and best is not None and best.step <= step and best.problem() is None:
         names.append(BEST_FILE)
         if best.step != step:
             copy_checkpoint(best, output)
     for name in names:
         if storage.exists(path := storage.join(finished, name)):
             storage.link(path, storage.join(output, name))
+    if step < steps:
+        note(f"extending the training of {steps:,} steps to {recipe.steps:,} from step {step:,}, before its decay")
+        return copy_checkpoint(checkpoint, output)
     before, after = (learning_rate(number, recipe) for number in (step - 1, step))
     note(
         f"extending the training of {step:,} steps to {recipe.steps:,}: from here the learning rate is that of a "
         f"schedule of {recipe.steps:,} steps ({before:.3g} in step {step:,}, {after:.3g} in the next)"
     )
+    # With the held-out loss that was measured after the checkpoint.
     return copy_checkpoint(checkpoint, output, storage.read_bytes(storage.join(finished, METRICS_FILE)))
 
 
-def _checkpoints_of(output: str, step: int) -> list[Checkpoint]:
-    return [checkpoint for checkpoint in find_checkpoints(output) if checkpoint.step == step]
+def _checkpoint_of(output: str, step: int, steps: int) -> Checkpoint:
+    """Return the checkpoint of a step of a training of so many steps; raise InputError if it was removed."""
+    for checkpoint in find_checkpoints(output):
+        if checkpoint.step == step:
+            return checkpoint
+    name = "last checkpoint" if step == steps else f"checkpoint of step {step:,}, before the decay,"
+    raise InputError(_cannot_extend(output, steps, f"its {name} was removed"))
 
 
 def _cannot_extend(output: str, step: int, problem: str) -> str:

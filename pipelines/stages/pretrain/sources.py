@@ -32,16 +32,16 @@ def fingerprints(sources: Sources) -> dict[str, str]:
 def plan_recipe(recipe: Recipe, sources: Sources, trained: Mapping[str, Any]) -> Recipe:
     """Return the recipe with its mixture, as it continues the recipe `trained`; that is empty for a new training.
 
-    If it has fewer steps, its shares stay, and those that the sources ask for begin after its last step. Raises
+    If it is extended, its shares stay, and those that the sources ask for begin at the step from which it is. Raises
     UsageError for sources that contradict the recipe.
     """
     extended_from, mixture = tuple(trained.get("extended_from", ())), tuple(trained.get("mixture", ()))
-    start = trained.get("steps", recipe.steps)
-    if start < recipe.steps:
-        extended_from = (*extended_from, start)
-    else:  # its last shares are those that the sources ask for, unless something else was trained
+    start = recipe.branch_of(trained) if trained else None
+    if start is None:  # its last shares are those that the sources ask for, unless something else was trained
         start = mixture[-1]["from_step"] if mixture else 0
-        mixture = mixture[:-1]
+    elif recipe.schedule == "cosine":
+        extended_from = (*extended_from, start)
+    mixture = tuple(segment for segment in mixture if segment["from_step"] < start)
     shares = _plan_shares(recipe, sources, mixture, start)
     if not start or shares != shares_at(mixture, start):
         mixture = (*(segments_of(mixture) if start else ()), Segment(from_step=start, shares=shares))

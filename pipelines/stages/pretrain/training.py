@@ -45,7 +45,7 @@ def run_rank_zero(
         without_training.callback(world.broadcast, None)  # ends the worker ranks, also after an error
         initial = _import_initial(init_from, recipe, sources, options.progress.note)
         inputs = _inputs(sources, initial)
-        recipe, options = prepare_extension(stage, recipe, sources, inputs, output, options)
+        recipe, options, extended_step = prepare_extension(stage, recipe, sources, inputs, output, options)
         # The recipe, not the config, is the identity of the result: however it was given, with the preset's values.
         texts = [file for source in sources.values() for file in open_stage(source.folder, ("tokenize",)).files("")]
         with stage_run(stage, recipe, inputs=inputs, output=output, options=options, texts=texts) as run:
@@ -66,7 +66,7 @@ def run_rank_zero(
                     without_training.pop_all()
                     world.broadcast(RunSpec(recipe, inputs, step, run.subfolder))
 
-                _train(job, run, start_workers)
+                _train(job, run, extended_step, start_workers)
             return run.finish()
 
 
@@ -138,12 +138,17 @@ def _set_up(config: PretrainConfig, output: str, note: Callable[[str], None]) ->
     return recipe, world, device
 
 
-def _train(job: TrainingJob, run: StageRun, start_workers: Callable[[int | None], None]) -> None:
-    """Train from the latest checkpoint, together with the worker ranks, which start from the same step."""
+def _train(
+    job: TrainingJob, run: StageRun, extended_step: int | None, start_workers: Callable[[int | None], None]
+) -> None:
+    """Train from the latest checkpoint, together with the worker ranks, which start from the same step.
+
+    Without one, an extension begins with that of `extended_step` of the finished training.
+    """
     checkpoint = latest_checkpoint(run.output, run.note)
-    if checkpoint is None and run.subfolder and job.recipe.extended_from:
+    if checkpoint is None and run.subfolder and extended_step is not None:
         finished = run.output.removesuffix(f"/{run.subfolder}")
-        checkpoint = continue_training(finished, run.output, job.recipe, run.note)
+        checkpoint = continue_training(finished, run.output, job.recipe, extended_step, run.note)
     step = checkpoint.step if checkpoint else None
     start_workers(step)
     tokens = (job.recipe.steps - (step or 0)) * job.recipe.batch_tokens + evaluation_work(job, step or 0)
