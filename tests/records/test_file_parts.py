@@ -187,6 +187,7 @@ def test_damage_is_found_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
         pytest.param("train-bpe", "a.parquet", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.usefixtures("warm_processes")
 def test_a_stage_writes_the_same_files_with_one_and_two_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, name: str
 ) -> None:
