@@ -156,7 +156,18 @@ def test_sigma_is_lower_cased_as_in_python_next_to_any_character() -> None:
         assert word_hashes(*text_arrays(pa.array([text]))).hashes.tolist() == expected
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS + SHINGLINGS)
+@pytest.mark.parametrize(
+    "normalization",
+    [
+        NORMALIZATIONS[0],
+        NORMALIZATIONS[-1],
+        SHINGLINGS[0],
+        *(
+            pytest.param(normalization, marks=pytest.mark.slow)
+            for normalization in NORMALIZATIONS[1:-1] + SHINGLINGS[1:]
+        ),
+    ],
+)
 @pytest.mark.parametrize(
     "text",
     [

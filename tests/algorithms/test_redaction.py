@@ -270,10 +270,10 @@ def test_redacting_again_changes_nothing(text: str) -> None:
     ],
 )
 def test_the_time_is_linear(unit: str) -> None:
-    text = unit * (300_000 // len(unit))
+    text = unit * (100_000 // len(unit))
     start = time.process_time()
     redact(text, KINDS)
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 2
 
 
 def test_numbers_of_other_countries_with_the_digits_of_fictional_ones_are_replaced() -> None:

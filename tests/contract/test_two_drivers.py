@@ -112,7 +112,7 @@ def _all_files(folder: str) -> set[str]:
 @pytest.mark.parametrize(
     ("with_signal", "threshold"),
     [
-        pytest.param(signal.SIGSTOP, 0.5, id="paused, and the other has other options"),
+        pytest.param(signal.SIGSTOP, 0.5, id="paused, and the other has other options", marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, 0.5, id="killed, and the other has other options", marks=pytest.mark.slow),
         pytest.param(signal.SIGSTOP, 0.8, id="paused", marks=pytest.mark.slow),
     ],

@@ -46,6 +46,7 @@ def test_the_dumps_of_2005_give_the_known_links(shared_data: Path, tmp_path: Pat
     assert sum(len(row["submission_ids"]) for row in rows) == submissions
 
 
+@pytest.mark.slow  # test_scrape_real counts a fifth of them
 def test_the_real_submissions_of_2013_pass_the_default_profile(
     shared_data: Path, tmp_path: Path, webtext: Command
 ) -> None:

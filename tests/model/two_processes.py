@@ -9,8 +9,6 @@ import json
 import sys
 
 import torch
-import torch._dynamo
-import torch.distributed.fsdp
 from small_training import SMALL
 from two_ranks import run_ranks
 
@@ -47,6 +45,10 @@ def config(parallel: str = "auto", steps: int = 6) -> PretrainConfig:
 
 def main() -> None:
     """Train in two processes, once per argument."""
+    # As the trainings do: before the forks, each of which would import them; not with this module, by every collection.
+    import torch._dynamo
+    import torch.distributed.fsdp  # noqa: F401
+
     tokens, *runs = sys.argv[1:]
     run_ranks(train, tokens, runs)
 

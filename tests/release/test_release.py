@@ -161,6 +161,7 @@ def test_parquet_files_have_page_indexes(texts_release: Path) -> None:
             assert group.row_group(0).column(0).compression == "ZSTD"
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_two_workers_write_the_same_bytes(built_corpus: Path, texts_release: Path, tmp_path: Path) -> None:
     _release(built_corpus, tmp_path / "out", RunOptions(executor=LocalExecutor(2)), texts=True)
     assert _contents(tmp_path / "out") == _contents(texts_release)
@@ -168,7 +169,7 @@ def test_two_workers_write_the_same_bytes(built_corpus: Path, texts_release: Pat
 
 def test_a_killed_release_resumes_to_the_same_bytes(built_corpus: Path, texts_release: Path, tmp_path: Path) -> None:
     killed = 0
-    for count in (2, 3, 4, 5, 6, 8, 10, 12, 14):
+    for count in (2, 3, 5, 8, 12):
         process = os.fork()
         if not process:
             _kill_at_rename(count)

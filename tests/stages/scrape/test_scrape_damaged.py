@@ -237,6 +237,7 @@ def _kill(output: Path, count: int, moment: str, dumps: list[Path], **options: A
     return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode
 
 
+@pytest.mark.slow  # test_killed_while_damage_is_skipped repairs the file as well
 def test_killed_before_and_after_the_repair(tmp_path: Path, dumps: list[Path]) -> None:
     run_scrape(dumps, tmp_path / "whole")
     whole = _cut(dumps[1])

@@ -262,7 +262,7 @@ def test_fresh_months_and_damaged_files_are_mentioned(tmp_path: Path) -> None:
     assert found["notes"][0].endswith("scrape needs --skip-damaged to use the rest")
 
 
-@pytest.mark.parametrize("karma", ["max", "sum"])
+@pytest.mark.parametrize("karma", ["max", pytest.param("sum", marks=pytest.mark.slow)])
 def test_fetched_scores_are_those_of_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, karma: str) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(arctic_shift, "REQUEST_DELAY_S", 0.0)
@@ -320,6 +320,7 @@ def test_errors(tmp_path: Path) -> None:
     assert "no line has a usable `url` (of 1 line)" in note
 
 
+@pytest.mark.slow  # test_explanations_of_all_urls_match_the_scrape does the same with random submissions
 def test_real_submissions_of_2013(shared_data: Path, tmp_path: Path) -> None:
     # Every explanation reads all lines, so a fifth of them.
     with compression.open_decompressed(str(shared_data / "reddit" / "submissions-2013.ndjson.zst")) as stream:

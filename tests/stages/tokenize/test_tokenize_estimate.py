@@ -24,6 +24,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
 
 
+@pytest.mark.usefixtures("warm_processes")
 def test_only_too_little_memory_for_all_workers_is_noted(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
