@@ -14,7 +14,7 @@ EXTRAS := train,evaluate,reddit,trafilatura,newspaper,datasketch,wikipedia,pyblo
 DEMO_CORPUS ?= demo-corpus
 SECONDS ?= 60
 
-.PHONY: help setup demo test tests test-all wheel fuzz style types lint format bench bench-against docs clean
+.PHONY: help setup demo test tests test-all wheel fuzz lint format bench bench-against docs clean
 
 help:
 	@echo "make demo      run the whole pipeline on a small local web, offline (about 3 minutes)"
@@ -42,7 +42,7 @@ COMPILE_SURT := $(BIN)/python -W ignore -m compileall -q $(VENV)/lib/python3*/si
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("webtext needs Python 3.11 or later, this is " + sys.version.split()[0] + "; use another one with make PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv $(VENV)
-# To choose the versions, pip 23.2, which comes with Python 3.11, takes 46 s of a core, and pip 26.3 16 s (2026-11-28).
+# pip 23.2, which comes with Python 3.11, chooses versions in 46 s of a core, pip 26.3 in 16 (a dry run each, 2026-11-28).
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile pip==26.3
 
 $(READY): pyproject.toml constraints.txt | $(BIN)/pip
@@ -59,15 +59,11 @@ $(DEV): pyproject.toml constraints.txt | $(BIN)/pip
 demo: $(READY)
 	$(BIN)/webtext demo --corpus $(DEMO_CORPUS)
 
-style: $(DEV)
+lint: $(DEV)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check --quiet
-
-types: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-
-lint: style types
 
 format: $(DEV)
 	$(BIN)/ruff check --fix
@@ -78,10 +74,9 @@ tests: $(DEV)
 	processes=$$($(BIN)/python -c 'from pipelines.engine.executor import default_workers; print(default_workers() + 1)') && \
 	$(BIN)/python -m pytest -m "not slow" --numprocesses $$processes --dist worksteal
 
-# At the same time, since each leaves a core idle in part: the type checks, and the wheel, which waits for the package
-# index.
-test: style
-	@$(MAKE) --no-print-directory --jobs=3 types tests wheel
+# The wheel is installed at the same time: that mostly waits for the package index.
+test: lint
+	@$(MAKE) --no-print-directory --jobs=2 tests wheel
 
 test-all: lint
 	$(INSTALL) --editable '.[ray]'

@@ -180,12 +180,7 @@ def test_damage_is_found_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("stage", "name"),
-    [
-        ("filter", "a.jsonl"),
-        pytest.param("overlap-index", "a.jsonl.gz", marks=pytest.mark.slow),
-        pytest.param("train-bpe", "a.parquet", marks=pytest.mark.slow),
-    ],
+    ("stage", "name"), [("filter", "a.jsonl"), ("overlap-index", "a.jsonl.gz"), ("train-bpe", "a.parquet")]
 )
 @pytest.mark.usefixtures("warm_processes")
 def test_a_stage_writes_the_same_files_with_one_and_two_workers(
