@@ -28,10 +28,11 @@ from pipelines.stages.fetch.exchange import ACCEPT_ENCODING, Exchange
 from pipelines.stages.fetch.links import classify_links, request_url, url_origin
 from pipelines.stages.fetch.outcomes import OK, Failure, Outcome, dropped, unexpected_failure
 from pipelines.stages.fetch.report import ACTIVITY, SHOWN_HOSTS
-from pipelines.stages.fetch.robots import RobotsRules
+from pipelines.stages.fetch.robots import RobotsRules, rules_without_file
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.transport import Client
-from pipelines.stages.fetch.visit import Step, Visit, follow, next_request, unexpected_step
+from pipelines.stages.fetch.visit import Step, Visit, follow, next_request
+from pipelines.stages.fetch.warc import exchange_records
 
 _TICK_S = 0.25
 
@@ -268,20 +269,11 @@ class _Crawl:
             ready_at = self._queues.next_ready_at() if client.idle else None
             pause_s = _TICK_S if ready_at is None else min(_TICK_S, max(0.0, ready_at - time.monotonic()))
             if self.open > len(self._unreached) and (ended := client.next_exchange(pause_s)) is not None:
-                self._apply(self._follow(*ended))
+                self._follow(*ended)
             self._segments.flush_if_due()
             self._show_activity()
         self._record_unreached()
         storage.remove(self._segments.folder + ACTIVITY)
-
-    def _follow(self, visit: Visit, exchange: Exchange) -> Step:
-        """Return what follows; an error that is not expected ends the visit alone."""
-        try:
-            return follow(visit, exchange, self._config)
-        except WebtextError:
-            raise
-        except Exception as error:  # noqa: BLE001 - see `unexpected_step`
-            return unexpected_step(visit, error)
 
     def _show_activity(self) -> None:
         """Every few seconds, write outcomes so far, open hosts and the slowest requests; look for the stop file."""
@@ -326,15 +318,26 @@ class _Crawl:
         except Exception as error:  # noqa: BLE001 - as in `_follow`
             return unexpected_failure(error)
 
-    def _apply(self, step: Step) -> None:
-        host = self._queues.get(url_origin(step.visit.url))
-        place = self._segments.append(step.records) if step.records else (None, None)
-        if step.exchange.reached:
+    def _follow(self, visit: Visit, exchange: Exchange) -> None:
+        """Store an exchange and queue what follows from it; an unexpected error ends this visit alone."""
+        host, max_wait_s = self._queues.get(url_origin(visit.url)), self._config.max_wait
+        records = b""
+        try:
+            step = follow(visit, exchange, self._config)
+            if exchange.response is not None:
+                records = exchange_records(exchange)
+        except WebtextError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one response must not stop a fetch of weeks
+            failure = unexpected_failure(error)
+            exchange = Exchange(visit.url, dt.datetime.now(dt.UTC), failure=failure)
+            # Without its robots.txt, a host allows nothing.
+            step = Step(failure=failure, rules=visit.robots_of and rules_without_file(failure, reached=True))
+        place = self._segments.append(records) if records else (None, None)
+        if exchange.reached:
             self._record_unreached()
-        visit = step.visit
-        max_wait_s = self._config.max_wait
-        delay_s = max(host.delay_s, min(step.exchange.requested_wait_s, max_wait_s))
-        host.adapt(step.exchange, max_wait_s)
+        delay_s = max(host.delay_s, min(exchange.requested_wait_s, max_wait_s))
+        host.adapt(exchange, max_wait_s)
         if step.retry_s is not None:
             delay_s = max(delay_s, min(step.retry_s, max_wait_s))
             visit.failures += 1
@@ -347,28 +350,29 @@ class _Crawl:
             target.add(visit)
             if target is not host:
                 self._queues.enqueue(target)
-        elif step.rules is not None and visit.robots_of is not None:
+        elif visit.robots_of is not None and step.rules is not None:
             owner = self._queues.get(visit.robots_of)
             owner.delay_s = max(self._config.per_host_delay, min(step.rules.crawl_delay_s, max_wait_s))
             self._queues.set_rules(owner, step.rules)
         else:
-            self._end(host, step, place)
+            self._end(host, visit, exchange, step.failure, place)
         self._queues.release(host, time.monotonic() + max(delay_s, host.delay_s + host.pause_s))
 
-    def _end(self, host: Host, step: Step, place: tuple[str | None, int | None]) -> None:
-        failure, visit, exchange = step.failure, step.visit, step.exchange
-        if failure is None:
+    def _end(
+        self, host: Host, visit: Visit, exchange: Exchange, failure: Failure | None,
+        place: tuple[str | None, int | None],
+    ) -> None:  # fmt: skip
+        if failure is None and exchange.response is not None:
             host.failures = 0
-            assert exchange.response is not None
             size = exchange.response.decoded_bytes
             self._record(Outcome(visit.link, OK, visit.url, exchange.status, exchange.started_at, size, *place))
-            return
-        count = _TIMEOUT_FAILURES if failure.reason == "timeout" else 1
-        host.failures = host.failures + count if failure.reason in _HOST_FAILURES else 0
-        if host.failures >= GIVE_UP_AFTER:
-            detail = f"not requested: the pages before it failed in a row ({failure.detail})"
-            host.give_up = dataclasses.replace(failure, detail=detail), exchange.status
-        self._fail(visit, failure, exchange.status, exchange.started_at)
+        elif failure is not None:
+            count = _TIMEOUT_FAILURES if failure.reason == "timeout" else 1
+            host.failures = host.failures + count if failure.reason in _HOST_FAILURES else 0
+            if host.failures >= GIVE_UP_AFTER:
+                detail = f"not requested: the pages before it failed in a row ({failure.detail})"
+                host.give_up = dataclasses.replace(failure, detail=detail), exchange.status
+            self._fail(visit, failure, exchange.status, exchange.started_at)
 
     def _fail(self, visit: Visit, failure: Failure, status: int | None, at: dt.datetime | None = None) -> None:
         """Record a failure; defer it while the local network may be its cause."""

@@ -136,7 +136,7 @@ class Client(Generic[Token]):
         self.idle += 1
         transfer = self._done.popleft()
         self._free.append(transfer.curl)
-        return transfer.token, transfer.exchange()
+        return transfer.token, transfer.close()
 
     def perform(self, request: Request, token: Token) -> Exchange:
         """Send a request and wait for its end, while no other is open."""
@@ -151,7 +151,7 @@ class Client(Generic[Token]):
         for transfer in list(self._open.values()):
             self._end(transfer, None)
         for transfer in self._done:
-            transfer.body.close()
+            transfer.close()
         self._multi.close()
         self._selector.close()
         self._names.close()

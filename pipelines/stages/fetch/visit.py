@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
-from collections.abc import Sequence
+from typing import NamedTuple
 
 from pipelines.algorithms.web.charset import HTML_TYPES, TEXT_TYPES, media_type
 from pipelines.algorithms.web.signals import MAX_BYTES, meta_elements, page_signals
@@ -14,12 +13,12 @@ from pipelines.stages.fetch import robots
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import Exchange, Response, decode_body, looks_binary
 from pipelines.stages.fetch.links import BadUrlError, redirect_url
-from pipelines.stages.fetch.outcomes import REDIRECTS, Failure, status_failure, unexpected_failure
+from pipelines.stages.fetch.outcomes import REDIRECTS, Failure, status_failure
 from pipelines.stages.fetch.transfer import Request
-from pipelines.stages.fetch.warc import exchange_records
 
 _HEAD_BYTES = 1 << 16
 _SUCCESS = frozenset({200, 203})
+_PAGE_TYPES = frozenset({*TEXT_TYPES, ""})
 
 
 @dataclasses.dataclass
@@ -38,21 +37,16 @@ class Visit:
     cookies: tuple[bytes, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """One request of a visit, with its WARC records (empty without a response), and what follows.
+class Step(NamedTuple):
+    """What follows from a request: a redirect to another URL, a retry after a pause of the host, or the visit's end.
 
-    That is a `redirect` to another URL, a retry after a pause of the host, or the end of the visit: with a page, with
-    the `rules` of a robots.txt, or with a failure.
+    A page ends with a failure or without one, a robots.txt always with `rules`.
     """
 
-    visit: Visit
-    exchange: Exchange
     redirect: str | None = None
     retry_s: float | None = None
     failure: Failure | None = None
     rules: robots.RobotsRules | None = None
-    records: bytes = b""
 
 
 def next_request(visit: Visit, config: FetchConfig) -> Request:
@@ -63,44 +57,38 @@ def next_request(visit: Visit, config: FetchConfig) -> Request:
 
 
 def follow(visit: Visit, exchange: Exchange, config: FetchConfig) -> Step:
-    """Decide what follows from the end of a request."""
+    """Return what follows from the end of a request; of a page that its owner withholds, the body is forgotten."""
     visit.elapsed_s += exchange.seconds
     visit.cookies = exchange.cookies
-    if visit.robots_of is not None:
+    is_robots, response, failure = visit.robots_of is not None, exchange.response, exchange.failure
+    if failure.retryable if failure else is_retryable_status(exchange.status or 0):
+        retries = RetryPolicy(attempts=1 + config.retries)
+        if (retry_s := retries.delay_s(visit.failures + 1, exchange.requested_wait_s)) is not None:
+            return Step(retry_s=retry_s)
+    if failure is None and response is not None:
+        if response.status in REDIRECTS:
+            target = _redirect_target(visit, response, robots.MAX_REDIRECTS if is_robots else config.max_redirects)
+            if not isinstance(target, Failure):
+                return Step(target)
+            failure = target
+        elif is_robots:
+            failure = None if _is_robots_file(response) else status_failure(response.status)
+        elif (failure := page_failure(response)) is None and (failure := wish_failure(response, config)) is not None:
+            response.body, response.truncated = None, "unspecified"
+    if not is_robots:
+        return Step(failure=failure)
+    if failure is None and response is not None:
         products = [robots.product_token(config.user_agent), *read_honor(config.honor).robots_agents]
-        step = _after_robots(visit, exchange, config, products)
-    else:
-        step = _after_page(visit, exchange, config)
-    return step if exchange.response is None else dataclasses.replace(step, records=exchange_records(step.exchange))
-
-
-def unexpected_step(visit: Visit, error: Exception) -> Step:
-    """Return the last step of a visit after an error of our own."""
-    failure = unexpected_failure(error)
-    # Without its robots.txt, a host allows nothing.
-    rules = None if visit.robots_of is None else robots.rules_without_file(failure, reached=True)
-    exchange = Exchange(visit.url, dt.datetime.now(dt.UTC), failure=failure)
-    return Step(visit, exchange, failure=failure, rules=rules)
+        return Step(rules=robots.parse_rules(response, products))
+    return Step(rules=robots.rules_without_file(failure, reached=exchange.reached or bool(visit.history)))
 
 
 def _is_page(response: Response) -> bool:
-    return response.status in _SUCCESS and media_type(response.header("content-type")) in (*TEXT_TYPES, "")
+    return response.status in _SUCCESS and media_type(response.header("content-type")) in _PAGE_TYPES
 
 
 def _is_robots_file(response: Response) -> bool:
     return response.status // 100 == 2
-
-
-def _after_page(visit: Visit, exchange: Exchange, config: FetchConfig) -> Step:
-    step = _after_failure_or_redirect(visit, exchange, config.retries, config.max_redirects)
-    if step is not None:
-        return step
-    assert exchange.response is not None
-    failure = page_failure(exchange.response)
-    if failure is None and (failure := wish_failure(exchange.response, config)) is not None:
-        stored = dataclasses.replace(exchange.response, body=None, truncated="unspecified")
-        exchange = dataclasses.replace(exchange, response=stored)
-    return Step(visit, exchange, failure=failure)
 
 
 def wish_failure(response: Response, config: FetchConfig) -> Failure | None:
@@ -118,40 +106,10 @@ def page_failure(response: Response) -> Failure | None:
     if response.status not in _SUCCESS:
         return status_failure(response.status)
     kind = media_type(response.header("content-type"))
-    if response.body is None or not _is_page(response):
+    if response.body is None or kind not in _PAGE_TYPES:
         return Failure("unsupported_content_type", kind)
     if kind not in HTML_TYPES and looks_binary(response.body, response.coding):
         return Failure("unsupported_content_type", f"binary data sent as {kind or 'no type'}")
-    return None
-
-
-def _after_robots(visit: Visit, exchange: Exchange, config: FetchConfig, products: Sequence[str]) -> Step:
-    step = _after_failure_or_redirect(visit, exchange, config.retries, robots.MAX_REDIRECTS)
-    if step is None:
-        response = exchange.response
-        assert response is not None
-        if _is_robots_file(response):
-            return Step(visit, exchange, rules=robots.parse_rules(response, products))
-        step = Step(visit, exchange, failure=status_failure(response.status))
-    if step.failure is None:
-        return step
-    rules = robots.rules_without_file(step.failure, reached=exchange.reached or bool(visit.history))
-    return dataclasses.replace(step, rules=rules)
-
-
-def _after_failure_or_redirect(visit: Visit, exchange: Exchange, retries: int, max_redirects: int) -> Step | None:
-    """Return what follows a failure, a redirect or a temporary error; None for any other response."""
-    response, policy = exchange.response, RetryPolicy(attempts=1 + retries)
-    if exchange.failure is not None:
-        retry_s = policy.delay_s(visit.failures + 1) if exchange.failure.retryable else None
-        return Step(visit, exchange, retry_s=retry_s, failure=exchange.failure if retry_s is None else None)
-    assert response is not None
-    if response.status in REDIRECTS:
-        target = _redirect_target(visit, response, max_redirects)
-        return Step(visit, exchange, failure=target) if isinstance(target, Failure) else Step(visit, exchange, target)
-    if is_retryable_status(response.status):
-        retry_s = policy.delay_s(visit.failures + 1, exchange.requested_wait_s)
-        return None if retry_s is None else Step(visit, exchange, retry_s=retry_s)
     return None
 
 
