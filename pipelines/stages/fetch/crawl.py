@@ -67,6 +67,7 @@ class Host:
     origin: str
     links: list[int]
     delay_s: float
+    domain: str | None = None
     pause_s: float = 0.0
     visits: list[Visit] = dataclasses.field(default_factory=list)
     robots_visits: list[Visit] = dataclasses.field(default_factory=list)
@@ -129,27 +130,26 @@ class HostQueues:
             else:
                 return None
             host.queued, host.is_open = False, True
-            domain = registered_domain(host.origin)
-            if self._busy[domain] < self._per_domain:
-                self._busy[domain] += 1
+            host.domain = host.domain or registered_domain(host.origin)
+            if self._busy[host.domain] < self._per_domain:
+                self._busy[host.domain] += 1
                 host.busy_since = now
                 return host
-            self._waiting[domain].append(host)
+            self._waiting[host.domain].append(host)
 
     def release(self, host: Host, ready_at: float) -> None:
         """Return a host to the queue; it is ready for its next request at `ready_at`."""
         host.busy_since = None
         host.ready_at = ready_at
         self.enqueue(host)
-        domain = registered_domain(host.origin)
-        self._busy[domain] -= 1
-        if not self._busy[domain]:
-            del self._busy[domain]
-        waiting = self._waiting.get(domain, deque())
+        self._busy[host.domain] -= 1
+        if not self._busy[host.domain]:
+            del self._busy[host.domain]
+        waiting = self._waiting.get(host.domain, deque())
         while waiting and not self.enqueue(waiting.popleft()):
             pass
         if not waiting:
-            self._waiting.pop(domain, None)
+            self._waiting.pop(host.domain, None)
 
     def enqueue(self, host: Host) -> bool:
         """Queue a host if it has work and is not queued or busy; return whether it is queued."""

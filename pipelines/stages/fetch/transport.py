@@ -31,6 +31,8 @@ from pipelines.stages.fetch.outcomes import Failure
 from pipelines.stages.fetch.transfer import MAX_CALL_S, Request, Token, Transfer, set_options
 
 _CONNECT_TIMEOUT_MS = 10_000
+# At a time, which most pages fit into.
+_RECEIVED_BYTES = 1 << 16
 _TICK_S, _LOOKUP_TICK_S = 0.25, 0.01
 _IDLE_CONNECTIONS, _OTHER_FILES = 4, 256
 _KNOWN_SOCKETS = 10_000
@@ -58,6 +60,7 @@ class Client(Generic[Token]):
             pycurl.HTTPHEADER: [f"{name}: {value}" for name, value in headers.items()],
             pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
             pycurl.PROTOCOLS: pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS,
+            pycurl.BUFFERSIZE: _RECEIVED_BYTES,
             pycurl.PATH_AS_IS: 1,
             pycurl.NOSIGNAL: 1,
             pycurl.NOPROXY: "",  # libcurl would read no_proxy otherwise than requests, which chose the proxy
