@@ -31,7 +31,7 @@ from pipelines.stages.fetch.report import ACTIVITY, SHOWN_HOSTS
 from pipelines.stages.fetch.robots import RobotsRules, rules_without_file
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.transport import Client
-from pipelines.stages.fetch.visit import Step, Visit, follow, next_request
+from pipelines.stages.fetch.visit import Visit
 from pipelines.stages.fetch.warc import exchange_records
 
 _TICK_S = 0.25
@@ -265,7 +265,7 @@ class _Crawl:
                 if visit is None:
                     self._queues.release(host, host.ready_at)
                 else:
-                    client.start(next_request(visit, self._config), visit)
+                    client.start(visit.next_request(self._config), visit)
             ready_at = self._queues.next_ready_at() if client.idle else None
             pause_s = _TICK_S if ready_at is None else min(_TICK_S, max(0.0, ready_at - time.monotonic()))
             if self.open > len(self._unreached) and (ended := client.next_exchange(pause_s)) is not None:
@@ -323,39 +323,32 @@ class _Crawl:
         host, max_wait_s = self._queues.get(url_origin(visit.url)), self._config.max_wait
         records = b""
         try:
-            step = follow(visit, exchange, self._config)
+            end = visit.follow(exchange, self._config)
             if exchange.response is not None:
                 records = exchange_records(exchange)
         except WebtextError:
             raise
         except Exception as error:  # noqa: BLE001 - one response must not stop a fetch of weeks
-            failure = unexpected_failure(error)
-            exchange = Exchange(visit.url, dt.datetime.now(dt.UTC), failure=failure)
-            # Without its robots.txt, a host allows nothing.
-            step = Step(failure=failure, rules=visit.robots_of and rules_without_file(failure, reached=True))
+            exchange = Exchange(visit.url, dt.datetime.now(dt.UTC), failure=(end := unexpected_failure(error)))
+            if visit.robots_of is not None:
+                end = rules_without_file(end, reached=True)  # the host allows nothing
         place = self._segments.append(records) if records else (None, None)
         if exchange.reached:
             self._record_unreached()
         delay_s = max(host.delay_s, min(exchange.requested_wait_s, max_wait_s))
         host.adapt(exchange, max_wait_s)
-        if step.retry_s is not None:
-            delay_s = max(delay_s, min(step.retry_s, max_wait_s))
-            visit.failures += 1
-            visit.elapsed_s = 0.0
-            host.add(visit)
-        elif step.redirect is not None:
-            visit.history.append(visit.url)
-            visit.url = step.redirect
+        if isinstance(end, float):
+            delay_s = max(delay_s, min(end, max_wait_s))
             target = self._queues.get(url_origin(visit.url))
             target.add(visit)
             if target is not host:
                 self._queues.enqueue(target)
-        elif visit.robots_of is not None and step.rules is not None:
-            owner = self._queues.get(visit.robots_of)
-            owner.delay_s = max(self._config.per_host_delay, min(step.rules.crawl_delay_s, max_wait_s))
-            self._queues.set_rules(owner, step.rules)
+        elif isinstance(end, RobotsRules):
+            owner = self._queues.get(visit.robots_of or host.origin)
+            owner.delay_s = max(self._config.per_host_delay, min(end.crawl_delay_s, max_wait_s))
+            self._queues.set_rules(owner, end)
         else:
-            self._end(host, visit, exchange, step.failure, place)
+            self._end(host, visit, exchange, end, place)
         self._queues.release(host, time.monotonic() + max(delay_s, host.delay_s + host.pause_s))
 
     def _end(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 from pipelines.algorithms.web.charset import HTML_TYPES, TEXT_TYPES, media_type
 from pipelines.algorithms.web.signals import MAX_BYTES, meta_elements, page_signals
@@ -36,51 +35,60 @@ class Visit:
     elapsed_s: float = 0.0
     cookies: tuple[bytes, ...] = ()
 
+    def next_request(self, config: FetchConfig) -> Request:
+        """Return the next request."""
+        is_robots, remaining_s = self.robots_of is not None, max(0.1, config.timeout - self.elapsed_s)
+        wants_body, max_bytes = (_is_robots_file, MAX_BYTES) if is_robots else (_is_page, config.max_page_bytes)
+        return Request(self.url, remaining_s, max_bytes, wants_body, truncate=is_robots, cookies=self.cookies)
 
-class Step(NamedTuple):
-    """What follows from a request: a redirect to another URL, a retry after a pause of the host, or the visit's end.
+    def follow(self, exchange: Exchange, config: FetchConfig) -> float | Failure | robots.RobotsRules | None:
+        """Return the pause of the host after which the visit continues, or how it ends, by the end of a request.
 
-    A page ends with a failure or without one, a robots.txt always with `rules`.
-    """
+        A page ends with a failure or with None, a robots.txt with rules. Of a page that its owner withholds, the body
+        is forgotten.
+        """
+        self.elapsed_s += exchange.seconds
+        self.cookies = exchange.cookies
+        is_robots, response, failure = self.robots_of is not None, exchange.response, exchange.failure
+        if failure.retryable if failure else is_retryable_status(exchange.status or 0):
+            self.failures += 1
+            retries = RetryPolicy(attempts=1 + config.retries)
+            if (pause_s := retries.delay_s(self.failures, exchange.requested_wait_s)) is not None:
+                self.elapsed_s = 0.0
+                return pause_s
+        if failure is None and response is not None:
+            if response.status in REDIRECTS:
+                failure = self._redirect(response, robots.MAX_REDIRECTS if is_robots else config.max_redirects)
+                if failure is None:
+                    return 0.0
+            elif is_robots and _is_robots_file(response):
+                products = [robots.product_token(config.user_agent), *read_honor(config.honor).robots_agents]
+                return robots.parse_rules(response, products)
+            elif is_robots:
+                failure = status_failure(response.status)
+            elif (failure := page_failure(response)) is None and (failure := wish_failure(response, config)):
+                response.body, response.truncated = None, "unspecified"
+        if failure is None or not is_robots:
+            return failure
+        return robots.rules_without_file(failure, reached=exchange.reached or bool(self.history))
 
-    redirect: str | None = None
-    retry_s: float | None = None
-    failure: Failure | None = None
-    rules: robots.RobotsRules | None = None
-
-
-def next_request(visit: Visit, config: FetchConfig) -> Request:
-    """Return the next request of a visit."""
-    is_robots, remaining_s = visit.robots_of is not None, max(0.1, config.timeout - visit.elapsed_s)
-    wants_body, max_bytes = (_is_robots_file, MAX_BYTES) if is_robots else (_is_page, config.max_page_bytes)
-    return Request(visit.url, remaining_s, max_bytes, wants_body, truncate=is_robots, cookies=visit.cookies)
-
-
-def follow(visit: Visit, exchange: Exchange, config: FetchConfig) -> Step:
-    """Return what follows from the end of a request; of a page that its owner withholds, the body is forgotten."""
-    visit.elapsed_s += exchange.seconds
-    visit.cookies = exchange.cookies
-    is_robots, response, failure = visit.robots_of is not None, exchange.response, exchange.failure
-    if failure.retryable if failure else is_retryable_status(exchange.status or 0):
-        retries = RetryPolicy(attempts=1 + config.retries)
-        if (retry_s := retries.delay_s(visit.failures + 1, exchange.requested_wait_s)) is not None:
-            return Step(retry_s=retry_s)
-    if failure is None and response is not None:
-        if response.status in REDIRECTS:
-            target = _redirect_target(visit, response, robots.MAX_REDIRECTS if is_robots else config.max_redirects)
-            if not isinstance(target, Failure):
-                return Step(target)
-            failure = target
-        elif is_robots:
-            failure = None if _is_robots_file(response) else status_failure(response.status)
-        elif (failure := page_failure(response)) is None and (failure := wish_failure(response, config)) is not None:
-            response.body, response.truncated = None, "unspecified"
-    if not is_robots:
-        return Step(failure=failure)
-    if failure is None and response is not None:
-        products = [robots.product_token(config.user_agent), *read_honor(config.honor).robots_agents]
-        return Step(rules=robots.parse_rules(response, products))
-    return Step(rules=robots.rules_without_file(failure, reached=exchange.reached or bool(visit.history)))
+    def _redirect(self, response: Response, max_redirects: int) -> Failure | None:
+        """Set the URL that a response redirects to; return a failure if that cannot be requested."""
+        location = response.header("location")
+        if location is None:
+            return Failure("bad_redirect", f"status {response.status} without a Location")
+        try:
+            url = redirect_url(self.url, location)
+        except BadUrlError as error:
+            return Failure("bad_redirect", f"{location[:200]}: {error}")
+        if len(self.history) >= max_redirects:
+            return Failure("too_many_redirects", f"more than {max_redirects}")
+        self.history.append(self.url)
+        # A page may redirect to itself once, to check that its cookie comes back; the second time it is a loop.
+        if self.history.count(url) >= 2:
+            return Failure("too_many_redirects", f"a loop through {url[:200]}")
+        self.url = url
+        return None
 
 
 def _is_page(response: Response) -> bool:
@@ -111,19 +119,3 @@ def page_failure(response: Response) -> Failure | None:
     if kind not in HTML_TYPES and looks_binary(response.body, response.coding):
         return Failure("unsupported_content_type", f"binary data sent as {kind or 'no type'}")
     return None
-
-
-def _redirect_target(visit: Visit, response: Response, max_redirects: int) -> str | Failure:
-    location = response.header("location")
-    if location is None:
-        return Failure("bad_redirect", f"status {response.status} without a Location")
-    try:
-        url = redirect_url(visit.url, location)
-    except BadUrlError as error:
-        return Failure("bad_redirect", f"{location[:200]}: {error}")
-    if len(visit.history) >= max_redirects:
-        return Failure("too_many_redirects", f"more than {max_redirects}")
-    # A page may redirect to itself once, to check that its cookie comes back; the second time it is a loop.
-    if [*visit.history, visit.url].count(url) >= 2:
-        return Failure("too_many_redirects", f"a loop through {url[:200]}")
-    return url
