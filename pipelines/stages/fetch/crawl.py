@@ -93,10 +93,6 @@ class Host:
         else:
             self.pause_s = self.pause_s / 2 if self.pause_s > _FIRST_PAUSE_S else 0.0
 
-    def add(self, visit: Visit) -> None:
-        """Queue a visit that was redirected here or is retried."""
-        (self.visits if visit.robots_of is None else self.robots_visits).append(visit)
-
 
 class HostQueues:
     """Hands out hosts that are ready. A new host is opened only if no open host is ready, so that few are open.
@@ -340,9 +336,8 @@ class _Crawl:
         if isinstance(end, float):
             delay_s = max(delay_s, min(end, max_wait_s))
             target = self._queues.get(url_origin(visit.url))
-            target.add(visit)
-            if target is not host:
-                self._queues.enqueue(target)
+            (target.visits if visit.robots_of is None else target.robots_visits).append(visit)
+            self._queues.enqueue(target)  # nothing, if it is this host, which is busy
         elif isinstance(end, RobotsRules):
             owner = self._queues.get(visit.robots_of or host.origin)
             owner.delay_s = max(self._config.per_host_delay, min(end.crawl_delay_s, max_wait_s))

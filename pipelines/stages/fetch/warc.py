@@ -48,7 +48,8 @@ def exchange_records(exchange: Exchange) -> bytes:
 def response_record(url: str, date: str, response: Response, headers: Mapping[str, str | None]) -> bytes:
     """Return a response as a record of a date, in the form of WARC-Date; headers that are None are left out."""
     reason = _ascii(response.reason) or http.client.responses.get(response.status, "Unknown")
-    head = _http_head(f"{response.http_version} {response.status} {reason}", _stored_headers(response))
+    lines = (f"{name}: {value}\r\n" for name, value in _stored_headers(response))
+    head = f"{response.http_version} {response.status} {reason}\r\n{''.join(lines)}\r\n".encode()
     return _record("response", url, date, head, response.body or b"", headers, is_coded=response.coding is not None)
 
 
@@ -122,11 +123,6 @@ def _digest(*parts: bytes) -> str:
 
 
 _EMPTY_DIGEST = _digest()
-
-
-def _http_head(first_line: str, headers: Iterable[tuple[str, str]]) -> bytes:
-    lines = (first_line, *(f"{name}: {value}" for name, value in headers), "", "")
-    return "\r\n".join(lines).encode()
 
 
 def _stored_headers(response: Response) -> Iterable[tuple[str, str]]:
