@@ -325,6 +325,7 @@ class _Crawl:
         except WebtextError:
             raise
         except Exception as error:  # noqa: BLE001 - one response must not stop a fetch of weeks
+            visit.url = exchange.url  # not that of a redirect
             exchange = Exchange(visit.url, dt.datetime.now(dt.UTC), failure=(end := unexpected_failure(error)))
             if visit.robots_of is not None:
                 end = rules_without_file(end, reached=True)  # the host allows nothing
