@@ -85,9 +85,9 @@ class Transfer(Generic[Token]):
 
     def __init__(
         self, curl: pycurl.Curl, request: Request, token: Token, proxy: str, public_only: bool, decode: bool,
-        known_sockets: Mapping[tuple[Any, ...], int],
+        known_sockets: Mapping[tuple[Any, ...], int], sent: list[pycurl.Curl],
     ) -> None:  # fmt: skip
-        self.curl, self.token = curl, token
+        self.curl, self.token, self._sent = curl, token, sent
         self._exchange = Exchange(request.url, dt.datetime.now(dt.UTC))
         self._request, self._proxy, self._decode, self._known_sockets = request, proxy, decode, known_sockets
         self._checks_addresses = public_only and not proxy
@@ -235,6 +235,8 @@ class Transfer(Generic[Token]):
         if kind == pycurl.INFOTYPE_HEADER_OUT and (self._exchange.request or data.startswith(b"GET ")):
             request = data if data.startswith(b"GET ") else self._exchange.request + data
             self._exchange.request = _FOR_PROXY.sub(b"", request) if self._proxy else request
+            if data.endswith(b"\r\n\r\n"):
+                self._sent.append(self.curl)
 
     def _guard(self, function: Callable[[bytes], bool]) -> Callable[[bytes], int]:
         """Return a callback that ends the transfer, by another number than that of its bytes, on an error or False."""

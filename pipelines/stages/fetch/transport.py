@@ -81,6 +81,7 @@ class Client(Generic[Token]):
         self._multi.setopt(pycurl.M_MAXCONNECTS, concurrency + _allow_files(concurrency))
         # Of the connections of earlier requests, by both of their addresses; some may be closed.
         self._sockets: dict[tuple[Any, ...], int] = {}
+        self._sent: list[pycurl.Curl] = []  # those whose request was sent, and is recorded
         self._timer_at: float | None = None
         self._looked_at = self._checked_at = time.monotonic()
         self._call: tuple[int, float] | None = None  # of libcurl under way: the descriptor, and since when
@@ -98,7 +99,7 @@ class Client(Generic[Token]):
         curl = self._free.pop() if self._free else set_options(pycurl.Curl(), self._options)
         # As requests chooses it.
         proxy = (select_proxy(request.url, get_environ_proxies(request.url)) or "") if self._proxies else ""
-        transfer = Transfer(curl, request, token, proxy, self._public_only, self._decode, self._sockets)
+        transfer = Transfer(curl, request, token, proxy, self._public_only, self._decode, self._sockets, self._sent)
         self._open[curl] = transfer
         self.idle -= 1
         literal = addresses.literal_address(transfer.host)
@@ -200,6 +201,8 @@ class Client(Generic[Token]):
         self._call = fd, time.monotonic()
         self._multi.socket_action(fd, flags)
         self._call = None
+        while self._sent:  # libcurl would also pass on every byte of the response
+            self._sent.pop().setopt(pycurl.VERBOSE, 0)
 
     def _end(self, transfer: Transfer[Token], failure: Failure | None) -> None:
         if transfer.connection:
