@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 from pipelines.engine.executor import LocalExecutor
 from pipelines.stages.fetch.archives import (
     CAPTURE_SCHEMA,
-    IndexFile,
     Lookup,
     join_index,
     open_index,
@@ -94,14 +93,14 @@ def shard_links(shard: int, links: int, pages: int) -> tuple[np.ndarray, np.ndar
     return random.integers(0, pages * 10 // 9, count), _START_S + random.integers(0, 4000, count) * _DAY_S
 
 
-def lookup_in(folder: str, index: Sequence[IndexFile] = ()) -> Lookup:
+def lookup_in(folder: str, index: Sequence[str] = ()) -> Lookup:
     """Return the lookup whose work files are in a folder."""
     return Lookup(FetchContext(FetchConfig(), folder, _SHARDS), "bench", index, surt_key, str, 1)  # type: ignore[arg-type]
 
 
-def join(part: IndexFile, folder: str) -> int:
+def join(number: int, context: tuple[str, Sequence[str]]) -> int:
     """Join one file of the index; return the peak memory of this process in bytes."""
-    join_index(part, lookup_in(folder))
+    join_index(number, lookup_in(*context))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -146,7 +145,7 @@ def main() -> None:
         list(run(write_shard, range(_SHARDS), context=(temporary, options.links, pages)))
         keyed = time.perf_counter()
         index = open_index([str(index_folder)], "")
-        peaks = [peak for _, peak in run(join, index, context=temporary)]
+        peaks = [peak for _, peak in run(join, range(len(index)), context=(temporary, index))]
         joined = time.perf_counter()
         context = (options.links, pages, options.rows, lookup_in(temporary, index))
         right = sum(count for _, count in run(check, range(_SHARDS), context=context))

@@ -20,7 +20,6 @@ import shutil
 import tempfile
 import uuid
 import weakref
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 import fsspec
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
+from isal import isal_zlib
 
 from pipelines.errors import InputError, StorageError, WebtextError
 from pipelines.format import mask_credentials
@@ -338,7 +338,7 @@ class _Crc32:
         self._value = 0
 
     def update(self, data: ReadableBuffer) -> None:
-        self._value = zlib.crc32(data, self._value)
+        self._value = isal_zlib.crc32(data, self._value)
 
     def hexdigest(self) -> str:
         return f"{_CRC32}{self._value:08x}"

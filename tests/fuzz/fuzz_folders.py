@@ -205,11 +205,11 @@ def _look_up(index: str, folder: str) -> None:
     config = FetchConfig(archive_window=9)
     read = functools.partial(read_record, lambda name: f"{folder}/{name.replace('/', '')}", config.max_page_bytes)
     wanted = Wanted("http://a.example/1", 1388631845, dropped(0, Failure("dns", "")))
-    for file in open_index([f"{folder}/{index}"], folder):
-        with shards.open_stream(file.path) as stream:
-            parquet = open_index_file(file.path, stream)
+    for path in open_index([f"{folder}/{index}"], folder):
+        with shards.open_stream(path) as stream:
+            parquet = open_index_file(path, stream)
             for number in range(parquet.num_row_groups)[:9]:
-                rows = read_row_group(file.path, parquet, number, pa.chunked_array([_KEYS]))
+                rows = read_row_group(path, parquet, number, pa.chunked_array([_KEYS]))
                 find_page(rows.to_pylist(), read, wanted, wanted.url, config)
 
 

@@ -74,17 +74,21 @@ def _receive(data: bytes, folder: Path, is_robots: bool = False) -> None:
     from warcio.archiveiterator import ArchiveIterator
 
     from pipelines.stages.fetch.config import FetchConfig
+    from pipelines.stages.fetch.outcomes import Failure
     from pipelines.stages.fetch.transport import Client
-    from pipelines.stages.fetch.visit import Visit, follow, next_request
+    from pipelines.stages.fetch.visit import Visit
+    from pipelines.stages.fetch.warc import exchange_records
 
     server = _server()
     server.answer = data
     config = FetchConfig(allow_private_addresses=True, timeout=8.0, retries=0)
     visit = Visit(server.url, link=0, robots_of=server.url if is_robots else None)
     with contextlib.closing(Client[Visit]({"User-Agent": "webtext"}, 1, allow_private_addresses=True)) as client:
-        step = follow(visit, client.perform(next_request(visit, config), visit), config)
-    assert step.failure is None or len(step.failure.detail) <= 300, "an unbounded detail"
-    assert not step.records or len(list(ArchiveIterator(io.BytesIO(step.records)))) == 2, "not two WARC records"
+        exchange = client.perform(visit.next_request(config), visit)
+        end = visit.follow(exchange, config)
+    assert not isinstance(end, Failure) or len(end.detail) <= 300, "an unbounded detail"
+    records = exchange_records(exchange) if exchange.response is not None else b""
+    assert not records or len(list(ArchiveIterator(io.BytesIO(records)))) == 2, "not two WARC records"
 
 
 def _responses() -> list[bytes]:

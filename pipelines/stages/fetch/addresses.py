@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import socket
 import time
@@ -61,6 +62,7 @@ def is_public(address: str) -> bool:
     return ip in _IPV6_UNICAST and not any(ip in block for block in _IPV6_SPECIAL)
 
 
+@functools.lru_cache(maxsize=_MOST_KNOWN)
 def literal_address(host: str) -> str | None:
     """Return the IP address that a host name spells out, also as `0x7f.1` or `2130706433`; None for a DNS name.
 

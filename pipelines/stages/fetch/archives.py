@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -77,24 +77,18 @@ _REDIRECT_RANK = 1 << 40
 _CAPTURES_PER_URL = 8
 
 
-class IndexFile(NamedTuple):
-    """A file of an index, which one task joins with the links, and the name of that task."""
-
-    name: str
-    path: str
-
-
 @dataclasses.dataclass(frozen=True)
 class Lookup:
     """A lookup of all links in the index of an archive, or of the redirects of the one before; its tasks share it.
 
-    `key` returns the key of a URL in the index (None: it has none), `read` the response of a capture. A page is looked
-    up at most `limit` times: once, and after each redirect. Captures are in files below a `folder`, if there is one.
+    `index` are the paths of its files, each of which one task joins with the links. `key` returns the key of a URL
+    (None: it has none), `read` the response of a capture. A page is looked up at most `limit` times: once, and after
+    each redirect. Captures are in files below a `folder`, if there is one.
     """
 
     fetch: FetchContext
     token: str
-    index: Sequence[IndexFile]
+    index: Sequence[str]
     key: Callable[[str], str | None]
     read: Callable[[dict[str, Any]], Capture]
     limit: int
@@ -111,13 +105,13 @@ class Lookup:
         """The names of the files with the links to look up, one per shard."""
         return [f"{WORK}/{self.phase}-wanted-{index:05d}.parquet" for index in range(self.fetch.shard_count)]
 
-    def captures(self, file: IndexFile) -> str:
-        """Return the name of the file with the captures that a file of the index has of them."""
-        return f"{WORK}/{self.phase}-{file.name}"
+    def captures(self, number: int) -> str:
+        """Return the name of the file with the captures that one of the files of the index has of them."""
+        return f"{WORK}/{self.phase}-index-{number:05d}"
 
     def read_captures(self, shard: int) -> list[pa.RecordBatch]:
         """Return the captures of the links of a shard."""
-        paths = [storage.join(self.fetch.output, self.captures(file)) for file in self.index]
+        paths = [storage.join(self.fetch.output, self.captures(number)) for number in range(len(self.index))]
         return read_bucket(paths, CAPTURE_SCHEMA, shard)
 
 
@@ -170,7 +164,7 @@ def surt_key(url: str) -> str | None:
         return None
 
 
-def open_index(paths: Sequence[str], records: str) -> list[IndexFile]:
+def open_index(paths: Sequence[str], records: str) -> list[str]:
     """Return the files of a columnar index: Parquet (also by folder or glob), or lists of them (`*.paths`).
 
     A list, also compressed, names files relative to `records`, one per line, as Common Crawl publishes them. Raises
@@ -190,7 +184,7 @@ def open_index(paths: Sequence[str], records: str) -> list[IndexFile]:
         raise InputError(f"{', '.join(paths)}: name no file of an index")
     with shards.open_stream(files[0]) as stream:
         open_index_file(files[0], stream)  # raises for other tables now, not after the live pages
-    return [IndexFile(f"index-{number:05d}", path) for number, path in enumerate(files)]
+    return files
 
 
 def look_up(run: StageRun, link_shards: Sequence[LinkShard], lookup: Lookup) -> None:
@@ -198,10 +192,13 @@ def look_up(run: StageRun, link_shards: Sequence[LinkShard], lookup: Lookup) -> 
     run.map(_find_wanted, link_shards, lookup, phase=f"{lookup.phase}-wanted", work=True)
     for number in range(lookup.limit):
         lookup = dataclasses.replace(lookup, number=number)
-        phase, index, wanted = lookup.phase, lookup.index, [storage.join(run.output, name) for name in lookup.wanted]
+        phase, wanted = lookup.phase, [storage.join(run.output, name) for name in lookup.wanted]
         if not any(storage.map_files(shards.count_rows, wanted)):
             return
-        run.map(join_index, index, lookup, phase=f"{phase}-index", work=True, total=len(index), unit="index files")
+        index = range(len(lookup.index))
+        run.map(
+            join_index, index, lookup, name=str, phase=f"{phase}-index", work=True, total=len(index), unit="index files"
+        )
         if lookup.folder:
             _check_folder(lookup.folder, lookup)
         run.map(_store_pages, link_shards, lookup, phase=f"{phase}-pages", work=True)
@@ -230,21 +227,21 @@ def open_index_file(path: str, stream: BinaryIO) -> pq.ParquetFile:
     return file
 
 
-def join_index(index_file: IndexFile, lookup: Lookup) -> TaskResult:
-    """Write the captures of wanted links in a file of an index as a work file with a bucket per shard.
+def join_index(number: int, lookup: Lookup) -> TaskResult:
+    """Write the captures of wanted links in one of the files of an index as a work file with a bucket per shard.
 
     Row groups between whose keys no link lies are not read.
     """
-    output, name, path = lookup.fetch.output, lookup.captures(index_file), index_file.path
+    output, name, path = lookup.fetch.output, lookup.captures(number), lookup.index[number]
     wanted = [storage.join(output, file) for file in lookup.wanted]
     with shards.open_stream(path) as stream, write_buckets(storage.join(output, name), CAPTURE_SCHEMA) as written:
         file = open_index_file(path, stream)
         ranges = _key_ranges(file)
         first, last = min(map(min, ranges), default=""), max(map(max, ranges), default="")
         for links in _wanted_between(wanted, first, last):
-            for number, (low, high) in enumerate(ranges):
+            for group, (low, high) in enumerate(ranges):
                 near = links.filter((pc.field(KEY) >= low) & (pc.field(KEY) <= high))
-                if not near.num_rows or not (rows := read_row_group(path, file, number, near[KEY])).num_rows:
+                if not near.num_rows or not (rows := read_row_group(path, file, group, near[KEY])).num_rows:
                     continue
                 near = near.filter(pc.is_in(near[KEY], value_set=rows[KEY].combine_chunks()))
                 captures = rows.join(near, KEY, join_type="inner", use_threads=False)

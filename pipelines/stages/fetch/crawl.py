@@ -28,10 +28,11 @@ from pipelines.stages.fetch.exchange import ACCEPT_ENCODING, Exchange
 from pipelines.stages.fetch.links import classify_links, request_url, url_origin
 from pipelines.stages.fetch.outcomes import OK, Failure, Outcome, dropped, unexpected_failure
 from pipelines.stages.fetch.report import ACTIVITY, SHOWN_HOSTS
-from pipelines.stages.fetch.robots import RobotsRules
+from pipelines.stages.fetch.robots import RobotsRules, rules_without_file
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.transport import Client
-from pipelines.stages.fetch.visit import Step, Visit, follow, next_request, unexpected_step
+from pipelines.stages.fetch.visit import Visit
+from pipelines.stages.fetch.warc import exchange_records
 
 _TICK_S = 0.25
 
@@ -66,6 +67,7 @@ class Host:
     origin: str
     links: list[int]
     delay_s: float
+    domain: str | None = None
     pause_s: float = 0.0
     visits: list[Visit] = dataclasses.field(default_factory=list)
     robots_visits: list[Visit] = dataclasses.field(default_factory=list)
@@ -90,10 +92,6 @@ class Host:
             self.pause_s = min(max_wait_s, _LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, 2 * self.pause_s))
         else:
             self.pause_s = self.pause_s / 2 if self.pause_s > _FIRST_PAUSE_S else 0.0
-
-    def add(self, visit: Visit) -> None:
-        """Queue a visit that was redirected here or is retried."""
-        (self.visits if visit.robots_of is None else self.robots_visits).append(visit)
 
 
 class HostQueues:
@@ -128,27 +126,26 @@ class HostQueues:
             else:
                 return None
             host.queued, host.is_open = False, True
-            domain = registered_domain(host.origin)
-            if self._busy[domain] < self._per_domain:
-                self._busy[domain] += 1
+            host.domain = host.domain or registered_domain(host.origin)
+            if self._busy[host.domain] < self._per_domain:
+                self._busy[host.domain] += 1
                 host.busy_since = now
                 return host
-            self._waiting[domain].append(host)
+            self._waiting[host.domain].append(host)
 
     def release(self, host: Host, ready_at: float) -> None:
         """Return a host to the queue; it is ready for its next request at `ready_at`."""
         host.busy_since = None
         host.ready_at = ready_at
         self.enqueue(host)
-        domain = registered_domain(host.origin)
-        self._busy[domain] -= 1
-        if not self._busy[domain]:
-            del self._busy[domain]
-        waiting = self._waiting.get(domain, deque())
+        self._busy[host.domain] -= 1
+        if not self._busy[host.domain]:
+            del self._busy[host.domain]
+        waiting = self._waiting.get(host.domain, deque())
         while waiting and not self.enqueue(waiting.popleft()):
             pass
         if not waiting:
-            self._waiting.pop(domain, None)
+            self._waiting.pop(host.domain, None)
 
     def enqueue(self, host: Host) -> bool:
         """Queue a host if it has work and is not queued or busy; return whether it is queued."""
@@ -264,24 +261,15 @@ class _Crawl:
                 if visit is None:
                     self._queues.release(host, host.ready_at)
                 else:
-                    client.start(next_request(visit, self._config), visit)
+                    client.start(visit.next_request(self._config), visit)
             ready_at = self._queues.next_ready_at() if client.idle else None
             pause_s = _TICK_S if ready_at is None else min(_TICK_S, max(0.0, ready_at - time.monotonic()))
             if self.open > len(self._unreached) and (ended := client.next_exchange(pause_s)) is not None:
-                self._apply(self._follow(*ended))
+                self._follow(*ended)
             self._segments.flush_if_due()
             self._show_activity()
         self._record_unreached()
         storage.remove(self._segments.folder + ACTIVITY)
-
-    def _follow(self, visit: Visit, exchange: Exchange) -> Step:
-        """Return what follows; an error that is not expected ends the visit alone."""
-        try:
-            return follow(visit, exchange, self._config)
-        except WebtextError:
-            raise
-        except Exception as error:  # noqa: BLE001 - see `unexpected_step`
-            return unexpected_step(visit, error)
 
     def _show_activity(self) -> None:
         """Every few seconds, write outcomes so far, open hosts and the slowest requests; look for the stop file."""
@@ -326,49 +314,54 @@ class _Crawl:
         except Exception as error:  # noqa: BLE001 - as in `_follow`
             return unexpected_failure(error)
 
-    def _apply(self, step: Step) -> None:
-        host = self._queues.get(url_origin(step.visit.url))
-        place = self._segments.append(step.records) if step.records else (None, None)
-        if step.exchange.reached:
+    def _follow(self, visit: Visit, exchange: Exchange) -> None:
+        """Store an exchange and queue what follows from it; an unexpected error ends this visit alone."""
+        host, max_wait_s = self._queues.get(url_origin(visit.url)), self._config.max_wait
+        records = b""
+        try:
+            end = visit.follow(exchange, self._config)
+            if exchange.response is not None:
+                records = exchange_records(exchange)
+        except WebtextError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one response must not stop a fetch of weeks
+            visit.url = exchange.url  # not that of a redirect
+            exchange = Exchange(visit.url, dt.datetime.now(dt.UTC), failure=(end := unexpected_failure(error)))
+            if visit.robots_of is not None:
+                end = rules_without_file(end, reached=True)  # the host allows nothing
+        place = self._segments.append(records) if records else (None, None)
+        if exchange.reached:
             self._record_unreached()
-        visit = step.visit
-        max_wait_s = self._config.max_wait
-        delay_s = max(host.delay_s, min(step.exchange.requested_wait_s, max_wait_s))
-        host.adapt(step.exchange, max_wait_s)
-        if step.retry_s is not None:
-            delay_s = max(delay_s, min(step.retry_s, max_wait_s))
-            visit.failures += 1
-            visit.elapsed_s = 0.0
-            host.add(visit)
-        elif step.redirect is not None:
-            visit.history.append(visit.url)
-            visit.url = step.redirect
+        delay_s = max(host.delay_s, min(exchange.requested_wait_s, max_wait_s))
+        host.adapt(exchange, max_wait_s)
+        if isinstance(end, float):
+            delay_s = max(delay_s, min(end, max_wait_s))
             target = self._queues.get(url_origin(visit.url))
-            target.add(visit)
-            if target is not host:
-                self._queues.enqueue(target)
-        elif step.rules is not None and visit.robots_of is not None:
-            owner = self._queues.get(visit.robots_of)
-            owner.delay_s = max(self._config.per_host_delay, min(step.rules.crawl_delay_s, max_wait_s))
-            self._queues.set_rules(owner, step.rules)
+            (target.visits if visit.robots_of is None else target.robots_visits).append(visit)
+            self._queues.enqueue(target)  # nothing, if it is this host, which is busy
+        elif isinstance(end, RobotsRules):
+            owner = self._queues.get(visit.robots_of or host.origin)
+            owner.delay_s = max(self._config.per_host_delay, min(end.crawl_delay_s, max_wait_s))
+            self._queues.set_rules(owner, end)
         else:
-            self._end(host, step, place)
+            self._end(host, visit, exchange, end, place)
         self._queues.release(host, time.monotonic() + max(delay_s, host.delay_s + host.pause_s))
 
-    def _end(self, host: Host, step: Step, place: tuple[str | None, int | None]) -> None:
-        failure, visit, exchange = step.failure, step.visit, step.exchange
-        if failure is None:
+    def _end(
+        self, host: Host, visit: Visit, exchange: Exchange, failure: Failure | None,
+        place: tuple[str | None, int | None],
+    ) -> None:  # fmt: skip
+        if failure is None and exchange.response is not None:
             host.failures = 0
-            assert exchange.response is not None
             size = exchange.response.decoded_bytes
             self._record(Outcome(visit.link, OK, visit.url, exchange.status, exchange.started_at, size, *place))
-            return
-        count = _TIMEOUT_FAILURES if failure.reason == "timeout" else 1
-        host.failures = host.failures + count if failure.reason in _HOST_FAILURES else 0
-        if host.failures >= GIVE_UP_AFTER:
-            detail = f"not requested: the pages before it failed in a row ({failure.detail})"
-            host.give_up = dataclasses.replace(failure, detail=detail), exchange.status
-        self._fail(visit, failure, exchange.status, exchange.started_at)
+        elif failure is not None:
+            count = _TIMEOUT_FAILURES if failure.reason == "timeout" else 1
+            host.failures = host.failures + count if failure.reason in _HOST_FAILURES else 0
+            if host.failures >= GIVE_UP_AFTER:
+                detail = f"not requested: the pages before it failed in a row ({failure.detail})"
+                host.give_up = dataclasses.replace(failure, detail=detail), exchange.status
+            self._fail(visit, failure, exchange.status, exchange.started_at)
 
     def _fail(self, visit: Visit, failure: Failure, status: int | None, at: dt.datetime | None = None) -> None:
         """Record a failure; defer it while the local network may be its cause."""

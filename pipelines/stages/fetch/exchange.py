@@ -74,7 +74,7 @@ def looks_binary(body: bytes, coding: str | None) -> bool:
 _LENGTH = re.compile(r"[0-9]{1,18}")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(slots=True)
 class Response:
     """A response: status line, headers in order, and the body as received, except for chunked framing.
 
@@ -100,11 +100,11 @@ class Response:
         return values - {""}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(slots=True)
 class Exchange:
     """One request with its response, its failure, or both; `reached` says whether a host was connected to.
 
-    `request` are the bytes sent; `cookies` are those to send next.
+    `request` are the bytes sent; `peer` is the address, without a proxy; `cookies` are those to send next.
     """
 
     url: str

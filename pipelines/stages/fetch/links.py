@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import re
 import zlib
 from collections import Counter
@@ -165,7 +166,12 @@ def redirect_url(base: str, location: str) -> str:
 
 def url_origin(url: str) -> str:
     """Return scheme, host and port of a URL from `request_url`: the scope of robots.txt and of the per-host delay."""
-    parts = urlsplit(url)
+    return _origin_of("/".join(url.split("/", 3)[:3]))
+
+
+@functools.lru_cache(maxsize=65_536)
+def _origin_of(scheme_and_host: str) -> str:
+    parts = urlsplit(scheme_and_host)
     if not parts.hostname:
         raise BadUrlError("has no host")
     return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"

@@ -30,7 +30,7 @@ from pipelines.records.documents import parse_instant
 from pipelines.records.reader import file_format, read_records, table_schema
 from pipelines.records.text_columns import is_text
 from pipelines.records.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES
-from pipelines.stages.fetch.archives import INDEX_SCHEMA, IndexFile, Lookup, look_up
+from pipelines.stages.fetch.archives import INDEX_SCHEMA, Lookup, look_up
 from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import Response
@@ -109,8 +109,7 @@ def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
         run.map(
             _index_archive, range(len(files)), task, name=str, phase=phase, work=True, total=len(files), unit="files"
         )
-    names = map(_index_name, range(len(files)))
-    index = [IndexFile(f"index-{number}", storage.join(run.output, name)) for number, name in enumerate(names)]
+    index = [storage.join(run.output, _index_name(number)) for number in range(len(files))]
     look_up(run, link_shards, Lookup(context, token, index, page_of, read, 1 + config.max_redirects))
 
 

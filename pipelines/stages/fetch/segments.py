@@ -276,12 +276,14 @@ def _read_table(path: str, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches(shards.read_batches(path, schema.names), schema)
 
 
-def write_shard_files(shard: LinkShard, context: FetchContext, warcinfo: Mapping[str, str]) -> TaskResult:
+def write_shard_files(
+    links: Sequence[str], shard: LinkShard, context: FetchContext, warcinfo: Mapping[str, str]
+) -> TaskResult:
     """Write `pages-N.warc.gz`, `pages-N.parquet` and `dropped-N.parquet`; equal segments give equal files.
 
     The shard takes over the WARC files of an earlier result; new pages are then in `pages-N-00001.warc.gz` and so on.
     """
-    output, index, links = context.output, shard.index, read_links(shard)
+    output, index = context.output, shard.index
     segments = open_segments(context.segments_folder(shard))
     outcomes = latest_outcomes(segments)
     if list(outcomes) != list(range(len(links))):

@@ -132,7 +132,8 @@ def _check_network(run: StageRun, outcomes: Counter[str], retried: int, examples
 
 
 def _fetch_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
-    _crawl_shard(shard, context)
+    links = read_links(shard)
+    _crawl_links(links, shard, context)
     warcinfo = {
         "software": f"webtext fetch, version {STAGE.version}",
         "format": "WARC File Format 1.1",
@@ -140,12 +141,16 @@ def _fetch_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
     }
     if context.config.source == LIVE:
         warcinfo |= {"http-header-user-agent": user_agent(context.config), "robots": "rfc9309"}
-    return write_shard_files(shard, context, warcinfo)
+    return write_shard_files(links, shard, context, warcinfo)
 
 
 def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
+    _crawl_links(read_links(shard), shard, context)
+    return TaskResult()
+
+
+def _crawl_links(links: Sequence[str], shard: LinkShard, context: FetchContext) -> None:
     """Request the links of a shard that have no outcome yet, into segments."""
-    links = read_links(shard)
     done = set(context.latest(shard))
     progress.advance(len(done))
     if len(done) < len(links):
@@ -161,4 +166,3 @@ def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
                 crawl(links, done, context.config, writer, suspicious)
             else:
                 record_absent(links, done, context.config, writer)
-    return TaskResult()

@@ -17,7 +17,6 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
-from urllib.parse import urlsplit
 
 import pycurl
 
@@ -25,6 +24,7 @@ from pipelines import storage
 from pipelines.errors import InputError
 from pipelines.stages.fetch import addresses
 from pipelines.stages.fetch.exchange import BodyError, Exchange, Response, body_length, content_coding, decode_body
+from pipelines.stages.fetch.links import url_origin
 from pipelines.stages.fetch.outcomes import Failure, unexpected_failure
 
 # For how long messages in a TLS handshake may keep libcurl from returning, while all other requests wait.
@@ -85,33 +85,27 @@ class Transfer(Generic[Token]):
 
     def __init__(
         self, curl: pycurl.Curl, request: Request, token: Token, proxy: str, public_only: bool, decode: bool,
-        known_sockets: Mapping[tuple[Any, ...], int],
+        known_sockets: Mapping[tuple[Any, ...], int], sent: list[pycurl.Curl],
     ) -> None:  # fmt: skip
-        self.curl, self.token = curl, token
+        self.curl, self.token, self._sent = curl, token, sent
+        self._exchange = Exchange(request.url, dt.datetime.now(dt.UTC))
         self._request, self._proxy, self._decode, self._known_sockets = request, proxy, decode, known_sockets
         self._checks_addresses = public_only and not proxy
-        self._started_at = dt.datetime.now(dt.UTC)
         self.deadline = time.monotonic() + request.timeout_s
-        self._seconds = self._saved_s = 0.0
-        parts = urlsplit(request.url)
-        self.host, self.port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        self._saved_s = 0.0
+        scheme, _, authority = url_origin(request.url).partition("://")
+        self.host, _, self.port = authority.rpartition(":")
+        self._is_tls = scheme == "https"
         self._sockets: list[socket.socket] = []
         self._opened_at = 0.0
-        self.sent = b""
-        self._is_tls = parts.scheme == "https"
         self._reused: tuple[int, int] | None = None  # a descriptor, and the bytes that it had received
         self.is_early = False
         self.connection: tuple[Any, ...] = ()
         self._refused = ""
         self._is_cut = self._is_reset = False
-        self._header_bytes = 0
+        self._header_bytes = self._body_bytes = 0
         self._head: list[str] = []
-        self._response: Response | None = None
-        self.body: Any = storage.temporary_file(_BODY_BYTES_IN_MEMORY)
-        self._has_body, self._discarded_bytes = False, 0
-        self._coding: str | None = None
-        self._truncated: str | None = None
-        self._failure: Failure | None = None
+        self._body: Any = None  # a file, if the body is wanted
         self._error: Exception | None = None
         options: dict[int, Any] = {
             pycurl.URL: request.url,
@@ -143,8 +137,9 @@ class Transfer(Generic[Token]):
                 raise self._error
         if self._error is not None:
             return unexpected_failure(self._error)
-        if self._failure is not None or self._truncated is not None or (code == 0 and self._response is not None):
-            return self._failure
+        response = self._exchange.response
+        if self._exchange.failure or (response is not None and (response.truncated or code == pycurl.E_OK)):
+            return self._exchange.failure
         if code == pycurl.E_SSL_CACERT_BADFILE:
             raise InputError(f"{message}; see REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE")
         if self._refused and not self._sockets:
@@ -161,7 +156,7 @@ class Transfer(Generic[Token]):
             reason = "unsupported_encoding"  # of the transfer
         elif code == pycurl.E_RECV_ERROR and ("chunk" in message or "header" in message):
             reason = "bad_response"
-        elif code == pycurl.E_RECV_ERROR and self._response is not None and "eof" in message:
+        elif code == pycurl.E_RECV_ERROR and response is not None and "eof" in message:
             reason, message = "incomplete", "TLS connection closed without close_notify"
         elif reason == "timeout":
             message = "no connection in time"
@@ -171,45 +166,38 @@ class Transfer(Generic[Token]):
 
     def end(self, failure: Failure | None) -> None:
         """Set what the request ended with."""
-        self._seconds = self._request.timeout_s - (self.deadline + self._saved_s - time.monotonic())
-        self._failure = failure if self._truncated is None else None  # of a body that nobody wants
+        exchange, response = self._exchange, self._exchange.response
+        exchange.seconds = self._request.timeout_s - (self.deadline + self._saved_s - time.monotonic())
+        # Of a body that nobody wants, a failure does not count.
+        exchange.failure = failure if response is None or response.truncated is None else None
+        exchange.peer = self.connection[0] if self.connection and not self._proxy else None
+        exchange.reached = bool(self.connection) or self._is_reset
+        cookies = tuple(self.curl.getinfo_raw(pycurl.INFO_COOKIELIST))
+        is_bounded = sum(map(len, cookies)) <= _MAX_COOKIE_BYTES
+        exchange.cookies = cookies if is_bounded else tuple(self._request.cookies)
         for opened in self._sockets:
             opened.close()
 
-    def exchange(self) -> Exchange:
+    def close(self) -> Exchange:
         """Return the request with its response; the body is in memory only from now on."""
-        response, failure, limit = self._response, self._failure, self._request.max_bytes
-        coding, body, decoded = self._coding, None, b""
-        with self.body:
-            if self._has_body:  # what is wrong with a part of a body came before what is wrong with its end
-                self.body.seek(0)
-                body = self.body.read()
-                try:
-                    decoded = decode_body(body, coding, limit + 1, failure is None and self._truncated is None)
-                    if len(decoded) > limit and not self._request.truncate:
-                        raise BodyError(self._too_large())
-                except BodyError as error:
-                    failure = error.failure
-        if failure is not None:
-            self._truncated = _TRUNCATIONS.get(failure.reason, "unspecified")
-            coding = body = None
-        if response is not None:
-            size = min(len(decoded), limit)
-            response = dataclasses.replace(
-                response, coding=coding, body=body, decoded_bytes=size, truncated=self._truncated
-            )
-        cookies = tuple(self.curl.getinfo_raw(pycurl.INFO_COOKIELIST))
-        return Exchange(
-            self._request.url,
-            self._started_at,
-            self._seconds,
-            self.sent,
-            peer=self.connection[0] if self.connection and not self._proxy else None,
-            reached=bool(self.connection) or self._is_reset,
-            response=response,
-            failure=failure,
-            cookies=cookies if sum(map(len, cookies)) <= _MAX_COOKIE_BYTES else tuple(self._request.cookies),
-        )
+        exchange, response, limit = self._exchange, self._exchange.response, self._request.max_bytes
+        del self._exchange  # the handle holds its callbacks, and so this, until it is used again
+        if self._body is not None and response is not None:
+            with self._body:
+                self._body.seek(0)
+                body = self._body.read()
+            try:  # what is wrong with a part of a body came before what is wrong with its end
+                is_whole = exchange.failure is None and response.truncated is None
+                decoded = decode_body(body, response.coding, limit + 1, is_whole)
+                if len(decoded) > limit and not self._request.truncate:
+                    raise BodyError(self._too_large())
+                response.body, response.decoded_bytes = body, min(len(decoded), limit)
+            except BodyError as error:
+                exchange.failure = error.failure
+        if exchange.failure is not None and response is not None:
+            response.truncated = _TRUNCATIONS.get(exchange.failure.reason, "unspecified")
+            response.coding = response.body = None
+        return exchange
 
     def cut(self, fd: int) -> None:
         """Shut down the socket of a descriptor, or any if it is none, that is not new, unless it is connected."""
@@ -244,8 +232,11 @@ class Transfer(Generic[Token]):
 
     def _record_request(self, kind: int, data: bytes) -> None:
         # It comes in parts if the connection is slow, and again if a connection was stale. CONNECT is the proxy's.
-        if kind == pycurl.INFOTYPE_HEADER_OUT and (self.sent or data.startswith(b"GET ")):
-            self.sent = _FOR_PROXY.sub(b"", data if data.startswith(b"GET ") else self.sent + data)
+        if kind == pycurl.INFOTYPE_HEADER_OUT and (self._exchange.request or data.startswith(b"GET ")):
+            request = data if data.startswith(b"GET ") else self._exchange.request + data
+            self._exchange.request = _FOR_PROXY.sub(b"", request) if self._proxy else request
+            if data.endswith(b"\r\n\r\n"):
+                self._sent.append(self.curl)
 
     def _guard(self, function: Callable[[bytes], bool]) -> Callable[[bytes], int]:
         """Return a callback that ends the transfer, by another number than that of its bytes, on an error or False."""
@@ -254,7 +245,7 @@ class Transfer(Generic[Token]):
             try:
                 return len(data) if function(data) else -1
             except BodyError as error:
-                self._failure = error.failure
+                self._exchange.failure = error.failure
             except Exception as error:  # noqa: BLE001 - pycurl would print it; see `failure_of`
                 self._error = error
             return -1
@@ -265,7 +256,7 @@ class Transfer(Generic[Token]):
         self._header_bytes += len(line)
         if self._header_bytes > _MAX_HEADER_BYTES:
             raise BodyError(Failure("bad_response", f"more than {_MAX_HEADER_BYTES:,} bytes of headers"))
-        if self._response is not None:
+        if self._exchange.response is not None:
             return True  # a trailer
         # Without a new socket: libcurl replaces a connection that was closed meanwhile.
         reused = self._reused if self._is_tls and not self._head and not self._sockets else None
@@ -294,32 +285,32 @@ class Transfer(Generic[Token]):
 
     def _begin_body(self, response: Response) -> bool:
         """Return whether the body is to be read, or thrown away; raise BodyError if it cannot be read."""
-        self._response = response
+        self._exchange.response = response
         if response.status == 101 or not self._request.wants_body(response):
-            self._truncated = "unspecified"
+            response.truncated = "unspecified"
             self._saved_s = max(0.0, self.deadline - time.monotonic() - _MAX_DISCARD_S)
             self.deadline -= self._saved_s
             # Without a length, it ends with the connection, which some servers keep open.
             has_end = response.values("content-length") | response.values("transfer-encoding")
             return response.status in (204, 304) or (response.status != 101 and bool(has_end))
         if not self._decode:
-            self._coding = content_coding(response.header("content-encoding"))
+            response.coding = content_coding(response.header("content-encoding"))
         length = body_length(response)
         if not self._request.truncate and length is not None and length > self._request.max_bytes:
             raise BodyError(Failure("too_large", f"Content-Length: {length}"))
-        self._has_body = True
+        self._body = storage.temporary_file(_BODY_BYTES_IN_MEMORY)
         return True
 
     def _read_body(self, data: bytes) -> bool:
-        if not self._has_body:
-            self._discarded_bytes += len(data)
-            return self._discarded_bytes <= _MAX_DISCARDED_BYTES
-        self.body.write(data)
-        if self.body.tell() <= self._request.max_bytes:
+        self._body_bytes += len(data)
+        if self._body is None or self._exchange.response is None:
+            return self._body_bytes <= _MAX_DISCARDED_BYTES
+        self._body.write(data)
+        if self._body_bytes <= self._request.max_bytes:
             return True
         if not self._request.truncate:
             raise BodyError(self._too_large())
-        self._truncated = "length"
+        self._exchange.response.truncated = "length"
         return False
 
     def _too_large(self) -> Failure:

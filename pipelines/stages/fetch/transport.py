@@ -31,6 +31,8 @@ from pipelines.stages.fetch.outcomes import Failure
 from pipelines.stages.fetch.transfer import MAX_CALL_S, Request, Token, Transfer, set_options
 
 _CONNECT_TIMEOUT_MS = 10_000
+# At a time, which most pages fit into.
+_RECEIVED_BYTES = 1 << 16
 _TICK_S, _LOOKUP_TICK_S = 0.25, 0.01
 _IDLE_CONNECTIONS, _OTHER_FILES = 4, 256
 _KNOWN_SOCKETS = 10_000
@@ -58,6 +60,7 @@ class Client(Generic[Token]):
             pycurl.HTTPHEADER: [f"{name}: {value}" for name, value in headers.items()],
             pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
             pycurl.PROTOCOLS: pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS,
+            pycurl.BUFFERSIZE: _RECEIVED_BYTES,
             pycurl.PATH_AS_IS: 1,
             pycurl.NOSIGNAL: 1,
             pycurl.NOPROXY: "",  # libcurl would read no_proxy otherwise than requests, which chose the proxy
@@ -78,6 +81,7 @@ class Client(Generic[Token]):
         self._multi.setopt(pycurl.M_MAXCONNECTS, concurrency + _allow_files(concurrency))
         # Of the connections of earlier requests, by both of their addresses; some may be closed.
         self._sockets: dict[tuple[Any, ...], int] = {}
+        self._sent: list[pycurl.Curl] = []  # those whose request was sent, and is recorded
         self._timer_at: float | None = None
         self._looked_at = self._checked_at = time.monotonic()
         self._call: tuple[int, float] | None = None  # of libcurl under way: the descriptor, and since when
@@ -95,7 +99,7 @@ class Client(Generic[Token]):
         curl = self._free.pop() if self._free else set_options(pycurl.Curl(), self._options)
         # As requests chooses it.
         proxy = (select_proxy(request.url, get_environ_proxies(request.url)) or "") if self._proxies else ""
-        transfer = Transfer(curl, request, token, proxy, self._public_only, self._decode, self._sockets)
+        transfer = Transfer(curl, request, token, proxy, self._public_only, self._decode, self._sockets, self._sent)
         self._open[curl] = transfer
         self.idle -= 1
         literal = addresses.literal_address(transfer.host)
@@ -136,7 +140,7 @@ class Client(Generic[Token]):
         self.idle += 1
         transfer = self._done.popleft()
         self._free.append(transfer.curl)
-        return transfer.token, transfer.exchange()
+        return transfer.token, transfer.close()
 
     def perform(self, request: Request, token: Token) -> Exchange:
         """Send a request and wait for its end, while no other is open."""
@@ -151,7 +155,7 @@ class Client(Generic[Token]):
         for transfer in list(self._open.values()):
             self._end(transfer, None)
         for transfer in self._done:
-            transfer.body.close()
+            transfer.close()
         self._multi.close()
         self._selector.close()
         self._names.close()
@@ -197,6 +201,8 @@ class Client(Generic[Token]):
         self._call = fd, time.monotonic()
         self._multi.socket_action(fd, flags)
         self._call = None
+        while self._sent:  # libcurl would also pass on every byte of the response
+            self._sent.pop().setopt(pycurl.VERBOSE, 0)
 
     def _end(self, transfer: Transfer[Token], failure: Failure | None) -> None:
         if transfer.connection:

@@ -14,7 +14,7 @@ import itertools
 import re
 import struct
 import uuid
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from isal import igzip_lib, isal_zlib
@@ -23,11 +23,11 @@ from pipelines.algorithms.web.urls import id_of_url
 from pipelines.records.archives import read_archive
 from pipelines.stages.fetch.exchange import Exchange, Response
 
-_DATE = "%Y-%m-%dT%H:%M:%S.%fZ"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PRINTABLE_ASCII = "".join(map(chr, range(0x20, 0x7F)))
 # Pages become 17% larger than at zlib's best level, 15 times as fast. What is compressed already is stored as it is.
-_LEVEL = 2
+# Level 0 builds no code tables: a request takes a fifth of the time, and 130 bytes more.
+_LEVEL, _SMALL_LEVEL, _SMALL_BYTES = 2, 0, 1024
 _GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 _BASE32 = ["".join(pair) for pair in itertools.product("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", repeat=2)]
 # Of a gzip member, its header and end; of each of its blocks that are not compressed, the header and the most bytes.
@@ -38,7 +38,7 @@ def exchange_records(exchange: Exchange) -> bytes:
     """Return the response record of an exchange, followed by its request record, as gzip members."""
     response = exchange.response
     assert response is not None, "an exchange without a response has no record"
-    date = exchange.started_at.strftime(_DATE)
+    date = _format_date(exchange.started_at)
     origin = {"WARC-IP-Address": exchange.peer, "WARC-Truncated": response.truncated}
     answered = {"WARC-Concurrent-To": _record_id("response", exchange.url, date)}
     request = _record("request", exchange.url, date, exchange.request, b"", answered)
@@ -48,7 +48,8 @@ def exchange_records(exchange: Exchange) -> bytes:
 def response_record(url: str, date: str, response: Response, headers: Mapping[str, str | None]) -> bytes:
     """Return a response as a record of a date, in the form of WARC-Date; headers that are None are left out."""
     reason = _ascii(response.reason) or http.client.responses.get(response.status, "Unknown")
-    head = _http_head(f"{response.http_version} {response.status} {reason}", _stored_headers(response))
+    lines = (f"{name}: {value}\r\n" for name, value in _stored_headers(response))
+    head = f"{response.http_version} {response.status} {reason}\r\n{''.join(lines)}\r\n".encode()
     return _record("response", url, date, head, response.body or b"", headers, is_coded=response.coding is not None)
 
 
@@ -56,19 +57,19 @@ def _record(
     kind: str, url: str, date: str, http_head: bytes, body: bytes, headers: Mapping[str, str | None],
     is_coded: bool = False,
 ) -> bytes:  # fmt: skip
-    fields = {"WARC-Target-URI": url, **headers, "WARC-Payload-Digest": _digest(body)}
-    return _member(kind, url, date, fields, f"application/http; msgtype={kind}", http_head + body, is_coded)
+    fields = {"WARC-Target-URI": url, **headers, "WARC-Payload-Digest": _digest(body) if body else _EMPTY_DIGEST}
+    return _member(kind, url, date, fields, f"application/http; msgtype={kind}", (http_head, body), is_coded)
 
 
 def warcinfo_record(name: str, created_at: dt.datetime, fields: Mapping[str, str]) -> bytes:
     """Return the first record of a WARC file: the software that wrote it, and its settings."""
     block = "".join(f"{key}: {value}\r\n" for key, value in fields.items()).encode()
     headers = {"WARC-Filename": name}
-    return _member("warcinfo", name, created_at.strftime(_DATE), headers, "application/warc-fields", block)
+    return _member("warcinfo", name, _format_date(created_at), headers, "application/warc-fields", (block,))
 
 
 def _member(
-    kind: str, name: str, date: str, headers: Mapping[str, str | None], content: str, block: bytes,
+    kind: str, name: str, date: str, headers: Mapping[str, str | None], content: str, block: Sequence[bytes],
     is_coded: bool = False,
 ) -> bytes:  # fmt: skip
     fields = {
@@ -76,13 +77,15 @@ def _member(
         "WARC-Record-ID": _record_id(kind, name, date),
         "WARC-Date": date,
         **headers,
-        "WARC-Block-Digest": _digest(block),
+        "WARC-Block-Digest": _digest(*block),
         "Content-Type": content,
-        "Content-Length": str(len(block)),
+        "Content-Length": str(sum(map(len, block))),
     }
     lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items() if value is not None)
-    record = b"".join((b"WARC/1.1\r\n", lines.encode(), b"\r\n", block, b"\r\n\r\n"))
-    return _stored_member(record) if is_coded else igzip_lib.compress(record, _LEVEL, igzip_lib.COMP_GZIP)
+    record = b"".join((b"WARC/1.1\r\n", lines.encode(), b"\r\n", *block, b"\r\n\r\n"))
+    if is_coded:
+        return _stored_member(record)
+    return igzip_lib.compress(record, _SMALL_LEVEL if len(record) <= _SMALL_BYTES else _LEVEL, igzip_lib.COMP_GZIP)
 
 
 def _stored_member(record: bytes, blocks: int = 0) -> bytes:
@@ -91,7 +94,7 @@ def _stored_member(record: bytes, blocks: int = 0) -> bytes:
     It has as many blocks as needed, or `blocks`.
     """
     starts = range(0, _STORED_BYTES * blocks or len(record), _STORED_BYTES)
-    parts = [record[start : start + _STORED_BYTES] for start in starts]
+    parts = [memoryview(record)[start : start + _STORED_BYTES] for start in starts]
     lengths = [struct.pack("<HH", len(part), len(part) ^ 0xFFFF) for part in parts]
     pieces = [piece for length, part in zip(lengths, parts, strict=True) for piece in (b"\0", length, part)]
     pieces[-3] = b"\1"  # the last block
@@ -100,17 +103,26 @@ def _stored_member(record: bytes, blocks: int = 0) -> bytes:
 
 @functools.lru_cache(maxsize=4)  # a response has its own, and its request names it
 def _record_id(kind: str, url: str, date: str) -> str:
-    return f"<urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'{kind} {date} {url}')}>"
+    # As uuid.uuid5, in a third of the time.
+    name = uuid.NAMESPACE_URL.bytes + f"{kind} {date} {url}".encode()
+    digits = hashlib.sha1(name, usedforsecurity=False).hexdigest()
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"<urn:uuid:{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}>"
 
 
-def _digest(content: bytes) -> str:
-    bits = int.from_bytes(hashlib.sha1(content, usedforsecurity=False).digest())
+def _format_date(date: dt.datetime) -> str:
+    return date.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+
+
+def _digest(*parts: bytes) -> str:
+    sha1 = hashlib.sha1(usedforsecurity=False)
+    for part in parts:
+        sha1.update(part)
+    bits = int.from_bytes(sha1.digest())
     return "sha1:" + "".join([_BASE32[bits >> shift & 0x3FF] for shift in range(150, -1, -10)])  # base64's is slow
 
 
-def _http_head(first_line: str, headers: Iterable[tuple[str, str]]) -> bytes:
-    lines = (first_line, *(f"{name}: {value}" for name, value in headers), "", "")
-    return "\r\n".join(lines).encode()
+_EMPTY_DIGEST = _digest()
 
 
 def _stored_headers(response: Response) -> Iterable[tuple[str, str]]:

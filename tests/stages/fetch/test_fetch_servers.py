@@ -188,13 +188,13 @@ def test_malformed_responses_never_end_the_shard(tmp_path: Path) -> None:
 def _failing(monkeypatch: pytest.MonkeyPatch, error: Exception, *endings: str) -> None:
     """Make requests of URLs with these endings raise an error."""
 
-    def follow(step: visit.Visit, *rest: object) -> object:
-        if step.url.endswith(endings):
+    def follow(self: visit.Visit, *rest: object) -> object:
+        if self.url.endswith(endings):
             raise error
-        return original(step, *rest)  # type: ignore[arg-type]
+        return original(self, *rest)  # type: ignore[arg-type]
 
-    original = visit.follow
-    monkeypatch.setattr(crawl, "follow", follow)
+    original = visit.Visit.follow
+    monkeypatch.setattr(visit.Visit, "follow", follow)
 
 
 def test_an_unexpected_error_is_the_outcome_of_its_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,10 +130,10 @@ def test_cookies_of_another_request_are_never_returned(monkeypatch: pytest.Monke
         assert [request.headers.get("Cookie") for request in web.requests] == [None, None, "a=1"]
 
 
-def test_a_proxy_is_used_as_requests_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    with LocalWeb({"http://a.example/": b"text"}) as web, web.as_proxy():
-        monkeypatch.setenv("http_proxy", web.url("").replace("//", "//user:secret@"))
-        monkeypatch.setenv("no_proxy", "a.example b.example")  # libcurl would split this at the space
+def test_a_proxy_is_used_as_requests_reads_the_environment() -> None:
+    with LocalWeb({"http://a.example/": b"text"}) as web, web.as_proxy(), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("http_proxy", web.url("").replace("//", "//user:secret@"))
+        patch.setenv("no_proxy", "a.example b.example")  # libcurl would split this at the space
         with _client(public_only=True) as client:
             exchange = client.perform(_request("http://a.example/"), "")
             refused = client.perform(_request("https://a.example/"), "")
