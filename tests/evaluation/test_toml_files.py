@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,8 @@ def _fields(config_type: type[Any]) -> list[str]:
 
 
 def _preset() -> Content:
-    values = {key: f"{choice.value}" for key, choice in recipe.read_preset("tiny").items()}
-    return {f"[{key}]": {**_CHOICE, "value": value} for key, value in values.items()}
+    values = {key: choice.value for key, choice in recipe.read_preset("tiny").items()}
+    return {f"[{key}]": {**_CHOICE, "value": json.dumps(value)} for key, value in values.items()}
 
 
 # By file: the function that reads it, a valid file, and the keys of the table of each heading.
