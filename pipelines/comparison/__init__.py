@@ -1,0 +1,1 @@
+"""Compares corpora by the models that are trained on them."""
