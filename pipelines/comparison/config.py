@@ -29,7 +29,11 @@ class CompareConfig(HeldOutConfig):
     task: tuple[str, ...] = option(
         (), "Task by which the models are compared, as for `webtext evaluate`: of kind choice or last-word."
     )
-    limit: int = option(1000, "Maximum number of examples per task.", minimum=1)
+    limit: int = option(
+        1000,
+        "Maximum number of examples per task, and of pieces, of about one context, per text and held-out split.",
+        minimum=1,
+    )
     preset: str | None = option(
         None,
         "Model size and training recipe; `webtext pretrain --show-preset` prints it. By default gpt2 on a CUDA GPU and "

@@ -44,7 +44,6 @@ _COUNTS, _SETS, SHARED = "counts.json", "sets/", "shared"
 STAGE = Stage("compare-texts", 1, (_COUNTS, _SETS))
 # Kinds of tasks with one score per example, which is not a text that the model writes.
 TASK_KINDS = ("choice", "last-word")
-_PIECES = 1000
 _CHARACTERS_PER_TOKEN = 4
 # An example whose share of n-grams in a corpus is above this is contained in it. On the examples of LAMBADA above 15%,
 # GPT-2 is better by 2 perplexity (paper, section 4).
@@ -72,10 +71,14 @@ class ExampleSet(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ReadContext:
-    """The output folder, the characters of a piece, and by name the fraction held out; None for a neutral text."""
+    """The output folder, the characters of a piece, and the most pieces of a set.
+
+    Also the fraction that is held out of the documents, by their name; None for a neutral text.
+    """
 
     output: str
     piece: int
+    limit: int
     held_out: Mapping[str, float | None]
 
 
@@ -83,7 +86,7 @@ def read_texts(
     config: CompareConfig, corpora: Sequence[Documents], texts: Sequence[Documents], context: int, output: str,
     options: RunOptions,
 ) -> dict[str, dict[str, int]]:  # fmt: skip
-    """Write pieces of the held-out documents of each corpus, and of each text: at most 1,000, chosen by a hash.
+    """Write pieces of the held-out documents of each corpus, and of each text: at most `limit`, chosen by a hash.
 
     Return the numbers of `documents`, `held_out` ones and `text_bytes` of each corpus. Raises InputError for one
     without held-out documents.
@@ -93,7 +96,8 @@ def read_texts(
         kind: json.dumps({document.name: document.source.fingerprint for document in documents})
         for kind, documents in (("corpora", corpora), ("texts", texts))
     }
-    fingerprints["piece"] = str(piece := context * _CHARACTERS_PER_TOKEN)
+    piece = context * _CHARACTERS_PER_TOKEN
+    fingerprints["pieces"] = f"{config.limit} of {piece} characters"
     # Quickly read again: with one more corpus or text, everything else is kept.
     options = dataclasses.replace(options, follow_inputs=tuple(fingerprints))
     stage_config = HeldOutConfig(**config.shared())
@@ -104,7 +108,7 @@ def read_texts(
             entries = run.map(
                 read_shard,
                 items,
-                ReadContext(run.output, piece, shares),
+                ReadContext(run.output, piece, config.limit, shares),
                 name=lambda item: f"{item[0]}-{item[1].index:05d}",
                 phase="read",
                 work=True,
@@ -122,7 +126,7 @@ def read_shard(item: tuple[str, inputs.DocumentShard], context: ReadContext) -> 
     name, shard = item
     share = context.held_out[name]
     tally, drops = Tally(), Drops()
-    counts, sample = tally.counter(name), tally.sample(name, _PIECES)
+    counts, sample = tally.counter(name), tally.sample(name, context.limit)
     # White space at the end of a piece begins the next one; a longer word is divided.
     pattern = re.compile(rf"(?s).{{1,{context.piece}}}(?=\s|\Z)|.{{1,{context.piece}}}")
     for batch in inputs.read_documents(shard, drops):
@@ -149,7 +153,7 @@ def _as_bytes(key: Key) -> bytes:
 
 def _write_sets(tally: Tally, names: Sequence[str], held_out: Sequence[str], output: str) -> TaskResult:
     """Write the pieces of each set, and as a further set those that are held out of all corpora, if they are enough."""
-    sets = {name: tally.sample(name, _PIECES).pairs() for name in names}
+    sets = {name: tally.sample(name, 0).pairs() for name in names}
     for name, pieces in sets.items():
         if not pieces:
             remedy = "raise --held-out, or use more text" if name in held_out else "name another --text"

@@ -25,7 +25,7 @@ from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.stage import pretrain
 
 STAGE = Stage("compare", 1)
-# Held-out losses of a curve after the first, and checkpoints, per training.
+# Held-out losses of a curve after the first, and checkpoints of a training whose last ones are averaged.
 _EVALUATIONS, _CHECKPOINTS = 10, 50
 
 
@@ -85,8 +85,6 @@ def plan_recipe(config: CompareConfig, preset: str, train_tokens: Mapping[str, i
     does not fill a batch.
     """
     given = parse_overrides(config.set)
-    if "steps" in given:
-        raise UsageError("--set steps: the steps follow from --tokens; use that")
     shape = make_recipe(preset, config.set)
     batches = {name: (tokens - 1) // shape.context // shape.batch_size for name, tokens in train_tokens.items()}
     smallest = min(batches, key=batches.__getitem__)
@@ -167,7 +165,7 @@ def run_job(job: Job, context: JobContext) -> TaskResult:
         seed=job.training_seed,
         device=config.device,
         threads=context.threads,
-        checkpoint_every=max(1, recipe.steps // _CHECKPOINTS),
+        checkpoint_every=max(1, recipe.steps // (_CHECKPOINTS if average else _EVALUATIONS)),
         keep_checkpoints=max(1, average),
         log_every=0,
     )

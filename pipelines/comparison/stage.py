@@ -40,7 +40,7 @@ from pipelines.evaluation.task import Encoder, ModelFacts
 from pipelines.format import plural
 from pipelines.model.io.model_folder import CONFIG_FILE
 from pipelines.model.training.data import TokenFolder, open_tokens
-from pipelines.model.training.recipe import Recipe, parameter_count
+from pipelines.model.training.recipe import Recipe, parameter_count, parse_overrides
 from pipelines.records import inputs
 from pipelines.reports.comparison import render_comparison_page
 from pipelines.stages.overlap_report.config import OverlapReportConfig
@@ -158,6 +158,8 @@ def compare(config: CompareConfig, *, corpora: Sequence[str], output: str, optio
 
 def choose_preset(config: CompareConfig, corpus: str, output: str, options: RunOptions) -> Recipe:
     """Return the preset with the overrides: by default that of the models in the folder, or one for the device."""
+    if "steps" in parse_overrides(config.set):
+        raise UsageError("--set steps: the steps follow from --tokens; use that")
     training = PretrainConfig(preset=config.preset, set=config.set, device=config.device)
     return choose_recipe(training, Job(corpus, 0).folder(output, "models"), options.progress.note)
 
