@@ -17,6 +17,8 @@ from pipelines.records.document_options import DocumentConfig
 
 # Names are those of folders, too.
 _NAMED = re.compile(r"(\w[\w.-]*)=(.+)", re.DOTALL)
+# The set of documents that are held out of all corpora.
+SHARED = "shared"
 
 
 class Documents(NamedTuple):
@@ -35,21 +37,29 @@ def open_corpora(values: Sequence[str], config: DocumentConfig) -> list[Document
     if len(values) < 2:
         raise UsageError("compare: name at least two corpora, such as `webtext compare my-corpus other-corpus`")
     named = [_split(value) for value in values]
-    paths = [path for name, path in named if not name]
-    names = iter(_default_names(paths))
-    named = [(name or next(names), path) for name, path in named]
-    _check_distinct([name for name, _ in named])
-    named = [(name, _documents_of(path)) for name, path in named]
-    return [Documents(name, path, inputs.open_documents(path, config)) for name, path in named]
+    defaults = iter(_default_names([path for name, path in named if not name]))
+    return _open([(name or next(defaults), _last_documents(path)) for name, path in named], config)
 
 
 def open_texts(values: Sequence[str], config: DocumentConfig) -> list[Documents]:
-    """Open neutral texts of the form `NAME=PATH`; raise UsageError for another form and for a name that repeats."""
-    named = [_split(value) for value in values]
-    for value, (name, _) in zip(values, named, strict=True):
-        if not name:
-            raise UsageError(f"--text {value}: is not of the form NAME=PATH")
-    _check_distinct([name for name, _ in named])
+    """Open neutral texts of the form `NAME=PATH`; raise UsageError for another form, and for a name of another set."""
+    for value in values:
+        name, _ = _split(value)
+        if not name or name == SHARED or name.startswith(held_out_name("")):
+            problem = "is the name of another set" if name else "is not of the form NAME=PATH"
+            raise UsageError(f"--text {value}: {problem}; give the text a name")
+    return _open([_split(value) for value in values], config)
+
+
+def held_out_name(corpus: str) -> str:
+    """Return the name of the set of a corpus's held-out documents."""
+    return f"held-out-{corpus}"
+
+
+def _open(named: Sequence[tuple[str, str]], config: DocumentConfig) -> list[Documents]:
+    names = [name for name, _ in named]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"{repeated}: is named twice; give each its own name: one={repeated} two={repeated}")
     return [Documents(name, path, inputs.open_documents(path, config)) for name, path in named]
 
 
@@ -63,20 +73,14 @@ def _default_names(paths: Sequence[str]) -> list[str]:
     parts = [storage.absolute_path(path).rstrip("/").split("/") for path in paths]
     for part, path in zip(parts, paths, strict=True):
         part[-1] = part[-1] if storage.is_folder(path) else part[-1].partition(".")[0]
-    longest = max(map(len, parts), default=0)
-    for count in range(1, longest + 1):
+    names: list[str] = []
+    for count in range(1, 1 + max(map(len, parts), default=0)):
         names = [re.sub(r"[^\w.-]|^\W+", "_", "-".join(part[-count:])) for part in parts]
         if len({*names}) == len(names):
-            return names
-    return names if longest else []
+            break
+    return names
 
 
-def _check_distinct(names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"{name}: is named twice; give each its own name, such as first={name} second={name}")
-
-
-def _documents_of(path: str) -> str:
+def _last_documents(path: str) -> str:
     is_corpus = not has_manifest(path) and not {*storage.list_folder(path)}.isdisjoint((CONFIG_FILE, *BY_NAME))
     return last_documents(path) if is_corpus else path

@@ -8,6 +8,7 @@ from typing import Any
 from pipelines import storage
 from pipelines.comparison.config import CompareConfig
 from pipelines.comparison.corpora import open_corpora
+from pipelines.comparison.examples import with_held_out
 from pipelines.comparison.jobs import parallel_jobs, plan_recipe
 from pipelines.comparison.stage import choose_preset, default_vocab_size
 from pipelines.engine.manifest import has_manifest
@@ -34,6 +35,7 @@ def plan_comparison(
     """
     documents = open_corpora(corpora, config)
     preset = choose_preset(config, documents[0].name, output, options)
+    config = with_held_out(config, documents, preset.context)
     vocab_size, tokens, is_exact = config.vocab_size or default_vocab_size(preset.preset), {}, True
     if config.tokenizer:
         vocab_size = load_tokenizer(read_tokenizer(config.tokenizer), config.tokenizer).get_vocab_size()

@@ -24,7 +24,7 @@ from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams.index import build_index
 from pipelines.algorithms.ngrams.overlap_counts import count_examples
 from pipelines.comparison.config import CompareConfig, HeldOutConfig
-from pipelines.comparison.corpora import Documents
+from pipelines.comparison.corpora import SHARED, Documents, held_out_name
 from pipelines.engine.journal import WORK
 from pipelines.engine.run import RunOptions, Stage, TaskResult, stage_run
 from pipelines.errors import InputError, UsageError
@@ -40,11 +40,12 @@ from pipelines.records.tally import Tally, read_tallies
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.report import HITS
 
-_COUNTS, _SETS, SHARED = "counts.json", "sets/", "shared"
+_COUNTS, _SETS = "counts.json", "sets/"
 STAGE = Stage("compare-texts", 1, (_COUNTS, _SETS))
 # Kinds of tasks with one score per example, which is not a text that the model writes.
 TASK_KINDS = ("choice", "last-word")
 _CHARACTERS_PER_TOKEN = 4
+_SPARE, _MOST_HELD_OUT = 4, 0.05
 # An example whose share of n-grams in a corpus is above this is contained in it. On the examples of LAMBADA above 15%,
 # GPT-2 is better by 2 perplexity (paper, section 4).
 MAX_OVERLAP = 0.15
@@ -80,6 +81,17 @@ class ReadContext:
     piece: int
     limit: int
     held_out: Mapping[str, float | None]
+
+
+def with_held_out(config: CompareConfig, corpora: Sequence[Documents], context: int) -> CompareConfig:
+    """Return the config with a fraction to hold out: of the smallest corpus four times what is compared, at most 5%.
+
+    Every training ends with the loss of all held-out tokens, which for 5% of a large corpus would take longer than it.
+    """
+    needed = _SPARE * config.limit * context * _CHARACTERS_PER_TOKEN
+    size_bytes = min(inputs.estimate_text_bytes(corpus.source.files) for corpus in corpora)
+    share = config.held_out or min(_MOST_HELD_OUT, float(f"{needed / max(1, size_bytes):.1g}"))
+    return dataclasses.replace(config, held_out=share)
 
 
 def read_texts(
@@ -169,11 +181,6 @@ def _write_sets(tally: Tally, names: Sequence[str], held_out: Sequence[str], out
                 shard.write({"cluster": f"{key:016x}" if is_one_document else cluster, "text": text})
         files.append(shard.entry)
     return TaskResult(files=tuple(files))
-
-
-def held_out_name(corpus: str) -> str:
-    """Return the name of the set of a corpus's held-out documents."""
-    return f"held-out-{corpus}"
 
 
 def choose_tasks(values: Sequence[str]) -> list[TaskInput]:

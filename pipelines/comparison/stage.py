@@ -29,6 +29,7 @@ from pipelines.comparison.examples import (
     find_contained,
     open_sets,
     read_texts,
+    with_held_out,
     write_examples,
 )
 from pipelines.comparison.jobs import Job, JobContext, plan_recipe, read_curve, run_jobs
@@ -69,6 +70,7 @@ def compare(config: CompareConfig, *, corpora: Sequence[str], output: str, optio
     documents, texts, tasks = open_corpora(corpora, config), open_texts(config.text, config), choose_tasks(config.task)
     names = [corpus.name for corpus in documents]
     preset = choose_preset(config, names[0], output, options)
+    config = with_held_out(config, documents, preset.context)
     folder = functools.partial(storage.join, output)
     texts_folder = folder("texts")
     counts = read_texts(config, documents, texts, preset.context, texts_folder, options)

@@ -161,10 +161,11 @@ def test_a_killed_comparison_resumes_to_the_same_result(corpora: Path, tmp_path:
     ("corpora_arguments", "options", "code", "message"),
     [
         (["good.jsonl"], [], 2, "name at least two corpora"),
-        (["x=good.jsonl", "x=bad.jsonl"], [], 2, "x: is named twice; give each its own name"),
+        (["x=good.jsonl", "x=bad.jsonl"], [], 2, "x: is named twice; give each its own name: one=x"),
         (["good.jsonl", "good.jsonl"], [], 2, "good: is named twice"),
         (["good.jsonl", "missing.jsonl"], [], 1, "missing.jsonl: no such file or folder"),
         (["good.jsonl", "bad.jsonl"], ["--text", "news.jsonl"], 2, "--text news.jsonl: is not of the form NAME=PATH"),
+        (["good.jsonl", "bad.jsonl"], ["--text", "shared=news.jsonl"], 2, "is the name of another set"),
         (["good.jsonl", "bad.jsonl"], ["--task", "wikitext-2=news.jsonl"], 2, "is of kind perplexity; use --text"),
         (["good.jsonl", "bad.jsonl"], ["--tokens", "900000"], 2, "one epoch of the smallest corpus"),
         (["good.jsonl", "bad.jsonl"], ["--set", "steps=10"], 2, "--set steps: the steps follow from --tokens"),

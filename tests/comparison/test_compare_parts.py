@@ -13,6 +13,7 @@ import torch
 from pipelines import progress
 from pipelines.comparison.config import CompareConfig
 from pipelines.comparison.corpora import open_corpora
+from pipelines.comparison.examples import with_held_out
 from pipelines.comparison.jobs import Job, plan_recipe
 from pipelines.engine.tasks import SerialExecutor
 from pipelines.errors import InputError, UsageError
@@ -66,6 +67,17 @@ def test_default_names_are_the_parts_of_paths_that_differ(tmp_path: Path) -> Non
     assert names(two, other) == ["filter", "extract"]
     assert names(one, two) == ["one-filter", "two-filter"]
     assert names(one, f"mine={two}") == ["filter", "mine"]
+
+
+def test_of_a_large_corpus_fewer_documents_are_held_out(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.txt" for name in ("small", "large")]
+    for path, size in zip(paths, (1_000_000, 3_000_000), strict=True):
+        path.write_text("word " * (size // 5))
+    config = CompareConfig(limit=10)
+    documents = open_corpora([str(path) for path in paths], config)
+    assert with_held_out(config, documents, context=128).held_out == 0.02  # 4 * 10 * 512 of 900,000 estimated bytes
+    assert with_held_out(config, documents, context=1024).held_out == 0.05
+    assert with_held_out(CompareConfig(held_out=0.3), documents, context=128).held_out == 0.3
 
 
 def test_weights_are_averaged_over_the_last_checkpoints(tmp_path: Path) -> None:
