@@ -48,9 +48,9 @@ class Job(NamedTuple):
         """
         return int.from_bytes(hashlib.sha256(f"compare:{self.seed}:{self.corpus}".encode()).digest()[:4], "big")
 
-    def folder(self, output: str, kind: str) -> str:
+    def folder(self, kind: str) -> str:
         """Return the folder of the model's training (`models`), evaluation (`evaluate`) or average (`averages`)."""
-        return storage.join(output, kind, self.corpus, f"seed-{self.seed}")
+        return storage.join(kind, self.corpus, f"seed-{self.seed}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class JobContext:
 
     def is_complete(self, job: Job) -> bool:
         """Return whether a model has the results of all tasks."""
-        folder = job.folder(self.output, "evaluate")
+        folder = storage.join(self.output, job.folder("evaluate"))
         return all(has_manifest(storage.join(folder, task.label)) for task in self.tasks)
 
 
@@ -169,11 +169,11 @@ def run_job(job: Job, context: JobContext) -> TaskResult:
         keep_checkpoints=max(1, average),
         log_every=0,
     )
-    model = job.folder(context.output, "models")
+    model = storage.join(context.output, job.folder("models"))
     tokens = storage.join(context.output, "tokens", job.corpus)
     pretrain(training, tokens=tokens, output=model, options=options)
     if average:
-        averaged = job.folder(context.output, "averages")
+        averaged = storage.join(context.output, job.folder("averages"))
         average_checkpoints(model, average, averaged)
         model = averaged
     options = dataclasses.replace(options, progress=progress.Silent())
@@ -182,7 +182,7 @@ def run_job(job: Job, context: JobContext) -> TaskResult:
             EvaluateConfig(limit=config.limit, device=config.device),
             tasks=context.tasks,
             model=model,
-            output=job.folder(context.output, "evaluate"),
+            output=storage.join(context.output, job.folder("evaluate")),
             options=options,
         )
     reported.complete()

@@ -28,36 +28,26 @@ def read_scores(one: ExampleSet, jobs: Sequence[Job], output: str, is_used: Flag
 
     Of a task, these are all metrics that are means or ratios over examples, of a text the bits per byte.
     """
-    folders = {job: storage.join(job.folder(output, "evaluate"), one.task.label) for job in jobs}
-    figures = storage.read_json(storage.join(folders[jobs[0]], RESULTS))["metrics"]
-    names = {figure["name"] for figure in figures}
-    scores = []
-    for figure in figures:
-        # The log-probability of the right answer is measured once: per byte where that is known.
-        repeats = figure["name"] == "gold_nll" and "gold_bits_per_byte" in names
-        is_measured = (
-            figure["kind"] in ("share", "mean", *_RATIOS) if one.kind == "task" else figure["name"] == _TEXT_METRIC
-        )
-        if is_measured and not repeats:
-            scores.append(_read_measure(one, figure, folders, is_used))
-    return scores
+    folders = {job: storage.join(output, job.folder("evaluate"), one.task.label) for job in jobs}
+    figures = {row["name"]: row for row in storage.read_json(storage.join(folders[jobs[0]], RESULTS))["metrics"]}
+    if one.kind != "task":
+        figures = {_TEXT_METRIC: figures[_TEXT_METRIC]}
+    if "gold_bits_per_byte" in figures:  # the same log-probability, per byte
+        figures.pop("gold_nll", None)
+    measured = (figure for figure in figures.values() if figure["kind"] in ("share", "mean", *_RATIOS))
+    return [_read_measure(one, figure, folders, is_used) for figure in measured]
 
 
 def _read_measure(one: ExampleSet, figure: Mapping[str, Any], folders: Mapping[Job, str], is_used: Flags) -> Scores:
-    name, kind = figure["name"], figure["kind"]
-    rows = {
-        job: _read_columns(storage.join(folder, EXAMPLES), figure["columns"], is_used)
-        for job, folder in folders.items()
-    }
-    is_ratio, first = kind in _RATIOS, next(iter(rows.values()))
-    scale = math.log(2) if kind == "bits" else 1.0
-    quantity = "bits" if kind == "bits" else "nats"
-    unit = f"{quantity} per {figure['unit']}" if is_ratio else figure["unit"] or kind
+    name, kind, is_ratio = figure["name"], figure["kind"], figure["kind"] in _RATIOS
+    quantity, scale = ("bits", math.log(2)) if kind == "bits" else ("nats", 1.0)
+    paths = {job: storage.join(folder, EXAMPLES) for job, folder in folders.items()}
+    rows = {job: _read_columns(path, figure["columns"], is_used) for job, path in paths.items()}
     measure = Measure(
         name=f"{one.name}: {name.replace('_', ' ')}",
         set=one.name,
         metric=name,
-        unit=unit,
+        unit=f"{quantity} per {figure['unit']}" if is_ratio else figure["unit"] or kind,
         higher_is_better=not is_ratio and not name.endswith("_nll"),
         decides=one.kind != "held-out",
     )
@@ -65,7 +55,7 @@ def _read_measure(one: ExampleSet, figure: Mapping[str, Any], folders: Mapping[J
         corpus: np.stack([columns[0] / scale for job, columns in rows.items() if job.corpus == corpus])
         for corpus in dict.fromkeys(job.corpus for job in folders)
     }
-    denominators = first[1] if is_ratio else np.ones(int(is_used.sum()))
+    denominators = next(iter(rows.values()))[1] if is_ratio else np.ones(int(is_used.sum()))
     clusters = [cluster for cluster, used in zip(one.clusters, is_used, strict=True) if used]
     return Scores(measure, numerators, denominators, clusters)
 

@@ -68,81 +68,58 @@ def compare(config: CompareConfig, *, corpora: Sequence[str], output: str, optio
     if config.tokenizer and config.vocab_size:
         raise UsageError("--vocab-size has no effect with --tokenizer; omit one of them")
     documents, texts, tasks = open_corpora(corpora, config), open_texts(config.text, config), choose_tasks(config.task)
-    names = [corpus.name for corpus in documents]
+    names, folder = [corpus.name for corpus in documents], functools.partial(storage.join, output)
     preset = choose_preset(config, names[0], output, options)
     config = with_held_out(config, documents, preset.context)
-    folder = functools.partial(storage.join, output)
-    texts_folder = folder("texts")
-    counts = read_texts(config, documents, texts, preset.context, texts_folder, options)
+    counts = read_texts(config, documents, texts, preset.context, folder("texts"), options)
     tokenizer = config.tokenizer or _train_tokenizer(config, preset.preset, documents, counts, output, options)
+    run_tokenize = functools.partial(tokenize, TokenizeConfig(**config.shared()), tokenizer=tokenizer, options=options)
     for corpus in documents:
-        encoding = TokenizeConfig(**config.shared())
-        tokenize(
-            encoding, documents=corpus.path, tokenizer=tokenizer, output=folder("tokens", corpus.name), options=options
-        )
+        run_tokenize(documents=corpus.path, output=folder("tokens", corpus.name))
     tokens = {name: open_tokens(folder("tokens", name)) for name in names}
     recipe, overrides = plan_recipe(config, preset.preset, {name: one.train.tokens for name, one in tokens.items()})
-    sets = open_sets(
-        documents, texts, tasks, texts_folder, _make_encoder(tokens[names[0]], tokenizer, recipe), config.limit
-    )
+    encoder = _make_encoder(tokens[names[0]], tokenizer, recipe)
+    sets = open_sets(documents, texts, tasks, folder("texts"), encoder, config.limit)
     contained = _audit(config, documents, sets, output, options)
-    excluded = {one.name: np.logical_or.reduce([*contained[one.name].values()]) for one in sets}
+    excluded = {name: np.logical_or.reduce([*flags.values()]) for name, flags in contained.items()}
     _check_sets(sets, excluded, contained, options)
     jobs = [Job(name, seed) for seed in range(config.seeds) for name in names]
     context = JobContext(config, recipe, overrides, tuple(one.task for one in sets), output)
     prints = {f"tokens {name}": one.fingerprint for name, one in tokens.items()}
-    examples = inputs.fingerprint_files([folder(_EXAMPLES)])
-    run_jobs(jobs, context, {**prints, "examples": examples}, options)
+    run_jobs(jobs, context, prints | {"examples": inputs.fingerprint_files([folder(_EXAMPLES)])}, options)
     _check_one_recipe(jobs, output)
     scores = [score for one in sets for score in read_scores(one, jobs, output, ~excluded[one.name])]
-    comparisons = compare_runs(scores)
-    parameters = parameter_count(recipe, tokens[names[0]].vocab_size)
+    comparisons, facts = compare_runs(scores), encoder.facts
     content = {
         "format": _FORMAT,
         "corpora": [
             {
-                "name": corpus.name,
-                "path": corpus.path,
-                "fingerprint": corpus.source.fingerprint,
-                "documents": counts[corpus.name]["documents"],
-                "train_tokens": tokens[corpus.name].train.tokens,
-                "held_out_documents": counts[corpus.name]["held_out"],
+                "name": name, "path": path, "fingerprint": source.fingerprint, "documents": counts[name]["documents"],
+                "train_tokens": tokens[name].train.tokens, "held_out_documents": counts[name]["held_out"],
             }
-            for corpus in documents
+            for name, path, source in documents
         ],
         "protocol": {
-            "preset": preset.preset,
-            "parameters": parameters,
-            "vocab_size": tokens[names[0]].vocab_size,
+            "preset": recipe.preset, "parameters": facts.parameters, "vocab_size": facts.vocab_size,
             "tokenizer": config.tokenizer or "trained on equal parts of all corpora",
-            "tokens_per_run": context.tokens,
-            "steps": recipe.steps,
-            "seeds": list(range(config.seeds)),
+            "tokens_per_run": context.tokens, "steps": recipe.steps, "seeds": list(range(config.seeds)),
             "recipe": {name: value for name, value in recipe.to_json().items() if name != "seed"},
             "averaged_checkpoints": config.average_last,
-            "max_overlap": MAX_OVERLAP,
-            "ngram": OverlapReportConfig().ngram,
-            "text": _describe_protocol(config, recipe, parameters, tokens[names[0]].vocab_size, sets),
+            "max_overlap": MAX_OVERLAP, "ngram": OverlapReportConfig().ngram,
+            "text": _describe_protocol(config, recipe, facts, sets),
         },
         "runs": [
             {
-                "corpus": job.corpus,
-                "seed": job.seed,
-                "training_seed": job.training_seed,
-                "folder": job.folder("", "models").lstrip("/"),
-                "curve": read_curve(job.folder(output, "models")),
+                "corpus": job.corpus, "seed": job.seed, "training_seed": job.training_seed,
+                "folder": job.folder("models"), "curve": read_curve(folder(job.folder("models"))),
             }
             for job in jobs
         ],
         "sets": [
             {
-                "name": one.name,
-                "kind": one.kind,
-                "corpus": one.corpus,
-                "examples": len(one.texts),
+                "name": one.name, "kind": one.kind, "corpus": one.corpus, "examples": len(one.texts),
                 "excluded": {name: int(flags.sum()) for name, flags in contained[one.name].items()},
-                "excluded_in_all": int(excluded[one.name].sum()),
-                "used": int((~excluded[one.name]).sum()),
+                "excluded_in_all": int(excluded[one.name].sum()), "used": int((~excluded[one.name]).sum()),
             }
             for one in sets
         ],
@@ -152,7 +129,7 @@ def compare(config: CompareConfig, *, corpora: Sequence[str], output: str, optio
         ],
         "comparisons": comparisons,
         "summary": summarize_pairs(comparisons),
-    }
+    }  # fmt: skip
     storage.write_json(folder(CONTENT), content)
     storage.write_bytes(folder(PAGE), render_comparison_page(content).encode())
     return content
@@ -163,7 +140,7 @@ def choose_preset(config: CompareConfig, corpus: str, output: str, options: RunO
     if "steps" in parse_overrides(config.set):
         raise UsageError("--set steps: the steps follow from --tokens; use that")
     training = PretrainConfig(preset=config.preset, set=config.set, device=config.device)
-    return choose_recipe(training, Job(corpus, 0).folder(output, "models"), options.progress.note)
+    return choose_recipe(training, storage.join(output, Job(corpus, 0).folder("models")), options.progress.note)
 
 
 def default_vocab_size(preset: str) -> int:
@@ -193,17 +170,9 @@ def _train_tokenizer(
 
 def _make_encoder(tokens: TokenFolder, tokenizer: str, recipe: Recipe) -> Encoder:
     """Return the encoder of the models before they are trained."""
+    vocab_size, parameters = tokens.vocab_size, parameter_count(recipe, tokens.vocab_size)
     return Encoder(
-        tokens.tokenizer,
-        ModelFacts(
-            path=tokenizer,
-            fingerprint="",
-            parameters=parameter_count(recipe, tokens.vocab_size),
-            step=None,
-            context=recipe.context,
-            vocab_size=tokens.vocab_size,
-            end_of_text=tokens.end_of_text,
-        ),
+        tokens.tokenizer, ModelFacts(tokenizer, "", parameters, None, recipe.context, vocab_size, tokens.end_of_text)
     )
 
 
@@ -243,15 +212,13 @@ def _check_one_recipe(jobs: Sequence[Job], output: str) -> None:
     """Raise ChangedRunError if a model was trained by another recipe, as by an extension of an earlier training."""
     recipes = []
     for job in jobs:
-        path = storage.join(job.folder(output, "models"), CONFIG_FILE)
+        path = storage.join(output, job.folder("models"), CONFIG_FILE)
         recipes.append(storage.read_json(path)["recipe"] | {"seed": None})
         if recipes[-1] != recipes[0]:
             raise ChangedRunError(f"{path}: has another recipe than the other models; use another --output")
 
 
-def _describe_protocol(
-    config: CompareConfig, recipe: Recipe, parameters: int, vocab_size: int, sets: Sequence[ExampleSet]
-) -> str:
+def _describe_protocol(config: CompareConfig, recipe: Recipe, facts: ModelFacts, sets: Sequence[ExampleSet]) -> str:
     """Return the protocol as a paragraph for a paper."""
     tokenizer = "a given tokenizer" if config.tokenizer else "a byte-level BPE trained on equal parts of all corpora"
     last = config.average_last
@@ -260,12 +227,12 @@ def _describe_protocol(
     shared = "documents held out of all corpora" * any(one.kind == "shared" for one in sets)
     deciding = ", ".join(filter(None, (shared, *names.values()))) or "no set"
     return (
-        f"On each corpus we trained {plural(config.seeds, 'model')} of {parameters:,} parameters (preset "
+        f"On each corpus we trained {plural(config.seeds, 'model')} of {facts.parameters:,} parameters (preset "
         f"{recipe.preset}: {recipe.layers} layers, width {recipe.width}, context {recipe.context}) with different "
         f"initial weights and orders of the data, for {recipe.steps:,} steps of {recipe.batch_tokens:,} tokens, at "
-        f"most one epoch of the smallest corpus, and evaluated {weights}. All models share {tokenizer} ({vocab_size:,} "
-        f"entries). Of the documents of each corpus, {config.held_out:.3g} are held out, chosen by a hash. The models "
-        f"are compared on the same examples: {deciding}. The held-out documents of a single corpus do not decide, "
-        f"since they favor it. An example is excluded for all corpora if more than {MAX_OVERLAP:.0%} of its 8-grams "
-        "occur in the training documents of any of them; examples of fewer than 8 words are not tested."
+        f"most one epoch of the smallest corpus, and evaluated {weights}. All models share {tokenizer} of "
+        f"{facts.vocab_size:,} entries. Of the documents of each corpus, {config.held_out:.3g} are held out, chosen by "
+        f"a hash. The models are compared on the same examples: {deciding}. The held-out documents of a single corpus "
+        f"do not decide, since they favor it. An example is excluded for all corpora if more than {MAX_OVERLAP:.0%} of "
+        "its 8-grams occur in the training documents of any of them; examples of fewer than 8 words are not tested."
     )
