@@ -138,6 +138,21 @@ def test_examples_that_a_corpus_contains_are_excluded_for_all(corpora: Path, tmp
     assert 0 < mixed["used"] < mixed["examples"]
 
 
+def test_the_plan_says_what_would_be_trained_and_writes_nothing(
+    corpora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = (corpora / "good.jsonl", corpora / "bad.jsonl")
+    assert main(arguments(tmp_path / "out", *pair, options=("--plan", "--json", "--seeds", 4, "--workers", 2))) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["models"], plan["models_at_once"]) == (8, 2)
+    assert plan["tokens_per_run"] == plan["steps"] * 4 * 64 <= 8000
+    # The embeddings, one layer of width 16 and the final norm; 6 FLOPs per parameter, and attention.
+    assert plan["parameters"] == (400 + 64 + 2) * 16 + 12 * 16**2 + 13 * 16
+    assert plan["flops"] == 8 * plan["tokens_per_run"] * (6 * plan["parameters"] + 12 * 16 * 64)
+    assert plan["seconds"] == pytest.approx(4 * plan["seconds_per_model"])
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.slow  # it starts processes three times
 def test_a_killed_comparison_resumes_to_the_same_result(corpora: Path, tmp_path: Path) -> None:
     options = ("--text", f"news={corpora / 'news.jsonl'}", "--seeds", 1, "--workers", 2)
