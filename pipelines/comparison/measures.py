@@ -41,13 +41,14 @@ def read_scores(one: ExampleSet, jobs: Sequence[Job], output: str, is_used: Flag
 def _read_measure(one: ExampleSet, figure: Mapping[str, Any], folders: Mapping[Job, str], is_used: Flags) -> Scores:
     name, kind, is_ratio = figure["name"], figure["kind"], figure["kind"] in _RATIOS
     quantity, scale = ("bits", math.log(2)) if kind == "bits" else ("nats", 1.0)
+    units = {"share": "share"} | ({"mean": "probability"} if name.endswith("probability") else {})
     paths = {job: storage.join(folder, EXAMPLES) for job, folder in folders.items()}
     rows = {job: _read_columns(path, figure["columns"], is_used) for job, path in paths.items()}
     measure = Measure(
         name=f"{one.name}: {name.replace('_', ' ')}",
         set=one.name,
         metric=name,
-        unit=f"{quantity} per {figure['unit']}" if is_ratio else figure["unit"] or kind,
+        unit=f"{quantity} per {figure['unit']}" if is_ratio else units.get(kind, "nats"),
         higher_is_better=not is_ratio and not name.endswith("_nll"),
         decides=one.kind != "held-out",
     )
