@@ -36,10 +36,9 @@ def documents(seed: int, count: int, sentences: int = 16) -> list[dict[str, str]
     ]
 
 
-def shuffled(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return documents with the words of each in another order."""
-    draw = random.Random(0)
-    return [{"id": row["id"], "text": " ".join(draw.sample(words := row["text"].split(), len(words)))} for row in rows]
+def backwards(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return documents whose words are spelled backwards: a model of them knows little of the language."""
+    return [{"id": row["id"], "text": " ".join(word[::-1] for word in row["text"].split())} for row in rows]
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from small_comparison import arguments, documents, run, shuffled, write, write_task
+from small_comparison import arguments, backwards, documents, run, write, write_task
 
 from webtext_cli.main import main
 
@@ -24,7 +24,7 @@ from webtext_cli.main import main
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpora")
     write(folder / "good.jsonl", documents(1, 120))
-    write(folder / "bad.jsonl", shuffled(documents(2, 130)))
+    write(folder / "bad.jsonl", backwards(documents(2, 130)))
     write(folder / "news.jsonl", documents(3, 10))
     write_task(folder)
     return folder
@@ -45,7 +45,7 @@ def _measure(content: dict[str, Any], name: str) -> dict[str, Any]:
     return next(measure for measure in content["measures"] if measure["name"] == name)
 
 
-def test_the_language_is_better_than_its_shuffled_words(finished: tuple[Path, dict[str, Any]]) -> None:
+def test_the_language_is_better_than_its_words_spelled_backwards(finished: tuple[Path, dict[str, Any]]) -> None:
     output, content = finished
     assert [corpus["name"] for corpus in content["corpora"]] == ["good", "bad"]
     assert [corpus["documents"] for corpus in content["corpora"]] == [120, 130]
