@@ -83,7 +83,9 @@ def _calibrate(options: argparse.Namespace, folder: Path) -> bool:
     wikitext = options.data / "benchmarks" / "wikitext2-valid.txt"
     started = time.monotonic()
     print(
-        f"{os.cpu_count()} cores, {options.steps} steps of {_STEP_TOKENS:,} tokens, {options.seeds} seeds", flush=True
+        f"{os.cpu_count()} cores, steps of {_STEP_TOKENS:,} tokens; against itself {_SELF_SEEDS} seeds of "
+        f"{_SELF_STEPS} steps, against others {_SEEDS} of {_STEPS:,}",
+        flush=True,
     )
 
     def compare(name: str, others: list[str], seeds: int, steps: int) -> dict[str, Any]:
