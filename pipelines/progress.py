@@ -41,6 +41,24 @@ class Progress:
 Silent = Progress  # by the name that says what it is for
 
 
+class OfTask(Progress):
+    """Reports what a stage does inside a task as progress of the task, up to `total` units."""
+
+    def __init__(self, total: int) -> None:
+        self._left, self._report = total, _sink
+
+    def advance(self, units: int) -> None:
+        """See `Progress.advance`."""
+        units = min(units, self._left)
+        self._left -= units
+        if self._report is not None:
+            self._report(units)
+
+    def complete(self) -> None:
+        """Report the units that are left: those of an earlier run of the task."""
+        self.advance(self._left)
+
+
 @contextlib.contextmanager
 def show_progress(progress: Progress, label: str, total: int | None, unit: str) -> Iterator[None]:
     """Show a piece of work from its start to its end, and the notes of its tasks."""
@@ -96,7 +114,8 @@ def note_compilation() -> None:
 compile_events.set_listener(note_compilation)
 
 
-def set_sink(sink: Callable[[int], None] | None) -> None:
-    """Set where `advance` reports to in this process (called by the executor)."""
+def set_sink(sink: Callable[[int], None] | None) -> Callable[[int], None] | None:
+    """Set where `advance` reports to in this process, and return where it did before (called by the executor)."""
     global _sink
-    _sink = sink
+    previous, _sink = _sink, sink
+    return previous

@@ -31,6 +31,7 @@ _GROUPS = {
         "pretrain": "Train a GPT-2 on token shards.",
         "generate": "Sample text from a trained model.",
         "evaluate": "Evaluate a model on zero-shot tasks, from local files or data sets.",
+        "compare": "Train small models on corpora, and say which corpus is better, and how sure that is.",
         "export": "Write a trained model as a Hugging Face folder.",
     },
     "Audit": {

@@ -85,7 +85,8 @@ class RayExecutor(Executor):
 
     def _map(self, call: MapCall, items: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
         ray = self._ray
-        remote = ray.remote(max_retries=_RETRIES, memory=self._memory_request(call.memory_bytes))(_run)
+        memory, gpus = self._memory_request(call.memory_bytes), min(call.gpus, ray.cluster_resources().get("GPU", 0))
+        remote = ray.remote(max_retries=_RETRIES, memory=memory, num_gpus=gpus)(_run)
         key = uuid.uuid4().hex
         # A worker process fetches it once, also the actor's handle: as an argument, it would cost more than a task.
         stored = ray.put((self._initializer, call.function, call.context, run_state(), self._running))

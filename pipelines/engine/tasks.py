@@ -39,6 +39,7 @@ class MapCall:
     on_progress: Callable[[int], None]
     name: NameOf
     memory_bytes: int | None
+    gpus: int
 
 
 class Executor(abc.ABC):
@@ -62,14 +63,15 @@ class Executor(abc.ABC):
         on_progress: Callable[[int], None],
         name: NameOf,
         memory_bytes: int | None = None,
+        gpus: int = 0,
     ) -> Generator[tuple[Item, Result], None, None]:
         """Yield each item with the result of `function(item, context)` as it finishes; close it to end early.
 
         The first error ends the map and is raised: a WebtextError as it is, any other as a TaskError with the item's
-        name. Without a context (None), `function(item)` is called. `memory_bytes` is what a task needs, for an executor
-        that chooses a machine for it.
+        name. Without a context (None), `function(item)` is called. `memory_bytes` and `gpus` are what a task needs, for
+        an executor that chooses a machine for it; GPUs only where there are some.
         """
-        return self._map(MapCall(function, context, on_progress, name, memory_bytes), items)
+        return self._map(MapCall(function, context, on_progress, name, memory_bytes, gpus), items)
 
     @abc.abstractmethod
     def _map(self, call: MapCall, items: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
@@ -93,7 +95,7 @@ class SerialExecutor(Executor):
 
     def _map(self, call: MapCall, items: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
         for item in items:
-            progress.set_sink(call.on_progress)
+            previous = progress.set_sink(call.on_progress)
             try:
                 result = _call(call.function, item, call.context)
             except (WebtextError, KeyboardInterrupt):
@@ -101,7 +103,7 @@ class SerialExecutor(Executor):
             except Exception as error:
                 raise _crash(call.name(item), error) from error
             finally:
-                progress.set_sink(None)
+                progress.set_sink(previous)  # that of the task of another run, inside which this one runs
             yield item, result
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import multiprocessing
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -36,6 +37,23 @@ def select_device(name: str, local_rank: int = 0) -> torch.device:
             "start one process per GPU"
         )
     return torch.device("cuda", local_rank)
+
+
+def gpu_count() -> int:
+    """Return the number of CUDA GPUs that this process sees."""
+    return torch.cuda.device_count()
+
+
+def use_own_gpu() -> None:
+    """Have a worker process see one GPU only: one after the other started gets the next GPU of those visible.
+
+    To be called before the first tensor; without effect in the main process, and where there is at most one GPU.
+    """
+    name, _, number = multiprocessing.current_process().name.rpartition("-")
+    if name and number.isdecimal() and (gpus := torch.cuda.device_count()) > 1:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        visible = visible if len(visible) >= gpus else list(map(str, range(gpus)))
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible[int(number) % gpus]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,86 @@
+"""The corpora of a comparison and the neutral texts: how the command line names them, and their documents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pipelines import storage
+from pipelines.corpus.export import last_documents
+from pipelines.engine.config import CONFIG_FILE
+from pipelines.engine.manifest import has_manifest
+from pipelines.errors import UsageError
+from pipelines.pipeline import BY_NAME
+from pipelines.records import inputs
+from pipelines.records.document_options import DocumentConfig
+
+# Names are those of folders, too.
+_NAMED = re.compile(r"(\w[\w.-]*)=(.+)", re.DOTALL)
+# The set of documents that are held out of all corpora.
+SHARED = "shared"
+
+
+class Documents(NamedTuple):
+    """Documents with a name: a corpus, or a neutral text."""
+
+    name: str
+    path: str
+    source: inputs.DocumentInput
+
+
+def open_corpora(values: Sequence[str], config: DocumentConfig) -> list[Documents]:
+    """Open corpora of the form `[NAME=]PATH`: a folder of a stage, a corpus with its last documents, or files.
+
+    Raises UsageError for fewer than two corpora and for a name that is used twice.
+    """
+    if len(values) < 2:
+        raise UsageError("compare: name at least two corpora, such as `webtext compare my-corpus other-corpus`")
+    named = [_split(value) for value in values]
+    defaults = iter(_default_names([path for name, path in named if not name]))
+    return _open([(name or next(defaults), _last_documents(path)) for name, path in named], config)
+
+
+def open_texts(values: Sequence[str], config: DocumentConfig) -> list[Documents]:
+    """Open neutral texts of the form `NAME=PATH`; raise UsageError for another form, and for a name of another set."""
+    for value in values:
+        name, _ = _split(value)
+        if not name or name == SHARED or name.startswith(held_out_name("")):
+            problem = "is the name of another set" if name else "is not of the form NAME=PATH"
+            raise UsageError(f"--text {value}: {problem}; give the text a name")
+    return _open([_split(value) for value in values], config)
+
+
+def held_out_name(corpus: str) -> str:
+    """Return the name of the set of a corpus's held-out documents."""
+    return f"held-out-{corpus}"
+
+
+def _open(named: Sequence[tuple[str, str]], config: DocumentConfig) -> list[Documents]:
+    names = [name for name, _ in named]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"{repeated}: is named twice; give each its own name: one={repeated} two={repeated}")
+    return [Documents(name, path, inputs.open_documents(path, config)) for name, path in named]
+
+
+def _split(value: str) -> tuple[str, str]:
+    match = None if storage.exists(value) else _NAMED.fullmatch(value)
+    return (match[1], match[2]) if match else ("", value)
+
+
+def _default_names(paths: Sequence[str]) -> list[str]:
+    """Return the last parts of paths, as many as distinguish them."""
+    parts = [storage.absolute_path(path).rstrip("/").split("/") for path in paths]
+    for part, path in zip(parts, paths, strict=True):
+        part[-1] = part[-1] if storage.is_folder(path) else part[-1].partition(".")[0]
+    names: list[str] = []
+    for count in range(1, 1 + max(map(len, parts), default=0)):
+        names = [re.sub(r"[^\w.-]|^\W+", "_", "-".join(part[-count:])) for part in parts]
+        if len({*names}) == len(names):
+            break
+    return names
+
+
+def _last_documents(path: str) -> str:
+    is_corpus = not has_manifest(path) and not {*storage.list_folder(path)}.isdisjoint((CONFIG_FILE, *BY_NAME))
+    return last_documents(path) if is_corpus else path
