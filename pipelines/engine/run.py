@@ -396,7 +396,7 @@ class StageRun:
         problems = check_entries(self.output, entries)
         for entry, problem in zip(entries, problems, strict=True):
             if problem and not (entry.work and "missing" in problem):
-                if self._stage.is_irreplaceable and not self._options.discard_pages:
+                if self._stage.is_irreplaceable and not (entry.work or self._options.discard_pages):
                     raise DamagedShardError(
                         f"{problem}; restore it from a copy, or use --discard-pages to delete the pages of its shard "
                         "and fetch them again (`webtext extract` can also read single intact WARC files)"

@@ -176,7 +176,7 @@ def test_a_long_url_is_not_requested_in_part(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_text(f"http://a.com/{'x' * 40_000}\nhttp://b.com/\n")
     (shard,) = open_links(str(path)).shards
-    long, short = read_links(shard)
+    long, short = read_links(shard, str(tmp_path))
     assert short == "http://b.com/"
     assert long.startswith("(too long) http://a.com/xxx")
     assert len(long) < 300

@@ -76,7 +76,7 @@ class Capture(NamedTuple):
 
 def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterator[Wanted]:
     """Yield the links of a shard to look up in an archive, by their latest outcomes."""
-    links = read_links(shard)
+    links = read_links(shard, context.output)
     times: list[int | None] = [None] * len(links) if shard.is_list else []
     for file in () if shard.is_list else shard.files:
         # Links of a release have the time of its page; those of a list without times have 0.

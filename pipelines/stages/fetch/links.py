@@ -8,29 +8,37 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from urllib.parse import urljoin, urlsplit
 
+import pyarrow as pa
 import requests
 from requests.utils import urldefragauth
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import canonical_url, registered_domain
-from pipelines.engine.journal import is_unfinished
+from pipelines.engine.journal import WORK, is_unfinished
 from pipelines.engine.manifest import has_manifest
+from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError
 from pipelines.records import inputs
+from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.inputs import InputFile
+from pipelines.records.schemas import make_schema
 from pipelines.records.url_lists import TOO_LONG, URL_LIST_SUFFIXES, BadRow, read_urls
 from pipelines.stages.fetch.outcomes import Failure
 from pipelines.storage.compression import strip_compression
 
-# Every shard of a list reads the whole list and keeps its part, which is cheap compared with fetching.
 LIST_SHARD_BYTES = 1 << 20
 _MAX_LIST_SHARDS = 256
+# At most 32 MB, since a URL of a list has at most 32 KiB.
+_BATCH_URLS = 1000
+_BUCKETS = WORK + "/list-{:05d}.buckets"
+_BUCKET_SCHEMA = make_schema(url="string")
 _SCHEMES = ("http://", "https://")
 # warcio reads at most 16,384 bytes of a line, such as `WARC-Target-URI: ` and the URL.
 _MAX_URL_BYTES = 16_000
@@ -92,19 +100,37 @@ def open_links(paths: str | Sequence[str], shard_bytes: int = LIST_SHARD_BYTES) 
     return LinkInput("urls", link_shards, inputs.fingerprint_files(paths), None)
 
 
-def read_links(shard: LinkShard) -> list[str]:
-    """Return the URLs of a shard, in the order of its files.
+def divide_lists(run: StageRun, link_shards: Sequence[LinkShard]) -> None:
+    """Write each list into a work file with a bucket per shard, unless one shard has all links of the lists."""
+    lists, parts = link_shards[0].files, link_shards[0].parts
+    if parts > 1:
+        numbers, sizes, context = range(len(lists)), [file.size_bytes for file in lists], (lists, parts, run.output)
+        run.map(_divide, numbers, context, name=str, phase="divide", work=True, unit="bytes", cost=sizes.__getitem__)
+
+
+def _divide(number: int, context: tuple[Sequence[InputFile], int, str]) -> TaskResult:
+    lists, parts, output = context
+    urls, name = _read_file(lists[number].path, report_bytes=True), _BUCKETS.format(number)
+    with write_buckets(storage.join(output, name), _BUCKET_SCHEMA) as written:
+        while batch := list(itertools.islice(urls, _BATCH_URLS)):
+            # Canonical, so that all spellings of a host are in one shard.
+            domains = (registered_domain(canonical_url(url) or url) or "" for url in batch)
+            buckets = [zlib.crc32(domain.encode()) % parts for domain in domains]
+            written.write(pa.record_batch([batch], schema=_BUCKET_SCHEMA), buckets)
+    return TaskResult(files=(written.entry(name),))
+
+
+def read_links(shard: LinkShard, output: str) -> list[str]:
+    """Return the URLs of a shard, in the order of its files; `divide_lists` has written into the folder `output`.
 
     Raises DamagedShardError if a file does not match its manifest, InputError if it has no column `url`.
     """
+    if shard.parts > 1:
+        paths = [storage.join(output, _BUCKETS.format(number)) for number in range(len(shard.files))]
+        return [url for batch in read_bucket(paths, _BUCKET_SCHEMA, shard.index) for url in batch["url"].to_pylist()]
     for file in shard.files:
         file.verify()
-    urls = (url for file in shard.files for url in _read_file(file.path))
-    if shard.parts == 1:
-        return list(urls)
-    # Canonical, so that all spellings of a host are in one shard.
-    domains = ((url, registered_domain(canonical_url(url) or url) or "") for url in urls)
-    return [url for url, domain in domains if zlib.crc32(domain.encode()) % shard.parts == shard.index]
+    return [url for file in shard.files for url in _read_file(file.path)]
 
 
 def _is_list(path: str) -> bool:
@@ -114,8 +140,8 @@ def _is_list(path: str) -> bool:
     return bool(storage.list_folder(path) and not has_manifest(path) and not is_unfinished(path))
 
 
-def _read_file(path: str) -> Iterator[str]:
-    for url in read_urls(path):
+def _read_file(path: str, report_bytes: bool = False) -> Iterator[str]:
+    for url in read_urls(path, report_bytes=report_bytes):
         # A URL that is missing or not UTF-8 is a link like any other, whose outcome says what is wrong with it.
         if isinstance(url, BadRow):
             text = url.content.decode("utf-8", "replace").strip()
@@ -179,21 +205,19 @@ def _origin_of(scheme_and_host: str) -> str:
 
 def classify_links(links: Sequence[str], max_per_domain: int | None) -> Iterator[tuple[int, str, Failure | None]]:
     """Yield the position of each link, its request, and why it is not to be sent."""
-    seen: set[str] = set()
-    pages = Counter[str | None]()
+    seen, pages = set[str](), Counter[str | None]()
     for link, url in enumerate(links):
-        failure: Failure | None = None
-        wire_url = ""
         try:
             wire_url = request_url(url)
         except BadUrlError as error:
-            failure = Failure("bad_url", str(error))
-        else:
-            if wire_url in seen:
-                failure = Failure("duplicate_url", "an earlier link is the same request")
-            elif max_per_domain:
-                pages[domain := registered_domain(wire_url)] += 1
-                if pages[domain] > max_per_domain:
-                    failure = Failure("domain_limit", f"{max_per_domain} earlier links are of {domain}")
-            seen.add(wire_url)
+            yield link, "", Failure("bad_url", str(error))
+            continue
+        failure: Failure | None = None
+        if wire_url in seen:
+            failure = Failure("duplicate_url", "an earlier link is the same request")
+        elif max_per_domain:
+            pages[domain := registered_domain(wire_url)] += 1
+            if pages[domain] > max_per_domain:
+                failure = Failure("domain_limit", f"{max_per_domain} earlier links are of {domain}")
+        seen.add(wire_url)
         yield link, wire_url, failure

@@ -245,7 +245,7 @@ def _find_known_of_shard(shard: LinkShard, context_and_phase: tuple[FetchContext
     """
     context, phase = context_and_phase
     assert context.earlier is not None
-    links, first_link, link_of_url = read_links(shard), dict[str, int](), dict[str, int]()
+    links, first_link, link_of_url = read_links(shard, context.output), dict[str, int](), dict[str, int]()
     for link, request, _ in classify_links(links, None):
         link_of_url[links[link]] = first_link.setdefault(request, link)
     counts, number = Counter[str](), f"{shard.index:05d}" if phase.startswith(_PHASES[0]) else ""
@@ -315,17 +315,13 @@ def write_shard_files(
                 drops.write({"id": url, "url": url, "reason": reason, "detail": outcome.detail})
             elif outcome.source != LIVE:
                 archived[f"pages_from_{outcome.source}"] += 1
+    tally = write_tally(output, index, zip(links, outcomes.values(), strict=True))
     return TaskResult(
         records_in=len(links),
         records_out=len(links) - dropped.total(),
         dropped=dropped,
         counts={"page_bytes": sum(outcome.bytes for outcome in outcomes.values()), **archived},
-        files=(
-            *files,
-            pages.entry,
-            drops.entry,
-            write_tally(output, index, zip(links, outcomes.values(), strict=True)),
-        ),
+        files=(*files, pages.entry, drops.entry, tally),
     )
 
 

@@ -19,7 +19,7 @@ from pipelines.records.wishes import read_honor
 from pipelines.stages.fetch.archives import archives_input, query_archives
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
-from pipelines.stages.fetch.links import LinkShard, open_links, read_links
+from pipelines.stages.fetch.links import LinkShard, divide_lists, open_links, read_links
 from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, OK, REASONS, Failure, dropped
 from pipelines.stages.fetch.page_sources import open_source, record_absent, take_pages
 from pipelines.stages.fetch.report import PAGE, TABLES, write_report
@@ -77,9 +77,9 @@ def fetch(
             if not config.contact and page_source is None:
                 run.note("no --contact set: site owners cannot reach you")
             known, earlier_result = Counter[str](), open_stage(run.earlier, ["fetch"]) if run.earlier else None
-            context = FetchContext(
-                config, run.output, len(source.shards), earlier_result, retry, read_removals(storage.parent(output))
-            )
+            removals = read_removals(storage.parent(output))
+            context = FetchContext(config, run.output, len(source.shards), earlier_result, retry, removals)
+            divide_lists(run, source.shards)
             if earlier_result:
                 known = find_known(run, source.shards, context, may_lose=options.overwrite)
             if config.archive or page_source:
@@ -132,7 +132,7 @@ def _check_network(run: StageRun, outcomes: Counter[str], retried: int, examples
 
 
 def _fetch_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
-    links = read_links(shard)
+    links = read_links(shard, context.output)
     _crawl_links(links, shard, context)
     warcinfo = {
         "software": f"webtext fetch, version {STAGE.version}",
@@ -145,7 +145,7 @@ def _fetch_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
 
 
 def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
-    _crawl_links(read_links(shard), shard, context)
+    _crawl_links(read_links(shard, context.output), shard, context)
     return TaskResult()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import os
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,17 @@ import pytest
 from fetch_run import QUICK, read_rows, run_fetch
 from local_web import Answer, LocalWeb
 
-from pipelines.algorithms.web.urls import registered_domain
+from pipelines.algorithms.web.urls import canonical_url, registered_domain
 from pipelines.engine.executor import make_executor
 from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions, Stage, TaskResult, stage_run
 from pipelines.errors import DamagedShardError, InputError
 from pipelines.records import shards
 from pipelines.records.schemas import LINK_SCHEMA, PAGE_SCHEMA
+from pipelines.records.url_lists import read_urls
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.links import LIST_SHARD_BYTES, open_links, read_links
-from pipelines.stages.fetch.stage import fetch
+from pipelines.stages.fetch.links import LIST_SHARD_BYTES, LinkInput, divide_lists, open_links, read_links
+from pipelines.stages.fetch.stage import STAGE, fetch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +54,17 @@ def _without_times(folder: Path) -> list[dict[str, Any]]:
         {key: value for key, value in row.items() if key not in ("fetched_at", "warc_offset")}
         for row in read_rows(folder, "pages")
     ]
+
+
+def _read_first(source: LinkInput) -> list[str]:
+    return read_links(source.shards[0], "")
+
+
+def _read_shards(source: LinkInput, output: Path, workers: int = 1) -> list[list[str]]:
+    options = RunOptions(executor=make_executor(workers))
+    with stage_run(STAGE, _NoConfig(), inputs={}, output=str(output), options=options) as run:
+        divide_lists(run, source.shards)
+        return [read_links(shard, str(output)) for shard in source.shards]
 
 
 def test_each_links_shard_becomes_a_pages_shard(tmp_path: Path) -> None:
@@ -111,12 +124,12 @@ def test_lists_of_urls_in_every_format(tmp_path: Path) -> None:
     table = pa.table({"url": ["http://e.example/", None], "score": [1, 2]})
     pq.write_table(table, tmp_path / "c.parquet")
     whole = open_links(str(tmp_path))
-    assert read_links(whole.shards[0]) == [
+    assert _read_first(whole) == [
         "http://a.example/", "http://b.example/x", "http://c.example/", "http://d.example/\ufffd", "http://e.example/",
         "",
     ]  # fmt: skip
     named = open_links([str(tmp_path / "*.parquet"), str(tmp_path / "a.txt")])
-    assert read_links(named.shards[0])[0] == "http://e.example/"
+    assert _read_first(named)[0] == "http://e.example/"
     assert named.fingerprint != whole.fingerprint
 
 
@@ -128,10 +141,10 @@ def test_lists_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         open_links(str(tmp_path / "missing.txt"))
     pq.write_table(pa.table({"link": ["http://e.example/"]}), tmp_path / "no-url.parquet")
     with pytest.raises(InputError, match=r"no-url\.parquet: has no column 'url'; it has: link"):
-        read_links(open_links(str(tmp_path / "no-url.parquet")).shards[0])
+        _read_first(open_links(str(tmp_path / "no-url.parquet")))
     pq.write_table(pa.table({"url": [1, 2]}), tmp_path / "numbers.parquet")
     with pytest.raises(InputError, match="column 'url' has the type"):
-        read_links(open_links(str(tmp_path / "numbers.parquet")).shards[0])
+        _read_first(open_links(str(tmp_path / "numbers.parquet")))
     for name, problem in (
         ("urls.html", "contains web pages"),
         ("urls", r"unknown file type; supported are \.txt, .*\.jsonl"),
@@ -140,7 +153,7 @@ def test_lists_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=rf"{name}: {problem}"):
             open_links(str(tmp_path / name))
     with pytest.raises(InputError, match=r"urls\.html: contains web pages"):
-        read_links(open_links(str(tmp_path / "*.html")).shards[0])
+        _read_first(open_links(str(tmp_path / "*.html")))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.bin").write_text("{}")
     with pytest.raises(InputError, match=r"contains no \*.txt, \*.parquet"):
@@ -152,18 +165,59 @@ def test_lists_are_those_of_scrape(tmp_path: Path) -> None:
     (tmp_path / "b.tsv").write_text("url\ttitle\nhttp://b.example/1\tOne\n")
     (tmp_path / "c.jsonl").write_text('{"url": "http://c.example/1"}\n')
     for name, host in (("a.csv", "a"), ("b.tsv", "b"), ("c.jsonl", "c")):
-        assert read_links(open_links(str(tmp_path / name)).shards[0]) == [f"http://{host}.example/1"]
+        assert _read_first(open_links(str(tmp_path / name))) == [f"http://{host}.example/1"]
 
 
 def test_a_long_list_is_split_by_registered_domain(tmp_path: Path) -> None:
     urls = [f"http://{('www', 'm', 'blog')[number % 3]}.site-{number % 50}.co.uk/{number}" for number in range(600)]
     (tmp_path / "urls.txt").write_text("\n".join(urls))
     source = open_links(str(tmp_path / "urls.txt"), shard_bytes=1000)
-    shard_urls = [read_links(shard) for shard in source.shards]
+    shard_urls = _read_shards(source, tmp_path / "fetch")
     assert len(shard_urls) == -(-(tmp_path / "urls.txt").stat().st_size // 1000)
     assert sorted(url for urls_of_shard in shard_urls for url in urls_of_shard) == sorted(urls)
     domains = [{registered_domain(url) for url in urls_of_shard} for urls_of_shard in shard_urls]
     assert sum(map(len, domains)) == 50
+
+
+@pytest.mark.usefixtures("warm_processes")
+def test_shards_of_lists_have_their_links_in_order(tmp_path: Path) -> None:
+    odd = ["", "not a URL", "http://xn--/", "http://BÜCHER.example./ä", "x" * 40_000]
+    urls = [odd[number % 5] if number % 7 == 0 else f"http://s{number % 90}.org/{number}" for number in range(2500)]
+    pq.write_table(pa.table({"url": urls[:2200]}), tmp_path / "a.parquet")
+    (tmp_path / "b.txt").write_text("\n".join(filter(None, urls[2200:])))
+    source = open_links([str(tmp_path / "b.txt"), str(tmp_path / "a.parquet")], shard_bytes=20_000)
+    parts = len(source.shards)
+    assert parts > 3
+    expected: list[list[str]] = [[] for _ in range(parts)]
+    for url in [*filter(None, urls[2200:]), *urls[:2200]]:
+        stored = f"(too long) {url[:200]}" if len(url) > 32 << 10 else url
+        domain = registered_domain(canonical_url(stored) or stored) or ""
+        expected[zlib.crc32(domain.encode()) % parts].append(stored)
+    assert _read_shards(source, tmp_path / "one") == expected
+    assert _read_shards(source, tmp_path / "two", workers=2) == expected
+    assert (tmp_path / "one/_work/list-00001.buckets").read_bytes() == (
+        tmp_path / "two/_work/list-00001.buckets"
+    ).read_bytes()
+
+
+def test_lists_are_divided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text("".join(f"http://{name}{number}.org/\n" for number in range(100)))
+    source, paths = open_links(str(tmp_path / "*.txt"), shard_bytes=500), list[str]()
+
+    def read(path: str, **options: Any) -> Any:
+        paths.append(Path(path).name)
+        return read_urls(path, **options)
+
+    monkeypatch.setattr("pipelines.stages.fetch.links.read_urls", read)
+    expected = _read_shards(source, tmp_path / "fetch")
+    assert paths == ["a.txt", "b.txt"]
+    assert _read_shards(source, tmp_path / "fetch") == expected
+    assert paths == ["a.txt", "b.txt"]
+    # As a loss of power may leave it, since work files are not flushed to the disk.
+    os.truncate(tmp_path / "fetch/_work/list-00001.buckets", 10)
+    assert _read_shards(source, tmp_path / "fetch") == expected
+    assert paths == ["a.txt", "b.txt", "b.txt"]
 
 
 def test_all_spellings_of_a_host_are_in_one_shard(tmp_path: Path) -> None:
@@ -177,7 +231,7 @@ def test_all_spellings_of_a_host_are_in_one_shard(tmp_path: Path) -> None:
     urls = [f"http://{host}/" for host in hosts]
     (tmp_path / "urls.csv").write_text("\n".join(["url", *urls]))
     source = open_links(str(tmp_path / "urls.csv"), shard_bytes=1)
-    assert [links for shard in source.shards if (links := read_links(shard))] == [urls]
+    assert list(filter(None, _read_shards(source, tmp_path / "fetch"))) == [urls]
 
 
 def test_a_list_longer_than_a_shard_is_fetched_completely(tmp_path: Path) -> None:
