@@ -17,6 +17,7 @@ from token_folder import encode, train_tokenizer, write_token_folder
 from tokenizers import Tokenizer
 from training_run import FILES, StopsAtStep, contents, metrics
 
+from pipelines.build import CorpusConfig, check_stages, status
 from pipelines.corpus.removal import _trained_steps
 from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions
@@ -125,6 +126,8 @@ def test_blocks_of_a_source_that_is_not_at_hand_are_left_out() -> None:
         (["web=x"], "expected NAME=DIR:WEIGHT"),
         (["web=x:-1"], "expected NAME=DIR:WEIGHT"),
         (["web=x:much"], "expected NAME=DIR:WEIGHT"),
+        (["web=x:nan"], "expected NAME=DIR:WEIGHT"),
+        (["web=x:1e400"], "expected NAME=DIR:WEIGHT"),
         (["=x:1"], "expected NAME=DIR:WEIGHT"),
         (["web=x:1", "web=y:1"], "the name web is used twice"),
     ],
@@ -143,6 +146,9 @@ def test_the_weight_is_what_follows_the_last_colon() -> None:
         "web": Source("s3://bucket/a:b/tokenize", weight=0.25),
     }
     assert parse_sources([source.argument(name, source.folder) for name, source in sources.items()]) == sources
+    amounts = {"1e-3": 1e-3, "2E1": 20, "3.": 3, ".5": 0.5, "1e+100": 1e100}
+    for amount, weight in amounts.items():
+        assert parse_sources([f"a=x:{amount}"]) == {"a": Source("x", weight=weight)}
     assert parse_sources("a=b:c") == {"tokens": Source("a=b:c", weight=1)}
 
 
@@ -249,6 +255,19 @@ def test_a_source_of_weight_zero_or_without_held_out_tokens(folders: dict[str, s
     assert "held_out_loss.code" not in last
     assert any(note.endswith("code: no held-out tokens, so the held-out loss is not measured") for note in notes)
     assert any(note.startswith("  web: 0.00% of the blocks, 0 tokens, 0.00 epochs") for note in notes)
+
+
+def test_a_source_that_is_only_evaluated_needs_no_blocks(
+    folders: dict[str, str], tokenizer: Tokenizer, documents: list[str], tmp_path: Path
+) -> None:
+    folder = write_token_folder(tmp_path / "neutral", [], [encode(tokenizer, documents[:1])], tokenizer)
+    sources = {"tokens": folders["web"], "neutral": folder}
+    _train(sources, tmp_path / "out", "steps=1", "warmup_steps=0", tokens="1", neutral="0")
+    assert metrics(tmp_path / "out")[-1]["held_out_loss.neutral"] > 0
+    # The shares are those of a training without --mix.
+    card = model_card(open_model(str(tmp_path / "out")))
+    assert "- neutral: 0 tokens, 0.00 epochs" in card
+    assert "- tokens: 64 tokens, " in card
 
 
 def test_the_table_before_the_first_step(folders: dict[str, str], tmp_path: Path) -> None:
@@ -376,6 +395,24 @@ def test_other_changes_are_refused(
         _train(folders, tmp_path / "out", f"steps={steps}", **amounts)
 
 
+def test_epochs_need_to_fit_only_the_extension_or_only_the_new_training(
+    folders: dict[str, str], mixed: Path, tmp_path: Path
+) -> None:
+    out, blocks = shutil.copytree(mixed, tmp_path / "out"), 0
+    for file in json.loads(Path(folders["code"], "tokens.json").read_text())["splits"]["train"]:
+        blocks += (file["tokens"] - 1) // 16
+    steps = f"steps={6 + blocks // 4}"
+    _train(folders, out, steps, web="0", books="0", code="1epoch")
+    with pytest.raises(UsageError, match=r"code: 0.1 epochs are fewer than [01]\.\d\d before step"):
+        _train(folders, out, "steps=90", web="1", books="0", code="0.1epochs")
+    # All steps again: with other shares from the first on.
+    options = RunOptions(overwrite=True)
+    train_small(_mix(folders, web="1", books="0", code="0.1epochs"), out, steps, options=options)  # type: ignore[arg-type]
+    recipe = json.loads((out / "config.json").read_text())["recipe"]
+    assert "extended_from" not in recipe
+    assert [segment["from_step"] for segment in recipe["mixture"]] == [0]
+
+
 def test_equal_shares_need_no_new_segment(folders: dict[str, str], mixed: Path, tmp_path: Path) -> None:
     shutil.copytree(mixed, tmp_path / "out")
     _train(folders, tmp_path / "out", "steps=7", web="6", books="2")
@@ -474,13 +511,36 @@ def test_on_the_command_line_and_in_webtext_toml(
         ("weight = 1.0, epochs = 2 }", "needs either weight or epochs"),
         ("wieght = 1.0 }", "did you mean weight?"),
         ("weight = -1 }", "weight = -1: expected a number >= 0"),
+        ("weight = nan }", "weight = nan: expected a number >= 0"),
     ):
         (corpus / "webtext.toml").write_text(f"{table}{wrong}\n")
         assert main(["pretrain", "--corpus", str(corpus), "-q"]) == 2
         assert message in (printed := capsys.readouterr().err)
         assert "webtext.toml:3 [pretrain.mix.books]" in printed
+    (corpus / "webtext.toml").write_text('[pretrain.mix]\n"a=b" = { folder = "x", weight = 1 }\n')
+    assert main(["pretrain", "--corpus", str(corpus), "-q"]) == 2
+    assert "webtext.toml:2 [pretrain.mix]: 'a=b' is not a name" in capsys.readouterr().err
     assert main(["pretrain", *mix, "-i", folders["web"]]) == 2
     assert main(["pretrain", *mix, "-o", folders["web"]]) == 2
+
+
+def test_the_own_tokens_of_a_corpus_can_be_a_source(folders: dict[str, str], mixed: Path, tmp_path: Path) -> None:
+    table = f'web = {{ folder = "./tokenize", weight = 3 }}\nbooks = {{ folder = "{folders["books"]}", weight = 1 }}'
+    (tmp_path / "webtext.toml").write_text(f'[pretrain]\npreset = "tiny"\n[pretrain.mix]\n{table}\n')
+    config = CorpusConfig(str(tmp_path))
+    assert config.upstream("pretrain") == {"tokens of web": "tokenize"}
+    # It need not be there if `tokenize` runs first.
+    with pytest.raises(UsageError, match=r"pretrain reads tokenize, which is neither .*; add --from tokenize"):
+        check_stages(config, ["pretrain"], RunOptions())
+    shutil.copytree(folders["web"], tmp_path / "tokenize")
+    shutil.copytree(mixed, tmp_path / "pretrain")
+    assert [stage.state for stage in status(str(tmp_path), False) if stage.stage in ("tokenize", "pretrain")] == [
+        "done",
+        "done",
+    ]
+    shutil.rmtree(tmp_path / "tokenize")
+    shutil.copytree(folders["code"], tmp_path / "tokenize")
+    assert [stage.stage for stage in status(str(tmp_path), False) if stage.state == "stale"] == ["pretrain"]
 
 
 def test_a_batch_is_not_shown_without_a_source_that_it_has(folders: dict[str, str], extended: Path) -> None:
@@ -495,3 +555,15 @@ def test_a_removal_finds_the_steps_of_a_source(
 ) -> None:
     stages = {"pretrain": open_stage(str(extended), ["pretrain"]), "tokenize": open_stage(folders[name], ["tokenize"])}
     assert _trained_steps(stages, {"train-00000.bin": 0}) == {0: steps}  # the only document of the shard
+
+
+def test_a_removal_finds_the_steps_of_a_folder_with_two_names(folders: dict[str, str], tmp_path: Path) -> None:
+    mix = _mix({"a": folders["web"], "b": folders["web"], "books": folders["books"]}, a="0.4", b="0.1", books="1")
+    train_small(mix, tmp_path / "out")  # type: ignore[arg-type]
+    stages = {
+        "pretrain": open_stage(str(tmp_path / "out"), ["pretrain"]),
+        "tokenize": open_stage(folders["web"], ["tokenize"]),
+    }
+    batches = [show_batch(make_recipe("tiny", SMALL), tokens=mix, step=step) for step in range(1, 7)]
+    steps = [step for step, batch in enumerate(batches, 1) if {"a", "b"} & {block.source for block in batch}]
+    assert _trained_steps(stages, {"train-00000.bin": 0}) == {0: steps}

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from pipelines import storage
 from pipelines.engine.manifest import Count
 from pipelines.errors import InputError, translate_format_errors
-from pipelines.model.training.mixture import SINGLE, Sources
+from pipelines.model.training.mixture import SINGLE, Sources, segments_of
 from pipelines.model.training.order import BatchOrder, Block
 from pipelines.model.training.recipe import Recipe
 from pipelines.records import inputs
@@ -153,10 +153,12 @@ class Mixture:
 
     def order(self, recipe: Recipe) -> BatchOrder:
         """Return the order of blocks; raise InputError if a source of the recipe is too small, or is not named."""
-        for name in sorted({name for segment in recipe.mixture for name in segment["shares"]} - self.sources.keys()):
+        read = {name for segment in segments_of(recipe.mixture) for name in segment["shares"]}
+        for name in sorted(read - self.sources.keys()):
             raise InputError(f"the training has read {name}; add --mix {name}=DIR:0, or the weight that it should have")
         blocks = {name: folder.train.blocks(recipe.context) for name, folder in self.sources.items()}
-        for name, folder in self.sources.items():
+        for name in sorted(read):
+            folder = self.sources[name]
             if blocks[name] < (needed := recipe.batch_size if self.is_single else 1):
                 raise InputError(
                     f"{folder.path}: the train split has {folder.train.tokens:,} tokens, {blocks[name]:,} blocks of "

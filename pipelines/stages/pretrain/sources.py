@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.errors import UsageError
 from pipelines.format import format_percent
 from pipelines.model.training.data import read_token_description
-from pipelines.model.training.mixture import SINGLE, Segment, Sources, planned_blocks, segments_of, shares_at
+from pipelines.model.training.mixture import Segment, Sources, input_name, planned_blocks, segments_of, shares_at
 from pipelines.model.training.recipe import Recipe
 from pipelines.records.inputs import open_stage
 
@@ -26,7 +26,7 @@ _MIN_SHARE = 1e-6
 def fingerprints(sources: Sources) -> dict[str, str]:
     """Return the fingerprints of sources by the names that they have among the inputs of a training."""
     read = {name: open_stage(source.folder, ("tokenize",)).manifest for name, source in sources.items()}
-    return {name if name == SINGLE else f"{SINGLE} of {name}": file.fingerprint() for name, file in read.items()}
+    return {input_name(name): manifest.fingerprint() for name, manifest in read.items()}
 
 
 def plan_recipe(recipe: Recipe, sources: Sources, trained: Mapping[str, Any]) -> Recipe:
