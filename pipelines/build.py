@@ -117,14 +117,16 @@ class CorpusConfig:
 
     def changed_sources(self, stage: str, manifest: Manifest) -> list[str]:
         """Return the stages whose results have changed since a stage read them, so that its own is stale."""
-        read = ((source, manifest.identity.inputs.get(parameter)) for parameter, source in self.upstream(stage).items())
-        folders = ((source, recorded, storage.join(self.corpus, source)) for source, recorded in read)
-        return [
-            source
-            for source, recorded, folder in folders
-            # Without either, the stage read files from elsewhere.
-            if recorded and has_manifest(folder) and read_manifest(folder).fingerprint() != recorded
-        ]
+        inputs, paths, changed = manifest.identity.inputs, self.paths(stage), list[str]()
+        for parameter, source in self.upstream(stage).items():
+            folder = storage.join(self.corpus, source)
+            # Otherwise, the stage read files from elsewhere.
+            if parameter in inputs and parameter not in paths and has_manifest(folder):
+                result = read_manifest(folder)
+                # Of train-bpe, tokenize reads one file.
+                if inputs[parameter] not in (result.fingerprint(), *(file.sha256 for file in result.files)):
+                    changed.append(source)
+        return list(dict.fromkeys(changed))
 
     def skipped(self) -> list[str]:
         """Return the stages of `[build] skip`, and the optional ones that are not part of the corpus."""
