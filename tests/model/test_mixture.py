@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import resource
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.model.io.export import model_card
 from pipelines.model.io.model_folder import open_model
-from pipelines.model.training.data import Mixture
+from pipelines.model.training.data import Mixture, open_mixture
 from pipelines.model.training.mixture import Segment, Source, parse_sources
 from pipelines.model.training.order import BatchOrder, Block, BlockOrder
 from pipelines.model.training.recipe import Recipe, make_recipe
@@ -470,6 +472,20 @@ def test_another_tokenizer_is_refused_with_both_folders(
         InputError, match=r"web: has another tokenizer.json \(by its SHA-256\) than .*other; tokenize all"
     ):
         _train({**folders, "other": folder}, tmp_path / "out", web="1", other="1")
+
+
+def test_sources_may_have_more_shards_than_the_usual_limit_of_open_files(
+    folders: dict[str, str], tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    folder = write_token_folder(tmp_path / "many", [[1, 2, 3]] * 60, [], tokenizer)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, hard))
+    try:
+        mixture = open_mixture(parse_sources(_mix({"many": folder, "web": folders["web"]}, many="1", web="1")))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert mixture.sources["many"].train.tokens == 180
+    assert mixture.sources["many"].tokenizer is mixture.sources["web"].tokenizer
 
 
 def test_a_source_without_a_block_is_refused(folders: dict[str, str], tokenizer: Tokenizer, tmp_path: Path) -> None:

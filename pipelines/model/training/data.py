@@ -31,6 +31,8 @@ from pipelines.tokenizers.formats import TOKENIZER
 
 Tokens = npt.NDArray[np.int64]
 _VERIFYING_THREADS = 4
+# A mapped shard keeps its file open: those of 1,000 billion tokens. The usual limit is 1,024.
+_OPEN_FILES = 10_000
 TOKENS = "tokens.json"
 
 
@@ -178,13 +180,15 @@ class Mixture:
 
 def open_mixture(sources: Sources, *, verify: bool = True) -> Mixture:
     """Open the folders of sources with `open_tokens`; raise InputError for different tokenizers."""
+    storage.raise_file_limit(_OPEN_FILES)
     folders = {name: open_tokens(source.folder, verify=verify) for name, source in sources.items()}
     first, *others = folders.values()
     for folder in others:
         if folder.tokenizer != first.tokenizer:
             both = f"{folder.path}: has another tokenizer.json (by its SHA-256) than {first.path}"
             raise InputError(f"{both}; tokenize all sources of a mixture with the same tokenizer")
-    return Mixture(folders)
+    # One copy of the tokenizer, which has megabytes.
+    return Mixture({name: dataclasses.replace(folder, tokenizer=first.tokenizer) for name, folder in folders.items()})
 
 
 def open_tokens(path: str, *, verify: bool = True) -> TokenFolder:
