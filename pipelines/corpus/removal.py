@@ -173,9 +173,8 @@ def _trained_steps(stages: Mapping[str, StageFolder], ids: Mapping[str, int]) ->
     trained, read = stages.get("pretrain"), stages.get("tokenize")
     if not trained or not read:
         return None
-    inputs, fingerprint = trained.manifest.identity.inputs, read.manifest.fingerprint()
-    sources = [name.rpartition(" ")[2] for name in inputs if inputs[name] == fingerprint]  # `tokens`, `tokens of NAME`
-    if not sources:
+    inputs = {fingerprint: name for name, fingerprint in trained.manifest.identity.inputs.items()}
+    if not (source := inputs.get(read.manifest.fingerprint(), "").rpartition(" ")[2]):  # `tokens`, or `tokens of NAME`
         return None
     recipe, split = trained.manifest.identity.config, open_tokens(read.path, verify=False).train
     context, blocks, steps = recipe["context"], defaultdict[int, set[int]](set), defaultdict[int, list[int]](list)
@@ -187,8 +186,7 @@ def _trained_steps(stages: Mapping[str, StageFolder], ids: Mapping[str, int]) ->
                 # The last token of a block, which is only predicted, is the first of the next one.
                 for block in range(max(0, first - 1) // context, (first + row["tokens"] - 1) // context + 1):
                     blocks[block].add(number)
-    sizes = dict.fromkeys(sources, split.blocks(context))
-    order = BatchOrder(sizes, recipe["batch_size"], recipe["seed"], recipe.get("mixture", ()))
+    order = BatchOrder({source: split.blocks(context)}, recipe["batch_size"], recipe["seed"], recipe.get("mixture", ()))
     for step in range(recipe["steps"] if blocks else 0):
         for number in set[int]().union(*(blocks.get(block, ()) for _, block in order.batch(step))):
             steps[number].append(step + 1)

@@ -488,6 +488,13 @@ def test_sources_may_have_more_shards_than_the_usual_limit_of_open_files(
     assert mixture.sources["many"].tokenizer is mixture.sources["web"].tokenizer
 
 
+def test_a_folder_with_two_names_is_refused(folders: dict[str, str], tmp_path: Path) -> None:
+    mix = _mix({"a": folders["web"], "b": folders["web"]}, a="1", b="1")
+    with pytest.raises(UsageError, match="--mix a: has the same tokens as b; use one of them"):
+        train_small(mix, tmp_path / "out")  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_source_without_a_block_is_refused(folders: dict[str, str], tokenizer: Tokenizer, tmp_path: Path) -> None:
     folder = write_token_folder(tmp_path / "small", [[1, 2, 3]], [], tokenizer)
     with pytest.raises(
@@ -580,15 +587,3 @@ def test_a_removal_finds_the_steps_of_a_source(
 ) -> None:
     stages = {"pretrain": open_stage(str(extended), ["pretrain"]), "tokenize": open_stage(folders[name], ["tokenize"])}
     assert _trained_steps(stages, {"train-00000.bin": 0}) == {0: steps}  # the only document of the shard
-
-
-def test_a_removal_finds_the_steps_of_a_folder_with_two_names(folders: dict[str, str], tmp_path: Path) -> None:
-    mix = _mix({"a": folders["web"], "b": folders["web"], "books": folders["books"]}, a="0.4", b="0.1", books="1")
-    train_small(mix, tmp_path / "out")  # type: ignore[arg-type]
-    stages = {
-        "pretrain": open_stage(str(tmp_path / "out"), ["pretrain"]),
-        "tokenize": open_stage(folders["web"], ["tokenize"]),
-    }
-    batches = [show_batch(make_recipe("tiny", SMALL), tokens=mix, step=step) for step in range(1, 7)]
-    steps = [step for step, batch in enumerate(batches, 1) if {"a", "b"} & {block.source for block in batch}]
-    assert _trained_steps(stages, {"train-00000.bin": 0}) == {0: steps}
