@@ -393,7 +393,8 @@ def test_an_extended_mixture_is_complete_repeatable_and_replayable(
 @pytest.mark.parametrize(
     ("steps", "amounts", "message"),
     [
-        (9, {"web": "1"}, r"its input 'tokens of books' was removed"),
+        (9, {"web": "1"}, r"--mix: .*out has read books; add --mix books=DIR:0"),
+        (6, {"web": "1"}, r"its input 'tokens of books' was removed"),
         (6, {"web": "0.5", "books": "0.5"}, r"mixture was .*0.25.* is now .*0.5"),
         (5, {"web": "0.75", "books": "0.25"}, r"steps was 6, is now 5"),
     ],
@@ -402,7 +403,7 @@ def test_other_changes_are_refused(
     folders: dict[str, str], mixed: Path, tmp_path: Path, steps: int, amounts: dict[str, str], message: str
 ) -> None:
     shutil.copytree(mixed, tmp_path / "out")
-    with pytest.raises(ChangedRunError, match=message):
+    with pytest.raises((ChangedRunError, UsageError), match=message):
         _train(folders, tmp_path / "out", f"steps={steps}", **amounts)
 
 
