@@ -39,7 +39,7 @@ def estimate_of(
 ) -> Estimate:
     values: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(TrainingJob))
     values |= {"recipe": recipe, "options": TrainingOptions(**options), "world": World(0, processes)}
-    values["tokens"] = types.SimpleNamespace(vocab_size=vocab_size)
+    values["tokens"] = types.SimpleNamespace(first=types.SimpleNamespace(vocab_size=vocab_size))
     return estimate_training(TrainingJob(**values | {"device": DeviceConfig(torch.device(device_type), bf16)}))
 
 
