@@ -20,7 +20,7 @@ from pipelines.engine.run import RunOptions, Summary
 from pipelines.engine.run_decision import DryRun, RunDecision
 from pipelines.engine.run_record import LiveProgress, read_progress, read_runs
 from pipelines.errors import InputError, UsageError, WebtextError
-from pipelines.model.training.mixture import Source
+from pipelines.model.training.mixture import Source, check_name, input_name, parse_sources
 from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, STAGE_FOLDERS, StageSpec
 
 # Run when [build] lists no stages: from dumps to token shards. Training and overlap audits are run on request.
@@ -79,8 +79,11 @@ class CorpusConfig:
             paths = self._value(stage, spec.files, tuple[str, ...], ()) if spec.files else ()
             return {path: path for path in map(self._resolve, paths)}
         if key == "mix":
-            sources = self._value(stage, key, dict[str, Source], {}).items()
-            return {source.argument(name, path := self._resolve(source.folder)): path for name, source in sources}
+            sources = self._value(stage, key, dict[str, Source], {})
+            for name in sources:
+                check_name(name, places(self.path, stage)([key, name]))
+            folders = {name: self._resolve(source.folder) for name, source in sources.items()}
+            return {sources[name].argument(name, path): path for name, path in folders.items()}
         table = self._value(stage, key, dict[str, str | bool], {})
         named = {name: self._resolve(path) if isinstance(path, str) else None for name, path in table.items()}
         return {name if path is None else f"{name}={path}": path for name, path in named.items()}
@@ -95,25 +98,35 @@ class CorpusConfig:
         return [self._resolve(path) for path in self._value(stage, INPUT, tuple[str, ...], ())]
 
     def upstream(self, stage: str) -> dict[str, str]:
-        """Return the stages whose folders a stage reads, by parameter."""
-        sources = {parameter: self._source(stage, parameter) for parameter in BY_NAME[stage].reads}
-        return {parameter: source for parameter, source in sources.items() if isinstance(source, str)}
+        """Return the stages whose folders a stage reads, by parameter, or of a mixture by the name of the input."""
+        spec = BY_NAME[stage]
+        sources = {parameter: self._source(stage, parameter) for parameter in spec.reads}
+        read = {parameter: source for parameter, source in sources.items() if isinstance(source, str)}
+        if spec.file_table == "mix":
+            own = {storage.absolute_path(storage.join(self.corpus, source)): source for source in spec.reads.values()}
+            mixture = parse_sources([*self.files(stage)]).items()
+            paths = {input_name(name): storage.absolute_path(source.folder) for name, source in mixture}
+            read |= {name: own[path] for name, path in paths.items() if path in own}
+        return read
 
     def sources(self, stage: str) -> dict[str, str | list[str] | None]:
         """Return what a stage reads, by parameter: the folder of a stage, files, or nothing."""
         sources = {parameter: self._source(stage, parameter) for parameter in BY_NAME[stage].reads}
-        return sources | {name: storage.join(self.corpus, source) for name, source in self.upstream(stage).items()}
+        folders = {name: storage.join(self.corpus, path) for name, path in sources.items() if isinstance(path, str)}
+        return sources | folders
 
     def changed_sources(self, stage: str, manifest: Manifest) -> list[str]:
         """Return the stages whose results have changed since a stage read them, so that its own is stale."""
-        read = ((source, manifest.identity.inputs.get(parameter)) for parameter, source in self.upstream(stage).items())
-        folders = ((source, recorded, storage.join(self.corpus, source)) for source, recorded in read)
-        return [
-            source
-            for source, recorded, folder in folders
-            # Without either, the stage read files from elsewhere.
-            if recorded and has_manifest(folder) and read_manifest(folder).fingerprint() != recorded
-        ]
+        inputs, paths, changed = manifest.identity.inputs, self.paths(stage), list[str]()
+        for parameter, source in self.upstream(stage).items():
+            folder = storage.join(self.corpus, source)
+            # Otherwise, the stage read files from elsewhere.
+            if parameter in inputs and parameter not in paths and has_manifest(folder):
+                result = read_manifest(folder)
+                # Of train-bpe, tokenize reads one file.
+                if inputs[parameter] not in (result.fingerprint(), *(file.sha256 for file in result.files)):
+                    changed.append(source)
+        return list(dict.fromkeys(changed))
 
     def skipped(self) -> list[str]:
         """Return the stages of `[build] skip`, and the optional ones that are not part of the corpus."""
@@ -419,8 +432,11 @@ def _check_files(config: CorpusConfig, stage: StageSpec, stage_config: Any) -> N
                 f"{config.path}: no such file; run `webtext init {config.corpus}`, or name another folder with --corpus"
             )
         raise UsageError(f"{config.path}: [{stage.name}] has no {key}; add {key} = {example}")
+    # Folders of stages may be written first, see `_check_sources`.
+    own = {storage.absolute_path(storage.join(config.corpus, name)) for name in config.upstream(stage.name).values()}
     for path in filter(None, (*files.values(), *config.own_input(stage.name))):
-        if path != "-" and not (storage.glob(path) if storage.is_glob(path) else storage.exists(path)):
+        is_known = path == "-" or storage.absolute_path(path) in own
+        if not (is_known or (storage.glob(path) if storage.is_glob(path) else storage.exists(path))):
             raise InputError(f"{path}: no such file; it is named in [{stage.name}] of {config.path}")
 
 

@@ -55,7 +55,7 @@ def decide_build(corpus: str, stages: Sequence[str], options: RunOptions) -> lis
     changes: dict[str, _Size] = {}
     decisions = []
     for spec, stage_config in check_stages(config, stages, options):
-        changing = [source for source in config.upstream(spec.name).values() if source in changes]
+        changing = [source for source in dict.fromkeys(config.upstream(spec.name).values()) if source in changes]
         decision = _decide(config, spec, stage_config, changing, options)
         disk_bytes, basis = _estimate(config, spec, decision, changes)
         flags = "--overwrite --discard-pages" if "--discard-pages" in decision.refusal else "--overwrite"
@@ -80,7 +80,7 @@ def _decide(
     inputs = {**recorded.inputs, **changed}
     requested = dataclasses.replace(recorded, version=stage.version, config=options_now, inputs=inputs)
     followed = dataclasses.replace(options, follow_inputs=tuple(config.upstream(spec.name)))
-    decision = decide_run(stage, requested, stage_config, output, followed)
+    decision = decide_run(stage, requested, None if stage.is_expensive else stage_config, output, followed)
     return dataclasses.replace(decision, reason=f"{decision.reason}, since {' and '.join(changing)} will change")
 
 

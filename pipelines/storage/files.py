@@ -16,6 +16,7 @@ import itertools
 import json
 import os
 import re
+import resource
 import shutil
 import tempfile
 import uuid
@@ -113,6 +114,15 @@ def mapped_path(path: str) -> str:
     """Return the path of a file for a memory map: its own, or that of a copy in the local cache, see `local_cache`."""
     with _accessing(path, "read") as (file_system, plain):
         return plain if isinstance(file_system, LocalFileSystem) else local_copy_of(file_system, plain)
+
+
+def raise_file_limit(files: int) -> int:
+    """Let this process open so many files if the system allows it; return the limit that was asked for, or allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = files if hard == resource.RLIM_INFINITY else min(files, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return limit
 
 
 def real_path(path: str) -> str:

@@ -187,3 +187,10 @@ def test_only_matrices_decay() -> None:
     }  # fmt: skip
     assert (decayed["weight_decay"], kept["weight_decay"]) == (0.01, 0.0)
     assert len(decayed["params"]) + len(kept["params"]) == len(names)
+
+
+def test_another_schedule_does_not_keep_the_decay_of_the_preset() -> None:
+    with pytest.raises(UsageError, match=r"decay_steps=0 does not fit wsd with 572205 steps.*decay_steps=114441"):
+        make_recipe("gpt3-125m", ["schedule=wsd"])
+    assert make_recipe("gpt3-125m", ["schedule=wsd", "decay_steps=9"]).decay_steps == 9
+    assert make_recipe("gpt3-125m", ["schedule=cosine"]).decay_steps == 495_911

@@ -34,8 +34,11 @@ from removal_run import (
 from warm_processes import start_process
 
 from pipelines.algorithms.web.urls import id_of_url
+from pipelines.build import status
 from pipelines.corpus.removed_files import find_documents as _find_documents
+from pipelines.dry_run import decide_build
 from pipelines.engine.manifest import read_manifest
+from pipelines.engine.run import RunOptions
 from pipelines.model.training.data import open_tokens
 from pipelines.model.training.order import BlockOrder
 from webtext_cli.main import main
@@ -126,6 +129,19 @@ def test_other_documents_are_unchanged(built: Path, removed: Path) -> None:
         assert np.array_equal(new, expected)
         assert not np.array_equal(new, old)
     assert (built / "pretrain/model.safetensors").read_bytes() == (removed / "pretrain/model.safetensors").read_bytes()
+
+
+def test_only_what_reads_a_changed_stage_is_stale(built: Path, removed: Path, corpus: Path) -> None:
+    before, after = ({stage.stage: stage.state for stage in status(str(path), False)} for path in (built, removed))
+    assert before == dict.fromkeys(STAGES, "done")
+    assert after == before | {"overlap-index": "stale", "overlap-report": "-"}
+    toml = (corpus / "webtext.toml").read_text()
+    (corpus / "webtext.toml").write_text(toml.replace("shard_tokens = 9000", "shard_tokens = 8000"))
+    _, training = decide_build(str(corpus), ["tokenize", "pretrain"], RunOptions())
+    assert (training.action, training.reason) == (
+        "refuse",
+        "its input 'tokens' has changed, since tokenize will change (needs --overwrite)",
+    )
 
 
 def test_the_funnel_is_whole_and_all_is_current(built: Path, removed: Path, capsys: pytest.CaptureFixture[str]) -> None:

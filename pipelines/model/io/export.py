@@ -169,7 +169,7 @@ def _sources(config: dict[str, Any], steps: int) -> str:
     if "sources" not in config:
         return f"Token shards of `webtext tokenize`, fingerprint `{config['tokens_fingerprint']}`."
     recipe, lines = config["recipe"], ["A mixture of token shards of `webtext tokenize`:", ""]
-    blocks = planned_blocks(recipe["mixture"], steps, recipe["batch_size"])
+    blocks = planned_blocks(recipe.get("mixture", ()), steps, recipe["batch_size"])
     for name, source in config["sources"].items():
         read = blocks.get(name, 0) * recipe["context"]
         size = f"{read:,.0f} tokens, {read / max(1, source['tokens']):.2f} epochs"

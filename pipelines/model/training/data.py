@@ -23,7 +23,7 @@ import numpy.typing as npt
 from pipelines import storage
 from pipelines.engine.manifest import Count
 from pipelines.errors import InputError, translate_format_errors
-from pipelines.model.training.mixture import SINGLE, Sources
+from pipelines.model.training.mixture import SINGLE, Sources, segments_of
 from pipelines.model.training.order import BatchOrder, Block
 from pipelines.model.training.recipe import Recipe
 from pipelines.records import inputs
@@ -31,6 +31,8 @@ from pipelines.tokenizers.formats import TOKENIZER
 
 Tokens = npt.NDArray[np.int64]
 _VERIFYING_THREADS = 4
+# A mapped shard keeps its file open: those of 1,000 billion tokens. The usual limit is 1,024.
+_OPEN_FILES = 10_000
 TOKENS = "tokens.json"
 
 
@@ -153,10 +155,12 @@ class Mixture:
 
     def order(self, recipe: Recipe) -> BatchOrder:
         """Return the order of blocks; raise InputError if a source of the recipe is too small, or is not named."""
-        for name in sorted({name for segment in recipe.mixture for name in segment["shares"]} - self.sources.keys()):
+        read = {name for segment in segments_of(recipe.mixture) for name in segment["shares"]}
+        for name in sorted(read - self.sources.keys()):
             raise InputError(f"the training has read {name}; add --mix {name}=DIR:0, or the weight that it should have")
         blocks = {name: folder.train.blocks(recipe.context) for name, folder in self.sources.items()}
-        for name, folder in self.sources.items():
+        for name in sorted(read):
+            folder = self.sources[name]
             if blocks[name] < (needed := recipe.batch_size if self.is_single else 1):
                 raise InputError(
                     f"{folder.path}: the train split has {folder.train.tokens:,} tokens, {blocks[name]:,} blocks of "
@@ -176,13 +180,15 @@ class Mixture:
 
 def open_mixture(sources: Sources, *, verify: bool = True) -> Mixture:
     """Open the folders of sources with `open_tokens`; raise InputError for different tokenizers."""
+    storage.raise_file_limit(_OPEN_FILES)
     folders = {name: open_tokens(source.folder, verify=verify) for name, source in sources.items()}
     first, *others = folders.values()
     for folder in others:
         if folder.tokenizer != first.tokenizer:
             both = f"{folder.path}: has another tokenizer.json (by its SHA-256) than {first.path}"
             raise InputError(f"{both}; tokenize all sources of a mixture with the same tokenizer")
-    return Mixture(folders)
+    # One copy of the tokenizer, which has megabytes.
+    return Mixture({name: dataclasses.replace(folder, tokenizer=first.tokenizer) for name, folder in folders.items()})
 
 
 def open_tokens(path: str, *, verify: bool = True) -> TokenFolder:

@@ -15,8 +15,10 @@ from pipelines.errors import UsageError
 
 # The name of the source of a training without --mix.
 SINGLE = "tokens"
-_SOURCE = re.compile(r"(\w[\w.-]*)=(.+):(\d*\.?\d+(?:e[+-]\d\d)?)(epochs?)?", re.DOTALL)
-_Amount = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
+_NAME = r"\w[\w.-]*"
+_SOURCE = re.compile(rf"({_NAME})=(.+):((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(epochs?)?", re.DOTALL)
+_MAX_AMOUNT = 1e300
+_Amount = Annotated[float, msgspec.Meta(ge=0, le=_MAX_AMOUNT)]
 
 
 class Segment(TypedDict):
@@ -29,7 +31,7 @@ class Segment(TypedDict):
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A folder of `tokenize`, and either its weight among the sources or how many epochs of it the run reads."""
 
-    folder: str
+    folder: Annotated[str, msgspec.Meta(min_length=1)]
     weight: _Amount | None = None
     epochs: _Amount | None = None
 
@@ -46,6 +48,17 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Sources = Mapping[str, Source]
 
 
+def check_name(name: str, where: str) -> None:
+    """Raise UsageError, which begins with the place, for what cannot be the name of a source."""
+    if not re.fullmatch(_NAME, name):
+        raise UsageError(f"{where}: {name!r} is not a name of letters, digits, hyphens, dots and underscores")
+
+
+def input_name(name: str) -> str:
+    """Return the name of a source among the inputs of a training."""
+    return name if name == SINGLE else f"{SINGLE} of {name}"
+
+
 def parse_sources(tokens: str | Sequence[str]) -> Sources:
     """Return the sources by name: one folder, or several as `NAME=DIR:WEIGHT` or `NAME=DIR:2epochs`.
 
@@ -55,7 +68,7 @@ def parse_sources(tokens: str | Sequence[str]) -> Sources:
         return {SINGLE: Source(tokens, 1.0)}
     sources: dict[str, Source] = {}
     for value in tokens:
-        if not (match := _SOURCE.fullmatch(value)):
+        if not (match := _SOURCE.fullmatch(value)) or float(match[3]) > _MAX_AMOUNT:
             raise UsageError(
                 f"--mix {value}: expected NAME=DIR:WEIGHT, such as web=corpus/tokenize:0.6, or NAME=DIR:2epochs"
             )

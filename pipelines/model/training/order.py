@@ -56,7 +56,8 @@ class BatchOrder:
 
     `blocks` has the number of blocks of each source; those of sources that it lacks are left out of the batches. The
     steps of a segment are divided into periods that have a block of each source. After each, the blocks of a source are
-    its share of all, to less than one block: differences of rounded sums, which therefore do not decrease.
+    its share of all, to less than one block: differences of rounded sums, which therefore do not decrease. In between
+    they are to less than two blocks and the share of one block per source.
     """
 
     def __init__(self, blocks: Mapping[str, int], batch_size: int, seed: int, mixture: Sequence[Segment] = ()) -> None:
@@ -96,14 +97,24 @@ class BatchOrder:
 
 @functools.lru_cache(maxsize=2)
 def _arrange_sources(counts: tuple[int, ...], seed: int, step: int) -> npt.NDArray[np.int64]:
-    """Return the sources of the blocks of a period that begins with a step, permuted unless there is only one."""
-    sources = np.repeat(np.arange(len(counts)), counts)
-    return sources if max(counts) == len(sources) else sources[_random_order(len(sources), seed, step, "")]
+    """Return the sources of the blocks of a period that begins with a step, in random but even order.
+
+    The blocks of a source are at random points of as many equal parts of the period.
+    """
+    sources, total = np.repeat(np.arange(len(counts)), counts), sum(counts)
+    if max(counts) == total:
+        return sources
+    parts = np.concatenate([np.arange(count) for count in counts]) + _random_bits(total, seed, step, "") / 2.0**64
+    return sources[np.argsort(parts / np.array(counts)[sources], kind="stable")]
 
 
 def _random_order(count: int, seed: int, number: int, name: str) -> npt.NDArray[np.int64]:
     """Return the permutation of a number that belongs to a seed and a name."""
+    return np.argsort(_random_bits(count, seed, number, name), kind="stable")
+
+
+def _random_bits(count: int, seed: int, number: int, name: str) -> npt.NDArray[np.uint64]:
     stream = 0 if name == SINGLE else int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
     # Sorting raw bits, not Generator.permutation: numpy guarantees the bits of Philox in every version.
-    bits = np.random.Philox(key=(seed << 64) | number, counter=stream << 192).random_raw(count)
-    return np.argsort(bits, kind="stable")
+    bits: npt.NDArray[np.uint64] = np.random.Philox(key=(seed << 64) | number, counter=stream << 192).random_raw(count)
+    return bits

@@ -176,6 +176,8 @@ def make_recipe(preset: str, overrides: Sequence[str] = (), seed: int = 0) -> Re
     values: dict[str, Any] = {key: entry.value for key, entry in read_preset(preset).items()}
     changed = parse_overrides(overrides)
     where = places(data_path(f"presets/{preset}.toml"))
+    if changed.get("schedule", values["schedule"]) != values["schedule"]:
+        values["decay_steps"] = 0  # with another schedule, it means something else
     values |= {"preset": preset, "seed": seed, **changed}
     recipe = make_config(Recipe, values, {}, lambda keys: "--set" if keys[0] in changed else where(keys))
     if recipe.width % recipe.heads:

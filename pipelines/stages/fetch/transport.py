@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import selectors
 import socket
 import threading
@@ -240,11 +239,7 @@ def _allow_files(concurrency: int) -> int:
 
     Every request has a connection, by two descriptors, and a temporary file.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed, idle = 3 * concurrency + _OTHER_FILES, _IDLE_CONNECTIONS * concurrency
-    limit = needed + idle if hard == resource.RLIM_INFINITY else min(needed + idle, hard)
-    if limit < needed:
-        raise UsageError(f"--concurrency {concurrency} needs {needed} open files; the limit of this system is {hard}")
-    if soft != resource.RLIM_INFINITY and soft < limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    if (limit := storage.raise_file_limit(needed + idle)) < needed:
+        raise UsageError(f"--concurrency {concurrency} needs {needed} open files; the limit of this system is {limit}")
     return limit - needed

@@ -7,6 +7,7 @@ where it was extended, so that recipe and tokens still determine the weights. Wi
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 
 from pipelines import storage
@@ -14,7 +15,7 @@ from pipelines.engine.config import identity_of
 from pipelines.engine.journal import OutputFolder
 from pipelines.engine.manifest import NEXT, Identity, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Stage
-from pipelines.errors import ChangedRunError, InputError
+from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.model.diagnostics.spikes import spike_file
 from pipelines.model.training.checkpoint import (
     BEST_FILE,
@@ -37,27 +38,31 @@ def prepare_extension(
     The last value is the step of the training in `output` from which an extension begins. A finished training is
     extended by a recipe that has the same learning rates up to there, unless `options.overwrite` asks for a new one;
     changed shares, also of new sources, apply from there on. Raises ChangedRunError if another result is being built
-    there, InputError if the checkpoint was removed.
+    there, UsageError for a source that is not named again, InputError if the checkpoint was removed.
     """
-    new = plan_recipe(recipe, sources, {})
+    # Deferred: epochs may fit an extension, but not a new training, or the other way around.
+    plan_new = functools.partial(plan_recipe, recipe, sources, {})
     following = storage.join(output, NEXT)
     folder = following if has_manifest(following) else output
     recorded = OutputFolder(folder).recorded_identity()
     trained = recorded.with_current_options(recipe).config if recorded else {}
-    if recorded is None or not all(isinstance(trained.get(name), int) for name in recipe.lengths):
-        return new, options, None
+    if recorded is None or options.overwrite or not all(isinstance(trained.get(name), int) for name in recipe.lengths):
+        return plan_new(), options, None
     step = recipe.branch_of(trained)
     planned = plan_recipe(recipe, sources, trained)
-    requested, known = identity_of(planned), inputs
+    requested, known, missing = identity_of(planned), inputs, dict[str, str]()
     if step is not None:
         requested |= {key: trained[key] for key in (*recipe.lengths, "extended_from", "mixture")}
-        known = {name: key for name, key in inputs.items() if name in recorded.inputs or name == "init_from"}
+        missing = {name: key for name, key in recorded.inputs.items() if name not in inputs and name != "init_from"}
+        known = {name: key for name, key in inputs.items() if name in recorded.inputs or name == "init_from"} | missing
     if dataclasses.replace(recorded, config=trained) != Identity(stage.name, stage.version, requested, known):
-        return new, options, None
+        return plan_new(), options, None
     if step is None:
         return planned, options, None
-    if options.overwrite or not has_manifest(folder):
-        return new, options, None
+    if not has_manifest(folder):
+        return plan_new(), options, None
+    for source in (name.rpartition(" ")[2] for name in missing):
+        raise UsageError(f"--mix: {output} has read {source}; add --mix {source}=DIR:0, or a weight")
     begun = OutputFolder(following).recorded_identity()
     if begun and begun.with_current_options(recipe).config != identity_of(planned):
         raise ChangedRunError(OutputFolder(output).describe_replacement() or following)

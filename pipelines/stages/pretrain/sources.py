@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.errors import UsageError
 from pipelines.format import format_percent
 from pipelines.model.training.data import read_token_description
-from pipelines.model.training.mixture import SINGLE, Segment, Sources, planned_blocks, segments_of, shares_at
+from pipelines.model.training.mixture import Segment, Sources, input_name, planned_blocks, segments_of, shares_at
 from pipelines.model.training.recipe import Recipe
 from pipelines.records.inputs import open_stage
 
@@ -24,9 +24,18 @@ _MIN_SHARE = 1e-6
 
 
 def fingerprints(sources: Sources) -> dict[str, str]:
-    """Return the fingerprints of sources by the names that they have among the inputs of a training."""
-    read = {name: open_stage(source.folder, ("tokenize",)).manifest for name, source in sources.items()}
-    return {name if name == SINGLE else f"{SINGLE} of {name}": file.fingerprint() for name, file in read.items()}
+    """Return the fingerprints of sources by the names that they have among the inputs of a training.
+
+    Raises UsageError for two sources with the same tokens, whose epochs would not be counted together.
+    """
+    prints = {name: open_stage(source.folder, ("tokenize",)).manifest.fingerprint() for name, source in sources.items()}
+    names = {fingerprint: name for name, fingerprint in prints.items()}
+    for name, fingerprint in prints.items():
+        if (other := names[fingerprint]) != name:
+            raise UsageError(
+                f"--mix {name}: has the same tokens as {other}; use one of them, with the sum of the weights"
+            )
+    return {input_name(name): fingerprint for name, fingerprint in prints.items()}
 
 
 def plan_recipe(recipe: Recipe, sources: Sources, trained: Mapping[str, Any]) -> Recipe:
