@@ -7,10 +7,8 @@ from typing import Any
 
 from pipelines import storage
 from pipelines.comparison.config import CompareConfig
-from pipelines.comparison.corpora import open_corpora
-from pipelines.comparison.examples import with_held_out
 from pipelines.comparison.jobs import parallel_jobs, plan_recipe
-from pipelines.comparison.stage import choose_preset, default_vocab_size
+from pipelines.comparison.stage import open_comparison
 from pipelines.engine.manifest import has_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.model.diagnostics.estimate import flops_per_token
@@ -33,12 +31,12 @@ def plan_comparison(
 
     Numbers of tokens are estimates until the corpora are tokenized. Raises what `compare` raises for its options.
     """
-    documents = open_corpora(corpora, config)
-    preset = choose_preset(config, documents[0].name, output, options)
-    config = with_held_out(config, documents, preset.context)
-    vocab_size, tokens, is_exact = config.vocab_size or default_vocab_size(preset.preset), {}, True
+    config, preset, documents, _, _ = open_comparison(config, corpora, output, options)
+    vocab_size = config.vocab_size or 0
     if config.tokenizer:
         vocab_size = load_tokenizer(read_tokenizer(config.tokenizer), config.tokenizer).get_vocab_size()
+    tokens: dict[str, int] = {}
+    is_exact = True
     for corpus in documents:
         folder = storage.join(output, "tokens", corpus.name)
         if has_manifest(folder):

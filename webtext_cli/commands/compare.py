@@ -33,11 +33,12 @@ def command(call: StageCall, corpora: tuple[str, ...], is_plan: bool, **flags: A
       webtext compare a=a.jsonl.zst b=b/*.parquet --task hellaswag -o comparison
       webtext compare my-corpus other-corpus --preset gpt2 -o comparison --plan
     """
+    from pipelines.comparison.corpora import split_name
     from pipelines.model import require_torch
 
     require_torch()
     config, output = config_of_flags(CompareConfig, flags), call.corpus
-    check_disjoint(output, [corpus.rpartition("=")[2] for corpus in corpora])
+    check_disjoint(output, [split_name(value)[1] for value in (*corpora, *config.text)])
     arguments: dict[str, Any] = {"corpora": corpora, "output": output, "options": call.run_options()}
     if is_plan:
         from pipelines.comparison.cost import plan_comparison
