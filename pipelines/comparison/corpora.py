@@ -76,7 +76,7 @@ def _default_names(paths: Sequence[str]) -> list[str]:
     """Return the last parts of paths, as many as distinguish them."""
     parts = [storage.absolute_path(path).rstrip("/").split("/") for path in paths]
     for part, path in zip(parts, paths, strict=True):
-        part[-1] = part[-1] if storage.is_folder(path) else part[-1].partition(".")[0]
+        part[-1] = part[-1] if storage.is_folder(path) else part[-1].lstrip(".").partition(".")[0]
     names: list[str] = []
     for count in range(1, 1 + max(map(len, parts), default=0)):
         names = [re.sub(r"[^\w.-]|^\W+", "_", "-".join(part[-count:])) for part in parts]

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from pipelines import progress
 from pipelines.comparison.config import CompareConfig
 from pipelines.comparison.corpora import open_corpora
-from pipelines.comparison.examples import with_held_out
+from pipelines.comparison.examples import ExampleSet, with_held_out
 from pipelines.comparison.jobs import Job, plan_recipe
+from pipelines.comparison.measures import read_scores
 from pipelines.engine.tasks import SerialExecutor
 from pipelines.errors import InputError, UsageError
+from pipelines.evaluation.definitions import TaskInput, read_task
 from pipelines.model import device
 from pipelines.model.io.averaging import average_checkpoints
 from pipelines.model.io.tensor_files import read_tensors, write_tensors
 from pipelines.records import shards
+from pipelines.records.schemas import make_schema
 from pipelines.storage import json_bytes
 
 
@@ -67,6 +72,26 @@ def test_default_names_are_the_parts_of_paths_that_differ(tmp_path: Path) -> Non
     assert names(two, other) == ["filter", "extract"]
     assert names(one, two) == ["one-filter", "two-filter"]
     assert names(one, f"mine={two}") == ["filter", "mine"]
+    (tmp_path / ".new.txt").write_text("some text")
+    assert names(one, str(tmp_path / ".new.txt")) == ["filter", "new"]
+    (tmp_path / "a=b").mkdir()
+    (tmp_path / "a=b" / "x.txt").write_text("some text")
+    assert names(one, str(tmp_path / "a=b")) == ["filter", "a_b"]
+
+
+def test_the_perplexity_of_a_task_is_compared_by_its_logarithm(tmp_path: Path) -> None:
+    folder = str(tmp_path / "evaluate" / "a" / "seed-0" / "words")
+    figure = {"name": "perplexity", "kind": "perplexity", "unit": "word", "columns": ["nll", "words"]}
+    shards.write_file(folder, "results.json", json_bytes({"metrics": [figure]}))
+    with shards.write_shard(folder, "examples-00000.parquet", make_schema(nll="float64", words="int64")) as shard:
+        for nll in (1.0, 3.0, 50.0):
+            shard.write({"nll": nll, "words": 1})
+    definition = read_task("lambada")
+    one = ExampleSet("words", "task", TaskInput(replace(definition, name="words"), "paper", ()), [""] * 3, [*"abc"])
+    [scores] = read_scores(one, [Job("a", 0)], str(tmp_path), np.array([True, True, False]))
+    assert (scores.measure.name, scores.measure.unit) == ("words: log perplexity", "nats per word")
+    assert scores.values("a").tolist() == [2.0]
+    assert not scores.measure.higher_is_better
 
 
 def test_of_a_large_corpus_fewer_documents_are_held_out(tmp_path: Path) -> None:

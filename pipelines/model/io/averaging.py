@@ -6,6 +6,7 @@ from typing import Any
 
 from pipelines import storage
 from pipelines.errors import InputError
+from pipelines.format import plural
 from pipelines.model.io.model_folder import CONFIG_FILE, TOKENIZER_FILE
 from pipelines.model.io.tensor_files import read_tensors, write_tensors
 from pipelines.model.training.checkpoint import MODEL_FILE, find_checkpoints
@@ -19,7 +20,8 @@ def average_checkpoints(training: str, count: int, output: str) -> None:
     checkpoints = find_checkpoints(training)[-count:]
     if len(checkpoints) < count:
         raise InputError(
-            f"{training}: has {len(checkpoints)} checkpoints, an average of {count} was requested; use another --output"
+            f"{training}: has {plural(len(checkpoints), 'checkpoint')}, an average of {count} was requested; "
+            "use another --output"
         )
     sums: dict[str, Any] = {}
     for checkpoint in checkpoints:
