@@ -36,11 +36,6 @@ class Job(NamedTuple):
     seed: int
 
     @property
-    def name(self) -> str:
-        """The name of the task."""
-        return f"{self.corpus}-seed-{self.seed}"
-
-    @property
     def training_seed(self) -> int:
         """The seed of the training.
 
@@ -130,7 +125,7 @@ def run_jobs(jobs: Sequence[Job], context: JobContext, options: RunOptions) -> N
         jobs,
         context=dataclasses.replace(context, threads=threads, overwrite=options.overwrite),
         on_progress=options.progress.advance,
-        name=lambda job: job.name,
+        name=lambda job: job.folder("models"),
         gpus=gpus,
     )
     total = len(jobs) * context.tokens

@@ -30,16 +30,20 @@ from pipelines.comparison.examples import (
     read_texts,
     with_held_out,
 )
-from pipelines.comparison.jobs import Job, JobContext, plan_recipe, read_curve, run_jobs
+from pipelines.comparison.jobs import Job, JobContext, parallel_jobs, plan_recipe, read_curve, run_jobs
 from pipelines.comparison.measures import read_scores
 from pipelines.comparison.statistics import compare_runs, summarize_pairs
+from pipelines.engine.manifest import has_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.definitions import TaskInput
 from pipelines.evaluation.task import Encoder, ModelFacts
 from pipelines.format import plural
+from pipelines.model.diagnostics.estimate import flops_per_token
+from pipelines.model.diagnostics.speed import measure_step_s
 from pipelines.model.training.data import open_tokens
 from pipelines.model.training.recipe import Recipe, parameter_count, parse_overrides
+from pipelines.records import inputs
 from pipelines.reports.comparison import render_comparison_page
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.pretrain.config import PretrainConfig
@@ -48,11 +52,16 @@ from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.stage import tokenize
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.stage import train_bpe
+from pipelines.tokenizers.formats import load_tokenizer, read_tokenizer
 
 CONTENT, PAGE = "compare.json", "compare.html"
 _FORMAT = 1
 # For a model that GPT-2's vocabulary would dwarf.
 _TINY_VOCABULARY = 4096
+# Of English prose, by a vocabulary of tens of thousands of entries.
+_BYTES_PER_TOKEN = 4.2
+# In 32 bits: the weights of a model, and its checkpoint with two moments; a second one while it is written.
+_BYTES_PER_PARAMETER = 4 + 2 * 12
 
 
 def compare(config: CompareConfig, *, corpora: Sequence[str], output: str, options: RunOptions) -> dict[str, Any]:
@@ -129,6 +138,50 @@ def compare(config: CompareConfig, *, corpora: Sequence[str], output: str, optio
     storage.write_json(folder(CONTENT), content)
     storage.write_bytes(folder(PAGE), render_comparison_page(content).encode())
     return content
+
+
+def plan_comparison(
+    config: CompareConfig, *, corpora: Sequence[str], output: str, options: RunOptions
+) -> dict[str, Any]:
+    """Return what `compare` would train, and how long that takes on this machine by a measurement of a few seconds.
+
+    Numbers of tokens are estimates until the corpora are tokenized. Raises what `compare` raises for its options.
+    """
+    config, preset, documents, _, _ = open_comparison(config, corpora, output, options)
+    vocab_size = config.vocab_size or 0
+    if config.tokenizer:
+        vocab_size = load_tokenizer(read_tokenizer(config.tokenizer), config.tokenizer).get_vocab_size()
+    tokens: dict[str, int] = {}
+    is_exact = True
+    for corpus in documents:
+        folder = storage.join(output, "tokens", corpus.name)
+        if has_manifest(folder):
+            tokens[corpus.name] = open_tokens(folder, verify=False).train.tokens
+        else:
+            text_bytes = inputs.estimate_text_bytes(corpus.source.files) * (1 - config.held_out)
+            tokens[corpus.name], is_exact = round(text_bytes / _BYTES_PER_TOKEN), False
+    recipe, _ = plan_recipe(config, preset.preset, tokens)
+    parameters, models = parameter_count(recipe, vocab_size), len(documents) * config.seeds
+    at_once, threads, _ = parallel_jobs(config, options, models)
+    model_s = recipe.steps * measure_step_s(recipe, vocab_size, config.device, threads)
+    run_tokens = recipe.steps * recipe.batch_tokens
+    return {
+        "preset": recipe.preset,
+        "parameters": parameters,
+        "vocab_size": vocab_size,
+        "train_tokens": tokens,
+        "are_tokens_exact": is_exact,
+        "steps": recipe.steps,
+        "tokens_per_run": run_tokens,
+        "models": models,
+        "models_at_once": at_once,
+        "flops": models
+        * run_tokens
+        * flops_per_token(parameters, recipe.layers, recipe.width, recipe.context, recipe.attention_window),
+        "seconds_per_model": model_s,
+        "seconds": model_s * -(-models // at_once),
+        "disk_bytes": models * parameters * (_BYTES_PER_PARAMETER + 12 * max(0, config.average_last - 1)),
+    }
 
 
 class Comparison(NamedTuple):

@@ -40,13 +40,11 @@ def command(call: StageCall, corpora: tuple[str, ...], is_plan: bool, **flags: A
     config, output = config_of_flags(CompareConfig, flags), call.corpus
     check_disjoint(output, [split_name(value)[1] for value in (*corpora, *config.text)])
     arguments: dict[str, Any] = {"corpora": corpora, "output": output, "options": call.run_options()}
-    if is_plan:
-        from pipelines.comparison.cost import plan_comparison
+    from pipelines.comparison.stage import PAGE, compare, plan_comparison
 
+    if is_plan:
         print_result(plan_comparison(config, **arguments), call.as_json, _print_plan)
         return
-    from pipelines.comparison.stage import PAGE, compare
-
     print_result(compare(config, **arguments), call.as_json, print_comparison)
     if not call.as_json:
         say(f"{format_message(join(output, PAGE))}  curves, intervals and protocol (open in a browser)")
