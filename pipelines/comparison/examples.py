@@ -7,7 +7,6 @@ exclusion of overlapping examples do not depend on the length of its documents.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import re
@@ -33,7 +32,7 @@ from pipelines.evaluation.stage import build_task
 from pipelines.evaluation.task import Encoder, Example
 from pipelines.model.training.recipe import Choice
 from pipelines.records import inputs, shards
-from pipelines.records.document_split import Key, document_keys, hash_keys, held_out_mask, split_keys
+from pipelines.records.document_split import document_keys, hash_key, hash_keys, held_out_mask, split_keys
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import make_schema
 from pipelines.records.tally import Tally, read_tallies
@@ -133,18 +132,17 @@ def read_shard(item: tuple[str, inputs.DocumentShard], context: ReadContext) -> 
     pattern = re.compile(rf"(?s).{{1,{context.piece}}}(?=\s|\Z)|.{{1,{context.piece}}}")
     for batch in inputs.read_documents(shard, drops):
         keys, texts = document_keys(batch, shard), batch.column("text")
-        is_read = np.ones(len(keys), np.bool_) if share is None else held_out_mask(split_keys(batch, keys), share)
+        groups = split_keys(batch, keys)
+        is_read = np.ones(len(keys), np.bool_) if share is None else held_out_mask(groups, share)
         counts["documents"] += len(keys)
         counts["held_out"] += int(is_read.sum())
         counts["text_bytes"] += pc.sum(pc.binary_length(texts)).as_py() or 0
         for row in np.flatnonzero(is_read).tolist():
-            text_key = keys[row]
-            key = text_key if isinstance(text_key, bytes) else text_key.encode()
+            document, cluster = hash_keys([keys[row], groups[row]], "compare").tolist()
             pieces = [piece for piece in pattern.findall(texts[row].as_py()) if not piece.isspace()]
-            piece_keys: list[Key] = [b"%s:%d" % (key, number) for number in range(len(pieces))]
-            for hash, piece in zip(hash_keys(piece_keys, "compare").tolist(), pieces, strict=True):
-                if sample.accepts(hash):
-                    sample.add(hash, [hashlib.sha256(key).hexdigest()[:16], piece])
+            for number, piece in enumerate(pieces):
+                if sample.accepts(hash := hash_key(f"{document}:{number}", "compare")):
+                    sample.add(hash, [f"{cluster:016x}", piece])
         progress.advance(len(keys))
     path = storage.join(WORK, f"{name}-{shard.index:05d}.json")
     return drops.task_result(counts["documents"], (tally.write(context.output, path),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 from dataclasses import replace
@@ -14,10 +15,11 @@ import torch
 
 from pipelines import progress
 from pipelines.comparison.config import CompareConfig
-from pipelines.comparison.corpora import open_corpora
-from pipelines.comparison.examples import ExampleSet, with_held_out
+from pipelines.comparison.corpora import open_corpora, open_texts
+from pipelines.comparison.examples import ExampleSet, read_texts, with_held_out
 from pipelines.comparison.jobs import Job, plan_recipe
 from pipelines.comparison.measures import read_scores
+from pipelines.engine.run import RunOptions
 from pipelines.engine.tasks import SerialExecutor
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.definitions import TaskInput, read_task
@@ -92,6 +94,21 @@ def test_the_perplexity_of_a_task_is_compared_by_its_logarithm(tmp_path: Path) -
     assert (scores.measure.name, scores.measure.unit) == ("words: log perplexity", "nats per word")
     assert scores.values("a").tolist() == [2.0]
     assert not scores.measure.higher_is_better
+
+
+def test_pieces_of_near_duplicates_have_one_cluster(tmp_path: Path) -> None:
+    text = "every word is there. " * 20
+    rows = [{"id": str(n), "text": text + str(n), "cluster": "c" if n < 2 else str(n)} for n in range(4)]
+    rows.append({"id": "blank", "text": "\n \n", "cluster": "blank"})
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for path in paths:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows * 9))
+    config, options = CompareConfig(held_out=0.4, limit=50), RunOptions()
+    corpora, texts = open_corpora([f"{p.stem}={p}" for p in paths], config), open_texts([f"t={paths[0]}"], config)
+    read_texts(config, corpora, texts, 32, str(tmp_path / "out"), options)
+    written = list(shards.read_rows(str(tmp_path / "out" / "sets" / "t.parquet")))
+    assert {len(row["text"]) <= 128 and not row["text"].isspace() for row in written} == {True}
+    assert len({row["cluster"] for row in written}) == 3
 
 
 def test_of_a_large_corpus_fewer_documents_are_held_out(tmp_path: Path) -> None:
