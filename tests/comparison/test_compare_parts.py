@@ -19,6 +19,7 @@ from pipelines.comparison.corpora import open_corpora, open_texts
 from pipelines.comparison.examples import ExampleSet, read_texts, with_held_out
 from pipelines.comparison.jobs import Job, plan_recipe
 from pipelines.comparison.measures import read_scores
+from pipelines.comparison.statistics import Measure, Scores, compare_runs
 from pipelines.engine.run import RunOptions
 from pipelines.engine.tasks import SerialExecutor
 from pipelines.errors import InputError, UsageError
@@ -29,6 +30,7 @@ from pipelines.model.io.tensor_files import read_tensors, write_tensors
 from pipelines.records import shards
 from pipelines.records.schemas import make_schema
 from pipelines.storage import json_bytes
+from webtext_cli.commands.compare import print_comparison
 
 
 def _recipe(tokens: int | None = None, smallest: int = 10**9, values: tuple[str, ...] = ()) -> Any:
@@ -109,6 +111,21 @@ def test_pieces_of_near_duplicates_have_one_cluster(tmp_path: Path) -> None:
     written = list(shards.read_rows(str(tmp_path / "out" / "sets" / "t.parquet")))
     assert {len(row["text"]) <= 128 and not row["text"].isspace() for row in written} == {True}
     assert len({row["cluster"] for row in written}) == 3
+
+
+@pytest.mark.parametrize(
+    ("decides", "runs", "expected"), [(False, 3, "does not decide"), (True, 1, "no interval"), (True, 3, "a")]
+)
+def test_only_what_was_tested_has_a_verdict_on_the_terminal(
+    capsys: pytest.CaptureFixture[str], decides: bool, runs: int, expected: str
+) -> None:
+    values = {"a": [1.0, 1.01, 1.02][:runs], "b": [2.0, 2.01, 2.02][:runs]}
+    measure = Measure("news: bits", "news", "bits_per_byte", "bits per byte", False, decides)
+    rows = compare_runs([Scores(measure, {key: np.array(one)[:, None] for key, one in values.items()}, np.ones(1))])
+    print_comparison({"measures": [vars(measure) | {"values": values}], "comparisons": rows, "summary": []})
+    line = next(line for line in capsys.readouterr().out.splitlines() if "news: bits" in line)
+    assert line.rstrip().endswith(f" {expected}")
+    assert "not distinguishable" not in line
 
 
 def test_of_a_large_corpus_fewer_documents_are_held_out(tmp_path: Path) -> None:

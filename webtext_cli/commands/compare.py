@@ -60,7 +60,8 @@ def print_comparison(content: Mapping[str, Any]) -> None:
         interval = "" if row["low"] is None else f"{row['low']:+.4f} to {row['high']:+.4f}"
         needed = row["seeds_needed"]
         verdict = row["better"] or ("not distinguishable" + f"; about {needed} seeds" * bool(needed))
-        verdict = verdict if measure["decides"] else f"({verdict}; does not decide)"
+        if row["p_adjusted"] is None:
+            verdict = "no interval" if measure["decides"] else "does not decide"
         rows.append([f"{a} - {b}", row["measure"], *means, f"{row['difference']:+.4f}", interval, verdict])
     print_table(["pair", "measure", "first", "second", "difference", "95% interval", "better"], rows, text_columns=True)
     for pair in content["summary"]:
