@@ -68,7 +68,10 @@ class CompareConfig(HeldOutConfig):
         example=32_000,
     )
     average_last: int = option(
-        0, "Evaluate the average of the weights of this many last checkpoints; 0: the last weights.", minimum=0
+        0,
+        "Evaluate the average of the weights of this many last checkpoints, of at least 50; 0: the last weights.",
+        minimum=0,
+        maximum=50,
     )
     set: tuple[str, ...] = option((), "Override a value of the preset, such as learning_rate=0.001.")
     device: str = option(

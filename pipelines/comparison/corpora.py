@@ -17,8 +17,8 @@ from pipelines.records.document_options import DocumentConfig
 
 # Names are those of folders, too.
 _NAMED = re.compile(r"(\w[\w.-]*)=(.+)", re.DOTALL)
-# The set of documents that are held out of all corpora.
-SHARED = "shared"
+# Verdicts on two corpora, see `summarize_pairs`.
+_VERDICTS = ("mixed", "undecided")
 
 
 class Documents(NamedTuple):
@@ -32,23 +32,26 @@ class Documents(NamedTuple):
 def open_corpora(values: Sequence[str], config: DocumentConfig) -> list[Documents]:
     """Open corpora of the form `[NAME=]PATH`: a folder of a stage, a corpus with its last documents, or files.
 
-    Raises UsageError for fewer than two corpora and for a name that is used twice.
+    Raises UsageError for fewer than two corpora and for a name that is used twice, or is that of a verdict.
     """
     if len(values) < 2:
         raise UsageError("compare: name at least two corpora, such as `webtext compare my-corpus other-corpus`")
-    named = [_split(value) for value in values]
-    defaults = iter(_default_names([path for name, path in named if not name]))
-    return _open([(name or next(defaults), _last_documents(path)) for name, path in named], config)
+    split = [split_name(value) for value in values]
+    defaults = iter(_default_names([path for name, path in split if not name]))
+    named = [(name or next(defaults), _last_documents(path)) for name, path in split]
+    for name, path in named:
+        if name in _VERDICTS:
+            raise UsageError(f"{name}: is the name of a verdict; give the corpus another one: NAME={path}")
+    return _open(named, config)
 
 
 def open_texts(values: Sequence[str], config: DocumentConfig) -> list[Documents]:
-    """Open neutral texts of the form `NAME=PATH`; raise UsageError for another form, and for a name of another set."""
-    for value in values:
-        name, _ = _split(value)
-        if not name or name == SHARED or name.startswith(held_out_name("")):
-            problem = "is the name of another set" if name else "is not of the form NAME=PATH"
-            raise UsageError(f"--text {value}: {problem}; give the text a name")
-    return _open([_split(value) for value in values], config)
+    """Open neutral texts of the form `NAME=PATH`; raise UsageError for another form."""
+    named = [split_name(value) for value in values]
+    for name, path in named:
+        if not name:
+            raise UsageError(f"--text {path}: is not of the form NAME=PATH; give the text a name")
+    return _open(named, config)
 
 
 def held_out_name(corpus: str) -> str:
@@ -63,7 +66,8 @@ def _open(named: Sequence[tuple[str, str]], config: DocumentConfig) -> list[Docu
     return [Documents(name, path, inputs.open_documents(path, config)) for name, path in named]
 
 
-def _split(value: str) -> tuple[str, str]:
+def split_name(value: str) -> tuple[str, str]:
+    """Return name (empty without one) and path of `[NAME=]PATH`; a path that exists can contain `=`."""
     match = None if storage.exists(value) else _NAMED.fullmatch(value)
     return (match[1], match[2]) if match else ("", value)
 
@@ -72,7 +76,7 @@ def _default_names(paths: Sequence[str]) -> list[str]:
     """Return the last parts of paths, as many as distinguish them."""
     parts = [storage.absolute_path(path).rstrip("/").split("/") for path in paths]
     for part, path in zip(parts, paths, strict=True):
-        part[-1] = part[-1] if storage.is_folder(path) else part[-1].partition(".")[0]
+        part[-1] = part[-1] if storage.is_folder(path) else part[-1].lstrip(".").partition(".")[0]
     names: list[str] = []
     for count in range(1, 1 + max(map(len, parts), default=0)):
         names = [re.sub(r"[^\w.-]|^\W+", "_", "-".join(part[-count:])) for part in parts]

@@ -7,7 +7,6 @@ exclusion of overlapping examples do not depend on the length of its documents.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import re
@@ -24,7 +23,7 @@ from pipelines.algorithms.columns import text_arrays
 from pipelines.algorithms.ngrams.index import build_index
 from pipelines.algorithms.ngrams.overlap_counts import count_examples
 from pipelines.comparison.config import CompareConfig, HeldOutConfig
-from pipelines.comparison.corpora import SHARED, Documents, held_out_name
+from pipelines.comparison.corpora import Documents, held_out_name
 from pipelines.engine.journal import WORK
 from pipelines.engine.run import RunOptions, Stage, TaskResult, stage_run
 from pipelines.errors import InputError, UsageError
@@ -33,14 +32,15 @@ from pipelines.evaluation.stage import build_task
 from pipelines.evaluation.task import Encoder, Example
 from pipelines.model.training.recipe import Choice
 from pipelines.records import inputs, shards
-from pipelines.records.document_split import Key, document_keys, hash_keys, held_out_mask, split_keys
+from pipelines.records.document_split import document_keys, hash_key, hash_keys, held_out_mask, split_keys
 from pipelines.records.drops import Drops
 from pipelines.records.schemas import make_schema
 from pipelines.records.tally import Tally, read_tallies
 from pipelines.stages.overlap_report.config import OverlapReportConfig
 from pipelines.stages.overlap_report.report import HITS
+from pipelines.stages.overlap_report.stage import overlap_report
 
-_COUNTS, _SETS = "counts.json", "sets/"
+_COUNTS, _SETS, _EXAMPLES = "counts.json", "sets/", "examples.parquet"
 STAGE = Stage("compare-texts", 1, (_COUNTS, _SETS))
 # Kinds of tasks with one score per example, which is not a text that the model writes.
 TASK_KINDS = ("choice", "last-word")
@@ -49,8 +49,6 @@ _SPARE, _MOST_HELD_OUT = 4, 0.05
 # An example whose share of n-grams in a corpus is above this is contained in it. On the examples of LAMBADA above 15%,
 # GPT-2 is better by 2 perplexity (paper, section 4).
 MAX_OVERLAP = 0.15
-# Fewer pieces say little about documents of their kind.
-_MIN_SHARED = 20
 # As in training, a text begins with <|endoftext|>.
 _PERPLEXITY = {"unit": "byte", "document": "record", "last_window": "full"}
 _SET_SCHEMA = make_schema(cluster="string", text="string")
@@ -60,7 +58,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class ExampleSet(NamedTuple):
-    """Examples of a kind: held-out (documents of `corpus`), shared (held out of all corpora), text or task."""
+    """Examples of a kind: held-out (documents of `corpus`), text or task."""
 
     name: str
     kind: str
@@ -70,12 +68,8 @@ class ExampleSet(NamedTuple):
     corpus: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class ReadContext:
-    """The output folder, the characters of a piece, and the most pieces of a set.
-
-    Also the fraction that is held out of the documents, by their name; None for a neutral text.
-    """
+class ReadContext(NamedTuple):
+    """Where pieces are written, their characters, the most of a set, and by set what is held out (None: a text)."""
 
     output: str
     piece: int
@@ -104,19 +98,15 @@ def read_texts(
     without held-out documents.
     """
     shares = {held_out_name(corpus.name): config.held_out for corpus in corpora} | {text.name: None for text in texts}
-    fingerprints = {
-        kind: json.dumps({document.name: document.source.fingerprint for document in documents})
-        for kind, documents in (("corpora", corpora), ("texts", texts))
-    }
+    sources = {name: documents.source for name, documents in zip(shares, (*corpora, *texts), strict=True)}
     piece = context * _CHARACTERS_PER_TOKEN
-    fingerprints["pieces"] = f"{config.limit} of {piece} characters"
+    content = json.dumps([config.limit, piece, {name: source.fingerprint for name, source in sources.items()}])
     # Quickly read again: with one more corpus or text, everything else is kept.
-    options = dataclasses.replace(options, follow_inputs=tuple(fingerprints))
+    options = dataclasses.replace(options, follow_inputs=("content",))
     stage_config = HeldOutConfig(**config.shared())
-    with stage_run(STAGE, stage_config, inputs=fingerprints, output=output, options=options) as run:
+    with stage_run(STAGE, stage_config, inputs={"content": content}, output=output, options=options) as run:
         if not run.finished:
-            named = zip(shares, (*corpora, *texts), strict=True)
-            items = [(name, shard) for name, documents in named for shard in documents.source.shards]
+            items = [(name, shard) for name, source in sources.items() for shard in source.shards]
             entries = run.map(
                 read_shard,
                 items,
@@ -126,8 +116,7 @@ def read_texts(
                 work=True,
             )
             paths = [storage.join(run.output, entry.files[0].name) for entry in entries]
-            held_out = [held_out_name(corpus.name) for corpus in corpora]
-            run.once("sets", lambda: _write_sets(read_tallies(paths), [*shares], held_out, run.output))
+            run.once("sets", lambda: _write_sets(read_tallies(paths), shares, run.output))
         run.finish()
     counts = storage.read_json(storage.join(output, _COUNTS))
     return {corpus.name: counts[held_out_name(corpus.name)] for corpus in corpora}
@@ -143,38 +132,29 @@ def read_shard(item: tuple[str, inputs.DocumentShard], context: ReadContext) -> 
     pattern = re.compile(rf"(?s).{{1,{context.piece}}}(?=\s|\Z)|.{{1,{context.piece}}}")
     for batch in inputs.read_documents(shard, drops):
         keys, texts = document_keys(batch, shard), batch.column("text")
-        is_read = np.ones(len(keys), np.bool_) if share is None else held_out_mask(split_keys(batch, keys), share)
+        groups = split_keys(batch, keys)
+        is_read = np.ones(len(keys), np.bool_) if share is None else held_out_mask(groups, share)
         counts["documents"] += len(keys)
         counts["held_out"] += int(is_read.sum())
         counts["text_bytes"] += pc.sum(pc.binary_length(texts)).as_py() or 0
         for row in np.flatnonzero(is_read).tolist():
-            key = _as_bytes(keys[row])
+            document, cluster = hash_keys([keys[row], groups[row]], "compare").tolist()
             pieces = [piece for piece in pattern.findall(texts[row].as_py()) if not piece.isspace()]
-            piece_keys: list[Key] = [b"%s:%d" % (key, number) for number in range(len(pieces))]
-            for hash, piece in zip(hash_keys(piece_keys, "compare").tolist(), pieces, strict=True):
-                if sample.accepts(hash):
-                    sample.add(hash, [hashlib.sha256(key).hexdigest()[:16], piece])
+            for number, piece in enumerate(pieces):
+                if sample.accepts(hash := hash_key(f"{document}:{number}", "compare")):
+                    sample.add(hash, [f"{cluster:016x}", piece])
         progress.advance(len(keys))
     path = storage.join(WORK, f"{name}-{shard.index:05d}.json")
     return drops.task_result(counts["documents"], (tally.write(context.output, path),))
 
 
-def _as_bytes(key: Key) -> bytes:
-    return key if isinstance(key, bytes) else key.encode()
-
-
-def _write_sets(tally: Tally, names: Sequence[str], held_out: Sequence[str], output: str) -> TaskResult:
-    """Write the pieces of each set, and as a further set those that are held out of all corpora, if they are enough."""
-    sets = {name: tally.sample(name, 0).pairs() for name in names}
-    for name, pieces in sets.items():
-        if not pieces:
-            remedy = "raise --held-out, or use more text" if name in held_out else "name another --text"
-            raise InputError(f"{name}: has no document with text to compare models by; {remedy}")
-    common = set.intersection(*({(key, text) for key, (_, text) in sets[name]} for name in held_out))
-    if len(common) >= _MIN_SHARED:
-        sets[SHARED] = [piece for piece in sets[held_out[0]] if (piece[0], piece[1][1]) in common]
+def _write_sets(tally: Tally, shares: Mapping[str, float | None], output: str) -> TaskResult:
+    """Write the pieces of each set."""
     files = [shards.write_file(output, _COUNTS, storage.json_bytes(tally.counts))]
-    for name, pieces in sets.items():
+    for name, share in shares.items():
+        if not (pieces := tally.sample(name, 0).pairs()):
+            remedy = "name another --text" if share is None else "raise --held-out, or use more text"
+            raise InputError(f"{name}: has no document with text to compare models by; {remedy}")
         is_one_document = len({cluster for _, (cluster, _) in pieces}) == 1
         with shards.write_shard(output, f"{_SETS}{name}.parquet", _SET_SCHEMA) as shard:
             for key, (cluster, text) in pieces:
@@ -197,36 +177,25 @@ def open_sets(
     corpora: Sequence[Documents], texts: Sequence[Documents], tasks: Sequence[TaskInput], folder: str, encoder: Encoder,
     limit: int,
 ) -> list[ExampleSet]:  # fmt: skip
-    """Return all sets: the pieces that `read_texts` wrote to a folder, and the examples of tasks as texts.
-
-    Documents that are held out of all corpora, as of variants of one corpus, are a set of their own.
-    """
+    """Return all sets: the pieces that `read_texts` wrote to a folder, and the examples of tasks as texts."""
     known: list[tuple[str, str, str | None]] = [(held_out_name(one.name), "held-out", one.name) for one in corpora]
-    known += [(SHARED, "shared", None)] * storage.exists(_set_path(folder, SHARED))
-    known += [(text.name, "text", None) for text in texts]
     sets = []
-    for name, kind, corpus in known:
-        rows = list(shards.read_rows(_set_path(folder, name)))
+    for name, kind, corpus in (*known, *((text.name, "text", None) for text in texts)):
+        path = storage.join(folder, f"{_SETS}{name}.parquet")
+        rows = list(shards.read_rows(path))
         columns = [row["text"] for row in rows], [row["cluster"] for row in rows]
-        sets.append(ExampleSet(name, kind, _perplexity(folder, name), *columns, corpus))
+        sets.append(ExampleSet(name, kind, _perplexity(name, path), *columns, corpus))
     for task in tasks:
         examples = list(itertools.islice(build_task(task, encoder, limit).examples(), limit))
         columns = [_text_of(example, encoder) for example in examples], [example.cluster for example in examples]
         sets.append(ExampleSet(task.label, "task", task, *columns))
-    labels = [one.name for one in sets]
-    if repeated := {label for label in labels if labels.count(label) > 1}:
-        raise UsageError(f"compare: two sets are named {min(repeated)}; give the --text another name")
     return sets
 
 
-def _set_path(folder: str, name: str) -> str:
-    return storage.join(folder, f"{_SETS}{name}.parquet")
-
-
-def _perplexity(folder: str, name: str) -> TaskInput:
+def _perplexity(name: str, path: str) -> TaskInput:
     choices = {key: Choice(value, "chosen", "see `webtext compare`") for key, value in _PERPLEXITY.items()}
     definition = dataclasses.replace(read_task("webtext"), name=name, title=name, choices=choices, paper={})
-    return TaskInput(definition, PAPER, (_set_path(folder, name),))
+    return TaskInput(definition, PAPER, (path,))
 
 
 def _text_of(example: Example, encoder: Encoder) -> str:
@@ -239,29 +208,27 @@ def _text_of(example: Example, encoder: Encoder) -> str:
     return "".join(next(right, parts[0]))
 
 
-def write_examples(sets: Sequence[ExampleSet], path: str) -> None:
-    """Write the texts of all examples, for the overlap audit."""
-    with shards.write_shard(storage.parent(path), storage.basename(path), _EXAMPLE_SCHEMA) as shard:
+def find_contained(
+    config: CompareConfig, corpora: Sequence[Documents], sets: Sequence[ExampleSet], output: str, options: RunOptions
+) -> dict[str, dict[str, Flags]]:
+    """Return which examples of each set are in the training documents of each corpus, by set and corpus."""
+    path, audit = storage.join(output, _EXAMPLES), OverlapReportConfig(**config.shared())
+    with shards.write_shard(output, _EXAMPLES, _EXAMPLE_SCHEMA) as shard:
         for one in sets:
             for text in one.texts:
                 shard.write({"set": one.name, "text": text})
-
-
-def find_contained(sets: Sequence[ExampleSet], folders: Mapping[str, str]) -> dict[str, dict[str, Flags]]:
-    """Return which examples of each set are in the training documents of each corpus, by set and corpus.
-
-    `folders` are the results of the overlap audit of these examples, by corpus.
-    """
-    audit = OverlapReportConfig()
     texts = (text_arrays(pa.array(one.texts, pa.string())) for one in sets)
     index, examples = build_index(texts, audit.ngram, audit.normalization)
     ngrams = count_examples(examples.ids, examples.words, np.zeros(len(index.arrays.hashes), np.bool_)).ngrams
     ends = np.cumsum([len(one.texts) for one in sets])[:-1]
     contained: dict[str, dict[str, Flags]] = {one.name: {} for one in sets}
-    for corpus, folder in folders.items():
+    options = dataclasses.replace(options, follow_inputs=("benchmark examples", "benchmarks"))
+    for corpus in corpora:
+        folder = storage.join(output, "overlap", corpus.name)
+        overlap_report(audit, documents=corpus.path, benchmarks=[f"examples={path}"], output=folder, options=options)
         hits = np.zeros(len(ngrams), np.int64)
         for batch in shards.read_batches(storage.join(folder, HITS), ["example"]):
             hits += np.bincount(batch.column("example").to_numpy(), minlength=len(hits))
         for one, flags in zip(sets, np.split(hits > MAX_OVERLAP * ngrams, ends), strict=True):
-            contained[one.name][corpus] = flags
+            contained[one.name][corpus.name] = flags
     return contained

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -10,21 +11,20 @@ from typing import NamedTuple
 from pipelines import progress, storage
 from pipelines.comparison.config import CompareConfig
 from pipelines.engine.executor import LocalExecutor, default_workers, make_executor
-from pipelines.engine.manifest import has_manifest
-from pipelines.engine.run import RunOptions, Stage, TaskResult, stage_run
-from pipelines.errors import InputError, UsageError
+from pipelines.engine.run import RunOptions
+from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.evaluation.config import EvaluateConfig
 from pipelines.evaluation.definitions import TaskInput
 from pipelines.evaluation.stage import evaluate
 from pipelines.model.device import gpu_count, reproducible, select_device, use_own_gpu
 from pipelines.model.io.averaging import average_checkpoints
+from pipelines.model.io.model_folder import CONFIG_FILE
 from pipelines.model.training.checkpoint import METRICS_FILE, read_json_lines
 from pipelines.model.training.recipe import Recipe, make_recipe, parse_overrides, read_preset
-from pipelines.progress import OfTask
+from pipelines.progress import OfTask, show_progress
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.stage import pretrain
 
-STAGE = Stage("compare", 1)
 # Held-out losses of a curve after the first, and checkpoints of a training whose last ones are averaged.
 _EVALUATIONS, _CHECKPOINTS = 10, 50
 
@@ -34,11 +34,6 @@ class Job(NamedTuple):
 
     corpus: str
     seed: int
-
-    @property
-    def name(self) -> str:
-        """The name of the task."""
-        return f"{self.corpus}-seed-{self.seed}"
 
     @property
     def training_seed(self) -> int:
@@ -70,19 +65,14 @@ class JobContext:
         """Tokens that a model is trained on."""
         return self.recipe.steps * self.recipe.batch_tokens
 
-    def is_complete(self, job: Job) -> bool:
-        """Return whether a model has the results of all tasks."""
-        folder = storage.join(self.output, job.folder("evaluate"))
-        return all(has_manifest(storage.join(folder, task.label)) for task in self.tasks)
-
 
 def plan_recipe(config: CompareConfig, preset: str, train_tokens: Mapping[str, int]) -> tuple[Recipe, tuple[str, ...]]:
     """Return the recipe of all models, and the overrides of the preset from which it follows.
 
     The steps are those of `config.tokens`, or of the preset, but at most one epoch of the smallest corpus. Parts of the
     schedule that the preset has in steps keep their share of all steps, and the held-out loss is measured ten times,
-    unless `config.set` has these values. Raises UsageError for more tokens than the epoch, InputError for a corpus that
-    does not fill a batch.
+    unless `config.set` has these values. Raises UsageError for more tokens than the epoch, and for fewer steps than
+    checkpoints to average, InputError for a corpus that does not fill a batch.
     """
     given = parse_overrides(config.set)
     shape = make_recipe(preset, config.set)
@@ -99,6 +89,10 @@ def plan_recipe(config: CompareConfig, preset: str, train_tokens: Mapping[str, i
             f"--tokens {config.tokens:,}: must be from {shape.batch_tokens:,} (one step) to "
             f"{epoch * shape.batch_tokens:,} (one epoch of the smallest corpus, {smallest})"
         )
+    if steps < config.average_last:
+        raise UsageError(
+            f"--average-last {config.average_last}: exceeds the {steps} steps of a training; use more --tokens"
+        )
     scaled = {
         key: min(steps - 1, max(1, round(choice.value * steps / shape.steps))) if choice.value else 0
         for key, choice in read_preset(preset).items()
@@ -110,32 +104,34 @@ def plan_recipe(config: CompareConfig, preset: str, train_tokens: Mapping[str, i
     return make_recipe(preset, overrides), overrides
 
 
-def run_jobs(jobs: Sequence[Job], context: JobContext, inputs: Mapping[str, str], options: RunOptions) -> None:
-    """Train and evaluate all models, as far as that is not done.
+def run_jobs(jobs: Sequence[Job], context: JobContext, options: RunOptions) -> None:
+    """Train and evaluate all models, as far as that is not done; each GPU of this machine has one model at a time.
 
-    `inputs` are the fingerprints of what they read. Each GPU of this machine has one model at a time.
+    Raises ChangedRunError for a model that was trained by another recipe, which is not extended.
     """
+    for job in () if options.overwrite else jobs:
+        path = storage.join(context.output, job.folder("models"), CONFIG_FILE)
+        trained = storage.read_json(path)["recipe"] if storage.exists(path) else {}
+        for name, value in trained.items():
+            if name != "seed" and value != (new := context.recipe.to_json().get(name)):
+                raise ChangedRunError(
+                    f"{path}: the model was trained by another recipe ({name} was {value}, is now {new}); use "
+                    "--overwrite to train it again, or choose another --output to keep both"
+                )
     at_once, threads, gpus = parallel_jobs(context.config, options, len(jobs))
-    context = dataclasses.replace(context, threads=threads, overwrite=options.overwrite)
-    # What is trained and evaluated is decided by the folders of the models: one more seed adds to them.
-    options = dataclasses.replace(options, overwrite=True)
-    if isinstance(options.executor, LocalExecutor):
-        options = dataclasses.replace(options, executor=make_executor(at_once))
-    reopen = not all(map(context.is_complete, jobs))
-    output = storage.join(context.output, "jobs")
-    with stage_run(STAGE, context.config, inputs=inputs, output=output, options=options, reopen=reopen) as run:
-        if not run.finished:
-            run.map(
-                run_job,
-                jobs,
-                context,
-                phase="models",
-                unit="tokens",
-                cost=lambda _: context.tokens,
-                is_current=context.is_complete,
-                gpus=gpus,
-            )
-        run.finish()
+    executor = make_executor(at_once) if isinstance(options.executor, LocalExecutor) else options.executor
+    running = executor.map(
+        run_job,
+        jobs,
+        context=dataclasses.replace(context, threads=threads, overwrite=options.overwrite),
+        on_progress=options.progress.advance,
+        name=lambda job: job.folder("models"),
+        gpus=gpus,
+    )
+    total = len(jobs) * context.tokens
+    with show_progress(options.progress, "compare: models", total, "tokens"), contextlib.closing(running):
+        for _ in running:
+            pass
 
 
 def parallel_jobs(config: CompareConfig, options: RunOptions, jobs: int) -> tuple[int, int, int]:
@@ -143,17 +139,18 @@ def parallel_jobs(config: CompareConfig, options: RunOptions, jobs: int) -> tupl
 
     On this machine, that is one per GPU; without one, the models share the cores.
     """
-    workers = min(options.executor.workers, jobs)
-    if config.device not in ("auto", "cuda"):
-        return workers, max(1, default_workers() // workers), 0
-    here = gpu_count()
-    is_local = isinstance(options.executor, LocalExecutor)
-    at_once = min(workers, here) if here and is_local else workers
-    return at_once, 0 if here else max(1, default_workers() // workers), 1
+    uses_gpus = config.device in ("auto", "cuda")
+    workers, here = min(options.executor.workers, jobs), gpu_count() if uses_gpus else 0
+    if here and isinstance(options.executor, LocalExecutor):
+        workers = min(workers, here)
+    return workers, 0 if here else max(1, default_workers() // workers), int(uses_gpus)
 
 
-def run_job(job: Job, context: JobContext) -> TaskResult:
-    """Train a model and evaluate it; both resume, and what is complete is verified."""
+def run_job(job: Job, context: JobContext) -> None:
+    """Train a model and evaluate it; both resume, and what is complete is verified.
+
+    Changed texts and tasks are evaluated again, which is quick compared with the training.
+    """
     config, recipe = context.config, context.recipe
     use_own_gpu()
     reported = OfTask(context.tokens)
@@ -176,7 +173,7 @@ def run_job(job: Job, context: JobContext) -> TaskResult:
         averaged = storage.join(context.output, job.folder("averages"))
         average_checkpoints(model, average, averaged)
         model = averaged
-    options = dataclasses.replace(options, progress=progress.Silent())
+    options = RunOptions(overwrite=True, progress=progress.Silent())
     with reproducible(select_device(config.device), context.threads):
         evaluate(
             EvaluateConfig(limit=config.limit, device=config.device),
@@ -186,7 +183,6 @@ def run_job(job: Job, context: JobContext) -> TaskResult:
             options=options,
         )
     reported.complete()
-    return TaskResult(1, 1, counts={"tokens": context.tokens})
 
 
 def read_curve(folder: str) -> list[list[float]]:

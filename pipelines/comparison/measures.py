@@ -12,7 +12,6 @@ from pipelines import storage
 from pipelines.comparison.examples import ExampleSet, Flags
 from pipelines.comparison.jobs import Job
 from pipelines.comparison.statistics import Measure, Scores
-from pipelines.errors import InputError
 from pipelines.evaluation.metrics import Floats
 from pipelines.evaluation.results_page import EXAMPLES, RESULTS
 from pipelines.records import shards
@@ -42,8 +41,9 @@ def _read_measure(one: ExampleSet, figure: Mapping[str, Any], folders: Mapping[J
     name, kind, is_ratio = figure["name"], figure["kind"], figure["kind"] in _RATIOS
     quantity, scale = ("bits", math.log(2)) if kind == "bits" else ("nats", 1.0)
     units = {"share": "share"} | ({"mean": "probability"} if name.endswith("probability") else {})
-    paths = {job: storage.join(folder, EXAMPLES) for job, folder in folders.items()}
-    rows = {job: _read_columns(path, figure["columns"], is_used) for job, path in paths.items()}
+    if kind == "perplexity":  # of which the ratio is the logarithm
+        name = f"log_{name}"
+    rows = {job: _read_columns(folder, figure["columns"], is_used) for job, folder in folders.items()}
     measure = Measure(
         name=f"{one.name}: {name.replace('_', ' ')}",
         set=one.name,
@@ -61,12 +61,8 @@ def _read_measure(one: ExampleSet, figure: Mapping[str, Any], folders: Mapping[J
     return Scores(measure, numerators, denominators, clusters)
 
 
-def _read_columns(path: str, names: Sequence[str], is_used: Flags) -> list[Floats]:
-    """Return columns of the used examples; raise InputError if the results are of other examples."""
-    batches = list(shards.read_batches(path, list(names)))
-    columns = [np.concatenate([batch.column(name).cast("float64").to_numpy() for batch in batches]) for name in names]
-    if len(columns[0]) != len(is_used):
-        raise InputError(
-            f"{path}: has {len(columns[0]):,} examples, expected {len(is_used):,}; re-run with --overwrite"
-        )
+def _read_columns(folder: str, names: Sequence[str], is_used: Flags) -> list[Floats]:
+    """Return columns of the used examples."""
+    batches = list(shards.read_batches(storage.join(folder, EXAMPLES), list(names)))
+    columns = (np.concatenate([batch.column(name).cast("float64").to_numpy() for batch in batches]) for name in names)
     return [column[is_used] for column in columns]

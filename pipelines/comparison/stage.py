@@ -6,7 +6,6 @@ Each step is an ordinary stage in a folder of its own, which decides whether it 
     counts/, tokenizer/, tokens/NAME/
     overlap/NAME/     which 8-grams of all examples are in the training documents of a corpus
     models/NAME/seed-N/, evaluate/NAME/seed-N/
-    jobs/             the journal of the models
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pipelines import storage
 from pipelines.comparison.config import CompareConfig
-from pipelines.comparison.corpora import Documents, open_corpora, open_texts
+from pipelines.comparison.corpora import Documents, held_out_name, open_corpora, open_texts
 from pipelines.comparison.examples import (
     MAX_OVERLAP,
     ExampleSet,
@@ -30,32 +29,39 @@ from pipelines.comparison.examples import (
     open_sets,
     read_texts,
     with_held_out,
-    write_examples,
 )
-from pipelines.comparison.jobs import Job, JobContext, plan_recipe, read_curve, run_jobs
+from pipelines.comparison.jobs import Job, JobContext, parallel_jobs, plan_recipe, read_curve, run_jobs
 from pipelines.comparison.measures import read_scores
 from pipelines.comparison.statistics import compare_runs, summarize_pairs
+from pipelines.engine.manifest import has_manifest
 from pipelines.engine.run import RunOptions
-from pipelines.errors import ChangedRunError, InputError, UsageError
+from pipelines.errors import InputError, UsageError
+from pipelines.evaluation.definitions import TaskInput
 from pipelines.evaluation.task import Encoder, ModelFacts
 from pipelines.format import plural
-from pipelines.model.io.model_folder import CONFIG_FILE
-from pipelines.model.training.data import TokenFolder, open_tokens
+from pipelines.model.diagnostics.estimate import flops_per_token
+from pipelines.model.diagnostics.speed import measure_step_s
+from pipelines.model.training.data import open_tokens
 from pipelines.model.training.recipe import Recipe, parameter_count, parse_overrides
 from pipelines.records import inputs
 from pipelines.reports.comparison import render_comparison_page
 from pipelines.stages.overlap_report.config import OverlapReportConfig
-from pipelines.stages.overlap_report.stage import overlap_report
 from pipelines.stages.pretrain.config import PretrainConfig
 from pipelines.stages.pretrain.preset import choose_recipe
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.stage import tokenize
 from pipelines.stages.train_bpe.config import TrainBpeConfig
 from pipelines.stages.train_bpe.stage import train_bpe
+from pipelines.tokenizers.formats import load_tokenizer, read_tokenizer
 
 CONTENT, PAGE = "compare.json", "compare.html"
-_EXAMPLES = "examples.parquet"
 _FORMAT = 1
+# For a model that GPT-2's vocabulary would dwarf.
+_TINY_VOCABULARY = 4096
+# Of English prose, by a vocabulary of tens of thousands of entries.
+_BYTES_PER_TOKEN = 4.2
+# In 32 bits: the weights of a model, and its checkpoint with two moments; a second one while it is written.
+_BYTES_PER_PARAMETER = 4 + 2 * 12
 
 
 def compare(config: CompareConfig, *, corpora: Sequence[str], output: str, options: RunOptions) -> dict[str, Any]:
@@ -65,31 +71,30 @@ def compare(config: CompareConfig, *, corpora: Sequence[str], output: str, optio
     UsageError for contradictory options, InputError for corpora that are too small, and for a set of examples all of
     which a corpus contains.
     """
-    if config.tokenizer and config.vocab_size:
-        raise UsageError("--vocab-size has no effect with --tokenizer; omit one of them")
-    documents, texts, tasks = open_corpora(corpora, config), open_texts(config.text, config), choose_tasks(config.task)
+    config, preset, documents, texts, tasks = open_comparison(config, corpora, output, options)
     names, folder = [corpus.name for corpus in documents], functools.partial(storage.join, output)
-    preset = choose_preset(config, names[0], output, options)
-    config = with_held_out(config, documents, preset.context)
     counts = read_texts(config, documents, texts, preset.context, folder("texts"), options)
-    tokenizer = config.tokenizer or _train_tokenizer(config, preset.preset, documents, counts, output, options)
+    tokenizer = config.tokenizer or _train_tokenizer(config, documents, counts, output, options)
     run_tokenize = functools.partial(tokenize, TokenizeConfig(**config.shared()), tokenizer=tokenizer, options=options)
     for corpus in documents:
         run_tokenize(documents=corpus.path, output=folder("tokens", corpus.name))
     tokens = {name: open_tokens(folder("tokens", name)) for name in names}
     recipe, overrides = plan_recipe(config, preset.preset, {name: one.train.tokens for name, one in tokens.items()})
-    encoder = _make_encoder(tokens[names[0]], tokenizer, recipe)
+    first = tokens[names[0]]
+    facts = ModelFacts(
+        tokenizer, "", parameter_count(recipe, first.vocab_size), None, recipe.context, first.vocab_size,
+        first.end_of_text,
+    )  # fmt: skip
+    encoder = Encoder(first.tokenizer, facts)
     sets = open_sets(documents, texts, tasks, folder("texts"), encoder, config.limit)
-    contained = _audit(config, documents, sets, output, options)
+    contained = find_contained(config, documents, sets, output, options)
     excluded = {name: np.logical_or.reduce([*flags.values()]) for name, flags in contained.items()}
     _check_sets(sets, excluded, contained, options)
     jobs = [Job(name, seed) for seed in range(config.seeds) for name in names]
     context = JobContext(config, recipe, overrides, tuple(one.task for one in sets), output)
-    prints = {f"tokens {name}": one.fingerprint for name, one in tokens.items()}
-    run_jobs(jobs, context, prints | {"examples": inputs.fingerprint_files([folder(_EXAMPLES)])}, options)
-    _check_one_recipe(jobs, output)
+    run_jobs(jobs, context, options)
     scores = [score for one in sets for score in read_scores(one, jobs, output, ~excluded[one.name])]
-    comparisons, facts = compare_runs(scores), encoder.facts
+    comparisons = compare_runs(scores)
     content = {
         "format": _FORMAT,
         "corpora": [
@@ -135,22 +140,90 @@ def compare(config: CompareConfig, *, corpora: Sequence[str], output: str, optio
     return content
 
 
-def choose_preset(config: CompareConfig, corpus: str, output: str, options: RunOptions) -> Recipe:
-    """Return the preset with the overrides: by default that of the models in the folder, or one for the device."""
+def plan_comparison(
+    config: CompareConfig, *, corpora: Sequence[str], output: str, options: RunOptions
+) -> dict[str, Any]:
+    """Return what `compare` would train, and how long that takes on this machine by a measurement of a few seconds.
+
+    Numbers of tokens are estimates until the corpora are tokenized. Raises what `compare` raises for its options.
+    """
+    config, preset, documents, _, _ = open_comparison(config, corpora, output, options)
+    vocab_size = config.vocab_size or 0
+    if config.tokenizer:
+        vocab_size = load_tokenizer(read_tokenizer(config.tokenizer), config.tokenizer).get_vocab_size()
+    tokens: dict[str, int] = {}
+    is_exact = True
+    for corpus in documents:
+        folder = storage.join(output, "tokens", corpus.name)
+        if has_manifest(folder):
+            tokens[corpus.name] = open_tokens(folder, verify=False).train.tokens
+        else:
+            text_bytes = inputs.estimate_text_bytes(corpus.source.files) * (1 - config.held_out)
+            tokens[corpus.name], is_exact = round(text_bytes / _BYTES_PER_TOKEN), False
+    recipe, _ = plan_recipe(config, preset.preset, tokens)
+    parameters, models = parameter_count(recipe, vocab_size), len(documents) * config.seeds
+    at_once, threads, _ = parallel_jobs(config, options, models)
+    model_s = recipe.steps * measure_step_s(recipe, vocab_size, config.device, threads)
+    run_tokens = recipe.steps * recipe.batch_tokens
+    return {
+        "preset": recipe.preset,
+        "parameters": parameters,
+        "vocab_size": vocab_size,
+        "train_tokens": tokens,
+        "are_tokens_exact": is_exact,
+        "steps": recipe.steps,
+        "tokens_per_run": run_tokens,
+        "models": models,
+        "models_at_once": at_once,
+        "flops": models
+        * run_tokens
+        * flops_per_token(parameters, recipe.layers, recipe.width, recipe.context, recipe.attention_window),
+        "seconds_per_model": model_s,
+        "seconds": model_s * -(-models // at_once),
+        "disk_bytes": models * parameters * (_BYTES_PER_PARAMETER + 12 * max(0, config.average_last - 1)),
+    }
+
+
+class Comparison(NamedTuple):
+    """What is compared: corpora, texts and tasks; the config is complete, the steps of the preset are its own."""
+
+    config: CompareConfig
+    preset: Recipe
+    corpora: list[Documents]
+    texts: list[Documents]
+    tasks: list[TaskInput]
+
+
+def open_comparison(config: CompareConfig, corpora: Sequence[str], output: str, options: RunOptions) -> Comparison:
+    """Open what is compared; by default with the preset of the models in the folder, or one for the device.
+
+    Raises UsageError for contradictory options, and for two sets of one name.
+    """
+    if config.tokenizer and config.vocab_size:
+        raise UsageError("--vocab-size has no effect with --tokenizer; omit one of them")
     if "steps" in parse_overrides(config.set):
         raise UsageError("--set steps: the steps follow from --tokens; use that")
+    documents, texts, tasks = open_corpora(corpora, config), open_texts(config.text, config), choose_tasks(config.task)
+    sets = [
+        *(held_out_name(one.name) for one in documents),
+        *(one.name for one in texts),
+        *(one.label for one in tasks),
+    ]
+    if repeated := next((name for name in sets if sets.count(name) > 1), None):
+        raise UsageError(f"compare: two sets are named {repeated}; give the --text another name")
     training = PretrainConfig(preset=config.preset, set=config.set, device=config.device)
-    return choose_recipe(training, storage.join(output, Job(corpus, 0).folder("models")), options.progress.note)
-
-
-def default_vocab_size(preset: str) -> int:
-    """Return the vocabulary size of a tokenizer that is trained: GPT-2's, but not for a model that it would dwarf."""
-    return 4096 if preset == "tiny" else TrainBpeConfig().vocab_size
+    first = storage.join(output, Job(documents[0].name, 0).folder("models"))
+    preset = choose_recipe(training, first, options.progress.note)
+    config = with_held_out(config, documents, preset.context)
+    if not config.tokenizer and not config.vocab_size:
+        vocab_size = _TINY_VOCABULARY if preset.preset == "tiny" else TrainBpeConfig().vocab_size
+        config = dataclasses.replace(config, vocab_size=vocab_size)
+    return Comparison(config, preset, documents, texts, tasks)
 
 
 def _train_tokenizer(
-    config: CompareConfig, preset: str, corpora: Sequence[Documents], counts: Mapping[str, Mapping[str, int]],
-    output: str, options: RunOptions,
+    config: CompareConfig, corpora: Sequence[Documents], counts: Mapping[str, Mapping[str, int]], output: str,
+    options: RunOptions,
 ) -> str:  # fmt: skip
     """Train a tokenizer on as many bytes of each corpus as the smallest has, without the held-out documents."""
     sizes = {name: count["text_bytes"] for name, count in counts.items()}
@@ -161,33 +234,11 @@ def _train_tokenizer(
         counting = TrainBpeConfig(**config.shared(), train_on="kept", sample_bytes=part, count_only=True)
         folders.append(storage.join(output, "counts", corpus.name))
         train_bpe(counting, documents=corpus.path, output=folders[-1], options=options)
-    vocab_size = config.vocab_size or default_vocab_size(preset)
-    training = TrainBpeConfig(held_out=config.held_out, train_on="kept", vocab_size=vocab_size)
+    assert config.vocab_size
+    training = TrainBpeConfig(held_out=config.held_out, train_on="kept", vocab_size=config.vocab_size)
     tokenizer = storage.join(output, "tokenizer")
     train_bpe(training, documents=[], counts=folders, output=tokenizer, options=options)
     return tokenizer
-
-
-def _make_encoder(tokens: TokenFolder, tokenizer: str, recipe: Recipe) -> Encoder:
-    """Return the encoder of the models before they are trained."""
-    vocab_size, parameters = tokens.vocab_size, parameter_count(recipe, tokens.vocab_size)
-    return Encoder(
-        tokens.tokenizer, ModelFacts(tokenizer, "", parameters, None, recipe.context, vocab_size, tokens.end_of_text)
-    )
-
-
-def _audit(
-    config: CompareConfig, corpora: Sequence[Documents], sets: Sequence[ExampleSet], output: str, options: RunOptions
-) -> dict[str, dict[str, Flags]]:
-    """Return which examples of each set are in the training documents of each corpus."""
-    path = storage.join(output, _EXAMPLES)
-    write_examples(sets, path)
-    options = dataclasses.replace(options, follow_inputs=("benchmark examples", "benchmarks"))
-    folders = {corpus.name: storage.join(output, "overlap", corpus.name) for corpus in corpora}
-    for corpus in corpora:
-        audit, folder = OverlapReportConfig(**config.shared()), folders[corpus.name]
-        overlap_report(audit, documents=corpus.path, benchmarks=[f"examples={path}"], output=folder, options=options)
-    return find_contained(sets, folders)
 
 
 def _check_sets(
@@ -208,24 +259,13 @@ def _check_sets(
         )
 
 
-def _check_one_recipe(jobs: Sequence[Job], output: str) -> None:
-    """Raise ChangedRunError if a model was trained by another recipe, as by an extension of an earlier training."""
-    recipes = []
-    for job in jobs:
-        path = storage.join(output, job.folder("models"), CONFIG_FILE)
-        recipes.append(storage.read_json(path)["recipe"] | {"seed": None})
-        if recipes[-1] != recipes[0]:
-            raise ChangedRunError(f"{path}: has another recipe than the other models; use another --output")
-
-
 def _describe_protocol(config: CompareConfig, recipe: Recipe, facts: ModelFacts, sets: Sequence[ExampleSet]) -> str:
     """Return the protocol as a paragraph for a paper."""
     tokenizer = "a given tokenizer" if config.tokenizer else "a byte-level BPE trained on equal parts of all corpora"
     last = config.average_last
     weights = f"the average of the last {last} checkpoints" if last else "the last weights"
     names = {kind: ", ".join(one.name for one in sets if one.kind == kind) for kind in ("text", "task")}
-    shared = "documents held out of all corpora" * any(one.kind == "shared" for one in sets)
-    deciding = ", ".join(filter(None, (shared, *names.values()))) or "no set"
+    deciding = ", ".join(filter(None, names.values())) or "no set"
     return (
         f"On each corpus we trained {plural(config.seeds, 'model')} of {facts.parameters:,} parameters (preset "
         f"{recipe.preset}: {recipe.layers} layers, width {recipe.width}, context {recipe.context}) with different "
@@ -234,5 +274,7 @@ def _describe_protocol(config: CompareConfig, recipe: Recipe, facts: ModelFacts,
         f"{facts.vocab_size:,} entries. Of the documents of each corpus, {config.held_out:.3g} are held out, chosen by "
         f"a hash. The models are compared on the same examples: {deciding}. The held-out documents of a single corpus "
         f"do not decide, since they favor it. An example is excluded for all corpora if more than {MAX_OVERLAP:.0%} of "
-        "its 8-grams occur in the training documents of any of them; examples of fewer than 8 words are not tested."
+        "its 8-grams occur in the training documents of any of them; examples of fewer than 8 words are not tested. "
+        "Differences of means over models are tested by Welch's t-test, with Holm's correction for all measures and "
+        "pairs of corpora."
     )

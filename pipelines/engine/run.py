@@ -134,7 +134,6 @@ class StageRun:
         cost: Callable[[Item], int] | None = None,
         serial: bool = False,
         memory_bytes: int | None = None,
-        gpus: int = 0,
         keep: str | None = None,
         is_current: Callable[[Item], bool] | None = None,
         on_complete: Callable[[Item], None] | None = None,
@@ -145,8 +144,7 @@ class StageRun:
         entry is named `item.name`, or `name(item)`. `work` marks a phase whose files only serve a later phase; they
         belong under `run.work`. For the progress bar, `total` is the work of all items in `unit`; if that is not
         records, `cost` returns the work of one item, so that a resumed run shows what remains. `serial` runs the items
-        one after the other in this process: for tasks that query one server. `memory_bytes` and `gpus` are what a task
-        needs.
+        one after the other in this process: for tasks that query one server. `memory_bytes` is what a task needs.
 
         `keep` is a folder of the stage in which the files of a work phase stay: a run that adds to the result finds
         there what tasks of the same name have written, so a name must say what the task reads. `is_current` returns
@@ -178,13 +176,7 @@ class StageRun:
         # Closed at once if it ends early, so that no worker continues while the end is reported.
         finishing = contextlib.closing(
             executor.map(
-                function,
-                todo,
-                context=context,
-                on_progress=progress.advance,
-                name=name,
-                memory_bytes=memory_bytes,
-                gpus=gpus,
+                function, todo, context=context, on_progress=progress.advance, name=name, memory_bytes=memory_bytes
             )
         )
         with show_progress(progress, label, total, unit), finishing as results:

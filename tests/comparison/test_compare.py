@@ -82,14 +82,14 @@ def test_values_follow_from_the_answers_of_each_model(finished: tuple[Path, dict
         assert units == sum(len(text.encode()) for text in texts)
 
 
-def test_running_again_changes_nothing(
-    corpora: Path, finished: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_running_again_changes_nothing(corpora: Path, finished: tuple[Path, dict[str, Any]]) -> None:
     output, content = finished
-    before = (output / "compare.json").read_bytes()
-    assert _finished(corpora, output, "--seeds", 2, "--workers", 2) == content
-    assert (output / "compare.json").read_bytes() == before
-    assert "compare: already complete" in capsys.readouterr().err
+    paths = [output / "compare.json", *output.glob("models/*/*/model.safetensors"), *output.rglob("examples-*.parquet")]
+    before = {path: path.read_bytes() for path in paths}
+    times = {path: path.stat().st_mtime_ns for path in paths[1:]}
+    assert _finished(corpora, output, "--seeds", 2, "--workers", 1) == content
+    assert {path: path.read_bytes() for path in paths} == before
+    assert {path: path.stat().st_mtime_ns for path in paths[1:]} == times
 
 
 def _weights(output: Path) -> dict[str, str]:
@@ -116,13 +116,43 @@ def test_a_corpus_against_itself_has_other_models(corpora: Path, tmp_path: Path)
     good = corpora / "good.jsonl"
     options = ("--text", f"news={corpora / 'news.jsonl'}", "--seeds", 1, "--workers", 1, "--tokens", 1000)
     content = run(tmp_path / "out", f"one={good}", f"two={good}", options=options)
-    # All held-out documents are those of both, and there is enough of them.
-    shared = next(one for one in content["sets"] if one["kind"] == "shared")
-    assert shared["examples"] == 30
-    assert _measure(content, "shared: bits per byte")["decides"]
+    # No set of documents that are held out of both: of a corpus and a part of it, they would favor the part.
+    assert {one["kind"] for one in content["sets"]} == {"held-out", "text"}
     values = _measure(content, "news: bits per byte")["values"]
     assert values["one"] != values["two"]
     assert len({*_weights(tmp_path / "out").values()}) == 2
+
+
+def test_changed_wrong_answers_are_evaluated_again(
+    corpora: Path, finished: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    # The audit and its examples have the right answers only.
+    output, content = finished
+    task = write_task(tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "endings.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["options"][1 - row["gold"]] = "x"
+    write(tmp_path / "endings.jsonl", rows)
+    weights = _weights(output)
+    changed = run(
+        output, corpora / "good.jsonl", corpora / "bad.jsonl", options=("--task", task, "--seeds", 2, "--workers", 1)
+    )
+    name = "endings: margin"
+    assert _measure(changed, name)["values"] != _measure(content, name)["values"]
+    assert _weights(output) == weights
+    assert _finished(corpora, output, "--seeds", 2, "--workers", 1) == content
+
+
+def test_models_of_another_number_of_tokens_are_not_extended(
+    corpora: Path, finished: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, _ = finished
+    before = _weights(output)
+    # With these, the recipes differ in nothing but the steps.
+    same = ("--set", "warmup_steps=2", "--set", "eval_every=3", "--tokens", 9000, "--seeds", 2, "--workers", 1)
+    assert main(arguments(output, corpora / "good.jsonl", corpora / "bad.jsonl", options=same)) == 1
+    assert "config.json: the model was trained by another recipe (steps was 31, is now 35)" in capsys.readouterr().err
+    assert _weights(output) == before
 
 
 def test_examples_that_a_corpus_contains_are_excluded_for_all(corpora: Path, tmp_path: Path) -> None:
@@ -180,7 +210,10 @@ def test_a_killed_comparison_resumes_to_the_same_result(corpora: Path, tmp_path:
         (["good.jsonl", "good.jsonl"], [], 2, "good: is named twice"),
         (["good.jsonl", "missing.jsonl"], [], 1, "missing.jsonl: no such file or folder"),
         (["good.jsonl", "bad.jsonl"], ["--text", "news.jsonl"], 2, "--text news.jsonl: is not of the form NAME=PATH"),
-        (["good.jsonl", "bad.jsonl"], ["--text", "shared=news.jsonl"], 2, "is the name of another set"),
+        (["good.jsonl", "bad.jsonl"], ["--text", "held-out-bad=news.jsonl"], 2, "two sets are named held-out-bad"),
+        (["good.jsonl", "bad.jsonl"], ["--text", "endings=news.jsonl", "--task", "endings.toml"], 2, "named endings"),
+        (["good.jsonl", "mixed=bad.jsonl"], [], 2, "mixed: is the name of a verdict"),
+        (["good.jsonl", "bad.jsonl"], ["--average-last", "40"], 2, "--average-last 40: exceeds the 31 steps"),
         (["good.jsonl", "bad.jsonl"], ["--task", "wikitext-2=news.jsonl"], 2, "is of kind perplexity; use --text"),
         (["good.jsonl", "bad.jsonl"], ["--tokens", "900000"], 2, "one epoch of the smallest corpus"),
         (["good.jsonl", "bad.jsonl"], ["--set", "steps=10"], 2, "--set steps: the steps follow from --tokens"),

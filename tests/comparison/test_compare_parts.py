@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from pipelines import progress
 from pipelines.comparison.config import CompareConfig
-from pipelines.comparison.corpora import open_corpora
-from pipelines.comparison.examples import with_held_out
+from pipelines.comparison.corpora import open_corpora, open_texts
+from pipelines.comparison.examples import ExampleSet, read_texts, with_held_out
 from pipelines.comparison.jobs import Job, plan_recipe
+from pipelines.comparison.measures import read_scores
+from pipelines.comparison.statistics import Measure, Scores, compare_runs
+from pipelines.engine.run import RunOptions
 from pipelines.engine.tasks import SerialExecutor
 from pipelines.errors import InputError, UsageError
+from pipelines.evaluation.definitions import TaskInput, read_task
 from pipelines.model import device
 from pipelines.model.io.averaging import average_checkpoints
 from pipelines.model.io.tensor_files import read_tensors, write_tensors
 from pipelines.records import shards
+from pipelines.records.schemas import make_schema
 from pipelines.storage import json_bytes
+from webtext_cli.commands.compare import print_comparison
 
 
 def _recipe(tokens: int | None = None, smallest: int = 10**9, values: tuple[str, ...] = ()) -> Any:
@@ -67,6 +76,56 @@ def test_default_names_are_the_parts_of_paths_that_differ(tmp_path: Path) -> Non
     assert names(two, other) == ["filter", "extract"]
     assert names(one, two) == ["one-filter", "two-filter"]
     assert names(one, f"mine={two}") == ["filter", "mine"]
+    (tmp_path / ".new.txt").write_text("some text")
+    assert names(one, str(tmp_path / ".new.txt")) == ["filter", "new"]
+    (tmp_path / "a=b").mkdir()
+    (tmp_path / "a=b" / "x.txt").write_text("some text")
+    assert names(one, str(tmp_path / "a=b")) == ["filter", "a_b"]
+
+
+def test_the_perplexity_of_a_task_is_compared_by_its_logarithm(tmp_path: Path) -> None:
+    folder = str(tmp_path / "evaluate" / "a" / "seed-0" / "words")
+    figure = {"name": "perplexity", "kind": "perplexity", "unit": "word", "columns": ["nll", "words"]}
+    shards.write_file(folder, "results.json", json_bytes({"metrics": [figure]}))
+    with shards.write_shard(folder, "examples-00000.parquet", make_schema(nll="float64", words="int64")) as shard:
+        for nll in (1.0, 3.0, 50.0):
+            shard.write({"nll": nll, "words": 1})
+    definition = read_task("lambada")
+    one = ExampleSet("words", "task", TaskInput(replace(definition, name="words"), "paper", ()), [""] * 3, [*"abc"])
+    [scores] = read_scores(one, [Job("a", 0)], str(tmp_path), np.array([True, True, False]))
+    assert (scores.measure.name, scores.measure.unit) == ("words: log perplexity", "nats per word")
+    assert scores.values("a").tolist() == [2.0]
+    assert not scores.measure.higher_is_better
+
+
+def test_pieces_of_near_duplicates_have_one_cluster(tmp_path: Path) -> None:
+    text = "every word is there. " * 20
+    rows = [{"id": str(n), "text": text + str(n), "cluster": "c" if n < 2 else str(n)} for n in range(4)]
+    rows.append({"id": "blank", "text": "\n \n", "cluster": "blank"})
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for path in paths:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows * 9))
+    config, options = CompareConfig(held_out=0.4, limit=50), RunOptions()
+    corpora, texts = open_corpora([f"{p.stem}={p}" for p in paths], config), open_texts([f"t={paths[0]}"], config)
+    read_texts(config, corpora, texts, 32, str(tmp_path / "out"), options)
+    written = list(shards.read_rows(str(tmp_path / "out" / "sets" / "t.parquet")))
+    assert {len(row["text"]) <= 128 and not row["text"].isspace() for row in written} == {True}
+    assert len({row["cluster"] for row in written}) == 3
+
+
+@pytest.mark.parametrize(
+    ("decides", "runs", "expected"), [(False, 3, "does not decide"), (True, 1, "no interval"), (True, 3, "a")]
+)
+def test_only_what_was_tested_has_a_verdict_on_the_terminal(
+    capsys: pytest.CaptureFixture[str], decides: bool, runs: int, expected: str
+) -> None:
+    values = {"a": [1.0, 1.01, 1.02][:runs], "b": [2.0, 2.01, 2.02][:runs]}
+    measure = Measure("news: bits", "news", "bits_per_byte", "bits per byte", False, decides)
+    rows = compare_runs([Scores(measure, {key: np.array(one)[:, None] for key, one in values.items()}, np.ones(1))])
+    print_comparison({"measures": [vars(measure) | {"values": values}], "comparisons": rows, "summary": []})
+    line = next(line for line in capsys.readouterr().out.splitlines() if "news: bits" in line)
+    assert line.rstrip().endswith(f" {expected}")
+    assert "not distinguishable" not in line
 
 
 def test_of_a_large_corpus_fewer_documents_are_held_out(tmp_path: Path) -> None:

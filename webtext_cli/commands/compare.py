@@ -29,23 +29,22 @@ def command(call: StageCall, corpora: tuple[str, ...], is_plan: bool, **flags: A
     \b
     Examples:
       webtext compare my-corpus other-corpus --text news=news.jsonl -o comparison
-      webtext compare my-corpus/extract my-corpus/filter -o comparison --seeds 5
+      webtext compare my-corpus/extract my-corpus/filter --text news=news.jsonl -o comparison --seeds 5
       webtext compare a=a.jsonl.zst b=b/*.parquet --task hellaswag -o comparison
       webtext compare my-corpus other-corpus --preset gpt2 -o comparison --plan
     """
+    from pipelines.comparison.corpora import split_name
     from pipelines.model import require_torch
 
     require_torch()
     config, output = config_of_flags(CompareConfig, flags), call.corpus
-    check_disjoint(output, [corpus.rpartition("=")[2] for corpus in corpora])
+    check_disjoint(output, [split_name(value)[1] for value in (*corpora, *config.text)])
     arguments: dict[str, Any] = {"corpora": corpora, "output": output, "options": call.run_options()}
-    if is_plan:
-        from pipelines.comparison.cost import plan_comparison
+    from pipelines.comparison.stage import PAGE, compare, plan_comparison
 
+    if is_plan:
         print_result(plan_comparison(config, **arguments), call.as_json, _print_plan)
         return
-    from pipelines.comparison.stage import PAGE, compare
-
     print_result(compare(config, **arguments), call.as_json, print_comparison)
     if not call.as_json:
         say(f"{format_message(join(output, PAGE))}  curves, intervals and protocol (open in a browser)")
@@ -61,7 +60,8 @@ def print_comparison(content: Mapping[str, Any]) -> None:
         interval = "" if row["low"] is None else f"{row['low']:+.4f} to {row['high']:+.4f}"
         needed = row["seeds_needed"]
         verdict = row["better"] or ("not distinguishable" + f"; about {needed} seeds" * bool(needed))
-        verdict = verdict if measure["decides"] else f"({verdict}; does not decide)"
+        if row["p_adjusted"] is None:
+            verdict = "no interval" if measure["decides"] else "does not decide"
         rows.append([f"{a} - {b}", row["measure"], *means, f"{row['difference']:+.4f}", interval, verdict])
     print_table(["pair", "measure", "first", "second", "difference", "95% interval", "better"], rows, text_columns=True)
     for pair in content["summary"]:

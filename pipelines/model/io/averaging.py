@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pipelines import storage
 from pipelines.errors import InputError
+from pipelines.format import plural
 from pipelines.model.io.model_folder import CONFIG_FILE, TOKENIZER_FILE
-from pipelines.model.io.tensor_files import open_tensors, read_tensors, write_tensors
+from pipelines.model.io.tensor_files import read_tensors, write_tensors
 from pipelines.model.training.checkpoint import MODEL_FILE, find_checkpoints
 
 
@@ -17,15 +20,15 @@ def average_checkpoints(training: str, count: int, output: str) -> None:
     checkpoints = find_checkpoints(training)[-count:]
     if len(checkpoints) < count:
         raise InputError(
-            f"{training}: has {len(checkpoints)} checkpoints, an average of {count} was requested; use another --output"
+            f"{training}: has {plural(len(checkpoints), 'checkpoint')}, an average of {count} was requested; "
+            "use another --output"
         )
-    if problem := next(filter(None, (checkpoint.problem() for checkpoint in checkpoints)), None):
-        raise InputError(f"{problem}; use another --output")
-    sums = {name: tensor.double() for name, tensor in read_tensors(checkpoints[0].model_path).items()}
-    for checkpoint in checkpoints[1:]:
-        with open_tensors(checkpoint.model_path) as file:
-            for name, total in sums.items():
-                total += file.get_tensor(name)
+    sums: dict[str, Any] = {}
+    for checkpoint in checkpoints:
+        if problem := checkpoint.problem():
+            raise InputError(f"{problem}; use another --output")
+        for name, tensor in read_tensors(checkpoint.model_path).items():
+            sums[name] = sums.get(name, 0) + tensor.double()
     for name in (CONFIG_FILE, TOKENIZER_FILE):
         storage.link(storage.join(training, name), storage.join(output, name))
     write_tensors(output, MODEL_FILE, {name: (total / count).float() for name, total in sums.items()})
