@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pipelines import storage
@@ -115,8 +115,8 @@ class CorpusConfig:
         folders = {name: storage.join(self.corpus, path) for name, path in sources.items() if isinstance(path, str)}
         return sources | folders
 
-    def changed_sources(self, stage: str, manifest: Manifest) -> list[str]:
-        """Return the stages whose results have changed since a stage read them, so that its own is stale."""
+    def changed_sources(self, stage: str, manifest: Manifest, stale: Collection[str] = ()) -> list[str]:
+        """Return the sources that are `stale`, or have changed since the stage read them: its own result is stale."""
         inputs, paths, changed = manifest.identity.inputs, self.paths(stage), list[str]()
         for parameter, source in self.upstream(stage).items():
             folder = storage.join(self.corpus, source)
@@ -124,7 +124,8 @@ class CorpusConfig:
             if parameter in inputs and parameter not in paths and has_manifest(folder):
                 result = read_manifest(folder)
                 # Of train-bpe, tokenize reads one file.
-                if inputs[parameter] not in (result.fingerprint(), *(file.sha256 for file in result.files)):
+                known = (result.fingerprint(), *(file.sha256 for file in result.files))
+                if source in stale or inputs[parameter] not in known:
                     changed.append(source)
         return list(dict.fromkeys(changed))
 
@@ -212,7 +213,8 @@ class CorpusConfig:
 class StageStatus:
     """The state of a stage's folder; `replacement` describes an unfinished new result.
 
-    `writer` is the process that writes the folder, `progress` how far that is.
+    `writer` is the process that writes the folder, `progress` how far that is. `changed` are the stages because of
+    which the result is stale.
 
     The states are `done`, `stale` (done, but what it read has changed), `damaged`, `running` (another process writes a
     first result), `unfinished`, and `-`.
@@ -227,6 +229,7 @@ class StageStatus:
     shards: int = 0
     size_bytes: int = 0
     problems: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     replacement: str | None = None
     writer: str | None = None
     progress: LiveProgress | None = None
@@ -300,7 +303,10 @@ def status(source: str | Sequence[str], verify: bool) -> list[StageStatus]:
         return [_stage_status(folder, _stage_of(folder), verify) for folder in folders]
     check_corpus(source, "-i")
     config = CorpusConfig(source)
-    stages = [_stage_status(storage.join(source, name), name, verify, config) for name in STAGE_FOLDERS]
+    stages: list[StageStatus] = []
+    for name in STAGE_FOLDERS:
+        stale = {stage.stage for stage in stages if stage.changed}
+        stages.append(_stage_status(storage.join(source, name), name, verify, config, stale))
     expected = BY_NAME.keys() - config.skipped()
     return [stage for stage in stages if stage.state != "-" or stage.stage in expected]
 
@@ -373,7 +379,9 @@ def _stage_of(folder: str) -> str:
     raise InputError(f"{folder}: {problem if storage.exists(folder) else 'no such file or folder'}")
 
 
-def _stage_status(folder: str, name: str, verify: bool, config: CorpusConfig | None = None) -> StageStatus:
+def _stage_status(
+    folder: str, name: str, verify: bool, config: CorpusConfig | None = None, stale: Collection[str] = ()
+) -> StageStatus:
     writer = writer_of(folder)
     progress = read_progress(folder) if writer else None
     if not has_manifest(folder):
@@ -384,7 +392,7 @@ def _stage_status(folder: str, name: str, verify: bool, config: CorpusConfig | N
     except InputError as error:
         return StageStatus(name, folder, "damaged", problems=(str(error),))
     problems = [problem for file in manifest.files if (problem := check_file(folder, file))] if verify else []
-    changed = config.changed_sources(name, manifest) if config and name in BY_NAME else []
+    changed = config.changed_sources(name, manifest, stale) if config and name in BY_NAME else []
     return StageStatus(
         stage=name,
         folder=folder,
@@ -396,6 +404,7 @@ def _stage_status(folder: str, name: str, verify: bool, config: CorpusConfig | N
         shards=sum(task.phase != task.name and (task.phase == "shards" or not task.work) for task in manifest.shards),
         size_bytes=manifest.size_bytes,
         problems=tuple(problems),
+        changed=tuple(changed),
         replacement=OutputFolder(folder).describe_replacement(writer),
         writer=writer,
         progress=progress,

@@ -62,7 +62,7 @@ def held_out_name(corpus: str) -> str:
 def _open(named: Sequence[tuple[str, str]], config: DocumentConfig) -> list[Documents]:
     names = [name for name, _ in named]
     if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise UsageError(f"{repeated}: is named twice; give each its own name: one={repeated} two={repeated}")
+        raise UsageError(f"{repeated}: is the name of two of them; give each its own, such as one=PATH two=PATH")
     return [Documents(name, path, inputs.open_documents(path, config)) for name, path in named]
 
 

@@ -46,6 +46,8 @@ STAGE = Stage("compare-texts", 1, (_COUNTS, _SETS))
 TASK_KINDS = ("choice", "last-word")
 _CHARACTERS_PER_TOKEN = 4
 _SPARE, _MOST_HELD_OUT = 4, 0.05
+# What is left of a set after most of it was excluded is no sample of it, and may be held-out documents of a corpus.
+MIN_USED = 0.5
 # An example whose share of n-grams in a corpus is above this is contained in it. On the examples of LAMBADA above 15%,
 # GPT-2 is better by 2 perplexity (paper, section 4).
 MAX_OVERLAP = 0.15
@@ -154,7 +156,7 @@ def _write_sets(tally: Tally, shares: Mapping[str, float | None], output: str) -
     for name, share in shares.items():
         if not (pieces := tally.sample(name, 0).pairs()):
             remedy = "name another --text" if share is None else "raise --held-out, or use more text"
-            raise InputError(f"{name}: has no document with text to compare models by; {remedy}")
+            raise InputError(f"{name}: no document with text to compare models by; {remedy}")
         is_one_document = len({cluster for _, (cluster, _) in pieces}) == 1
         with shards.write_shard(output, f"{_SETS}{name}.parquet", _SET_SCHEMA) as shard:
             for key, (cluster, text) in pieces:

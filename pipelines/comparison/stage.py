@@ -22,6 +22,7 @@ from pipelines.comparison.config import CompareConfig
 from pipelines.comparison.corpora import Documents, held_out_name, open_corpora, open_texts
 from pipelines.comparison.examples import (
     MAX_OVERLAP,
+    MIN_USED,
     ExampleSet,
     Flags,
     choose_tasks,
@@ -38,7 +39,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.definitions import TaskInput
 from pipelines.evaluation.task import Encoder, ModelFacts
-from pipelines.format import plural
+from pipelines.format import format_percent, plural
 from pipelines.model.diagnostics.estimate import flops_per_token
 from pipelines.model.diagnostics.speed import measure_step_s
 from pipelines.model.training.data import open_tokens
@@ -245,13 +246,18 @@ def _check_sets(
     sets: Sequence[ExampleSet], excluded: Mapping[str, Flags], contained: Mapping[str, Mapping[str, Flags]],
     options: RunOptions,
 ) -> None:  # fmt: skip
-    """Raise InputError for a set without a usable example; note if no set can decide which corpus is better."""
+    """Raise InputError for a set without a usable example; note what cannot decide which corpus is better."""
     for one in sets:
         if excluded[one.name].all():
             counts = ", ".join(f"{name} {int(flags.sum()):,}" for name, flags in contained[one.name].items())
             raise InputError(
                 f"{one.name}: all {plural(len(one.texts), 'example')} are in the training documents of a corpus "
                 f"({counts}); name another text or task, or remove near-duplicates with `webtext dedup`"
+            )
+        if one.kind != "held-out" and (share := excluded[one.name].mean()) > 1 - MIN_USED:
+            options.progress.note(
+                f"{one.name}: decides nothing, since {share:.0%} of its examples are in the training documents of a "
+                "corpus, and the others may be of the same kind"
             )
     if all(one.kind == "held-out" for one in sets):
         options.progress.note(
@@ -261,7 +267,7 @@ def _check_sets(
 
 def _describe_protocol(config: CompareConfig, recipe: Recipe, facts: ModelFacts, sets: Sequence[ExampleSet]) -> str:
     """Return the protocol as a paragraph for a paper."""
-    tokenizer = "a given tokenizer" if config.tokenizer else "a byte-level BPE trained on equal parts of all corpora"
+    tokenizer = "a given tokenizer" if config.tokenizer else "a byte-level BPE, trained on equal parts of all corpora,"
     last = config.average_last
     weights = f"the average of the last {last} checkpoints" if last else "the last weights"
     names = {kind: ", ".join(one.name for one in sets if one.kind == kind) for kind in ("text", "task")}
@@ -270,11 +276,12 @@ def _describe_protocol(config: CompareConfig, recipe: Recipe, facts: ModelFacts,
         f"On each corpus we trained {plural(config.seeds, 'model')} of {facts.parameters:,} parameters (preset "
         f"{recipe.preset}: {recipe.layers} layers, width {recipe.width}, context {recipe.context}) with different "
         f"initial weights and orders of the data, for {recipe.steps:,} steps of {recipe.batch_tokens:,} tokens, at "
-        f"most one epoch of the smallest corpus, and evaluated {weights}. All models share {tokenizer} of "
-        f"{facts.vocab_size:,} entries. Of the documents of each corpus, {config.held_out:.3g} are held out, chosen by "
-        f"a hash. The models are compared on the same examples: {deciding}. The held-out documents of a single corpus "
-        f"do not decide, since they favor it. An example is excluded for all corpora if more than {MAX_OVERLAP:.0%} of "
-        "its 8-grams occur in the training documents of any of them; examples of fewer than 8 words are not tested. "
+        f"most one epoch of the smallest corpus, and evaluated {weights}. All models share {tokenizer} "
+        f"with {facts.vocab_size:,} entries. Of the documents of each corpus, {format_percent(config.held_out, 1)} are "
+        f"held out, chosen by a hash. The models are compared on the same examples: {deciding}. The held-out documents "
+        f"of a single corpus do not decide, since they favor it. An example is excluded for all corpora if more than "
+        f"{MAX_OVERLAP:.0%} of its 8-grams occur in the training documents of any of them (examples of fewer than 8 "
+        "words are not tested); a set of which more than half is excluded decides nothing. "
         "Differences of means over models are tested by Welch's t-test, with Holm's correction for all measures and "
         "pairs of corpora."
     )

@@ -172,7 +172,9 @@ def _summarize(a: str, b: str, rows: Sequence[Row]) -> Row:
     if ties:
         needed, measure = min((row["seeds_needed"] or math.inf, row["measure"]) for row in ties)
         seeds = f"about {needed} seeds" if needed <= _MAX_SEEDS else f"more than {_MAX_SEEDS} seeds"
-        parts.append(f"not distinguishable on {len(ties)} ({seeds} would be needed for {measure})")
+        parts.append(
+            f"not distinguishable on {len(ties)} (if the difference by {measure} is real, {seeds} would show it)"
+        )
     # Where the examples are too few, which more seeds do not help.
     errors = [(abs(row["difference"]), row["example_error"]) for row in deciding if row["better"]]
     if few := sum(error is None or difference <= Z95 * error for difference, error in errors):

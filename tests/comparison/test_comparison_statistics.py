@@ -190,6 +190,9 @@ def test_a_value_that_is_not_finite_is_named(value: float) -> None:
         compare_runs([scores_of({"a": [1.0, 2.0], "b": [1.0, value]}, "loss")])
 
 
+_REAL = "if the difference by {} is real, about {} seeds would show it"
+
+
 @pytest.mark.parametrize(
     ("betters", "verdict", "text"),
     [
@@ -199,10 +202,10 @@ def test_a_value_that_is_not_finite_is_named(value: float) -> None:
             "a-b-",
             "mixed",
             "4 measures: a is better on 1; b is better on 1; "
-            "not distinguishable on 2 (about 7 seeds would be needed for m1).",
+            "not distinguishable on 2 (if the difference by m1 is real, about 7 seeds would show it).",
         ),
-        ("b-", "b", "2 measures: b is better on 1; not distinguishable on 1 (about 7 seeds would be needed for m1)."),
-        ("-", "not distinguishable", "1 measure: not distinguishable on 1 (about 6 seeds would be needed for m0)."),
+        ("b-", "b", f"2 measures: b is better on 1; not distinguishable on 1 ({_REAL.format('m1', 7)})."),
+        ("-", "not distinguishable", f"1 measure: not distinguishable on 1 ({_REAL.format('m0', 6)})."),
     ],
 )
 def test_verdicts(betters: str, verdict: str, text: str) -> None:

@@ -93,7 +93,7 @@ def test_two_ways_to_write_the_same_overrides_are_one_recipe() -> None:
             "decay_steps=0 does not fit wsd with 1200 steps: expected 1 to 1140; add --set decay_steps=240",
         ),
         ("decay_steps=1141", "decay_steps=1141 does not fit cosine .* expected 0 to 1140; add --set decay_steps=0"),
-        ("attention=alternating", "contradicts a window of 0; add --set attention_window=256"),
+        ("attention=alternating", "contradicts a window of 0; add --set attention_window=64"),
         ("attention_window=9", "--set attention=full contradicts a window of 9; add --set attention_window=0"),
         ("heads=5", "--set width=128 is not divisible by 5 heads"),
         ("steps=30", "--set steps=30 ends within the 60 warm-up steps; add --set warmup_steps=3"),

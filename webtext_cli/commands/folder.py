@@ -89,6 +89,9 @@ def _print_stages(result: Mapping[str, Any]) -> None:
     stages = result["stages"]
     print_table(["stage", "state", "in", "dropped", "out", "shards", "size"], [_row(stage) for stage in stages])
     _describe_runs(stages)
+    for stage in stages:
+        if stage.changed:
+            complain(f"note: {stage.stage} is stale: {', '.join(stage.changed)} has changed or is stale")
     for replacement in filter(None, (stage.replacement for stage in stages)):
         complain(f"note: {replacement}")
 

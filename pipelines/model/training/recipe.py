@@ -199,7 +199,7 @@ def make_recipe(preset: str, overrides: Sequence[str] = (), seed: int = 0) -> Re
     if (recipe.attention == "full") != (recipe.attention_window == 0):
         raise UsageError(
             f"--set attention={recipe.attention} contradicts a window of {recipe.attention_window}; "
-            f"add --set attention_window={256 if recipe.attention == 'alternating' else 0}"
+            f"add --set attention_window={min(256, recipe.context // 2) if recipe.attention == 'alternating' else 0}"
         )
     return recipe
 

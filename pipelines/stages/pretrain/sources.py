@@ -76,6 +76,8 @@ def _plan_shares(recipe: Recipe, sources: Sources, earlier: Sequence[Segment], s
                     f"--mix {name}: {source.epochs:g} epochs are fewer than {before}; use more, or weight 0"
                 )
     weights = {name: Fraction(str(source.weight)) for name, source in sources.items() if source.weight}
+    if not weights and not blocks:
+        raise UsageError("--mix: no source is read; give one of them a weight above 0, or epochs")
     filled = sum(blocks.values(), Fraction(0))
     if filled >= left if weights else abs(left - filled) >= recipe.batch_size:
         raise UsageError(
