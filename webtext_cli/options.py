@@ -35,7 +35,7 @@ _METAVARS = {
     "held_out": "SHARE", "reference_share": "SHARE", "archive_window": "DAYS", "max_document_mib": "MIB",
     "memory_limit_mib": "MIB", "max_page_bytes": "BYTES", "sample_bytes": "BYTES", "timeout": "SECONDS",
     "per_host_delay": "SECONDS", "max_wait": "SECONDS", "extra_domain": "DOMAIN",
-    "text": "NAME=PATH", "tokenizer": "PATH",
+    "text": "NAME=PATH", "tokenizer": "PATH", "preset": "NAME",
 }  # fmt: skip
 # A larger upper bound only prevents nonsense.
 _MAX_SHOWN = 10_000

@@ -39,7 +39,7 @@ class CompareConfig(HeldOutConfig):
     )
     preset: str | None = option(
         None,
-        "Model size and training recipe; `webtext pretrain --show-preset` prints it. By default gpt2 on a CUDA GPU and "
+        f"Model size and training recipe, one of {', '.join(PRESETS)}. By default gpt2 on a CUDA GPU and "
         "tiny elsewhere.",
         choices=PRESETS,
         group="Protocol",

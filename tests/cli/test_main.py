@@ -160,7 +160,7 @@ def test_the_generated_docs_are_current() -> None:
         (["scrape", "--source", "dmup"], 2, "error: --source dmup: is not one of dump, urls, praw, arctic-shift; did"),
         (["scrape", "--karma", "nope"], 2, "error: --karma nope: is not one of max, sum, first\nsee `webtext scrape"),
         (["generate", "--device", "gpu"], 2, "error: --device gpu: is not one of auto, cpu, cuda, mps\n"),
-        (["pretrain", "--preset", "tinny"], 2, "gpt2-xl, tiny; did you mean tiny?\n"),
+        (["pretrain", "--preset", "tinny"], 2, "gpt3-760m, tiny; did you mean tiny?\n"),
         (["export-text", "--format", "json"], 2, "error: --format json: is not one of jsonl, txt; did you mean jsonl?"),
         (["completion", "fisch"], 2, "error: SHELL fisch: is not one of bash, zsh, fish; did you mean fish?\n"),
         (["fetch", "--archive-window", "9"], 2, "error: --archive-window has no effect without --archive; set"),

@@ -29,7 +29,7 @@ def command(call: StageCall, corpora: tuple[str, ...], is_plan: bool, **flags: A
     \b
     Examples:
       webtext compare my-corpus other-corpus --text news=news.jsonl -o comparison
-      webtext compare my-corpus/extract my-corpus/filter --text news=news.jsonl -o comparison --seeds 5
+      webtext compare c/extract c/filter --text news=news.jsonl -o out --seeds 5
       webtext compare a=a.jsonl.zst b=b/*.parquet --task hellaswag -o comparison
       webtext compare my-corpus other-corpus --preset gpt2 -o comparison --plan
     """

@@ -144,7 +144,8 @@ def read_preset(name: str) -> dict[str, Choice]:
     """Return the values of a preset, in the order of its file; `preset` in a file names the one that it varies."""
     values = read_toml(data_path(f"presets/{name}.toml"), dict[str, Choice])
     if base := values.pop("preset", None):
-        return {**read_preset(base.value), **values}
+        check_known(str(base.value), PRESETS, "preset", places(data_path(f"presets/{name}.toml"))(["preset"]))
+        values = read_toml(data_path(f"presets/{base.value}.toml"), dict[str, Choice]) | values
     unset = [field for field in dataclasses.fields(Recipe) if field.name not in (*values, *_NOT_SETTABLE)]
     note = "as in GPT-1 and GPT-2's released code"
     return values | {field.name: Choice(field.default, "inherited", note) for field in unset}

@@ -14,8 +14,8 @@ class RecipeOptions:
 
     preset: str | None = option(
         None,
-        "Model size and training recipe; --show-preset prints it. By default that of the training in --output, or gpt2 "
-        "on a CUDA GPU and tiny elsewhere.",
+        f"Model size and training recipe, one of {', '.join(PRESETS)}; --show-preset prints it. By default that of the "
+        "training in --output, or gpt2 on a CUDA GPU and tiny elsewhere.",
         choices=PRESETS,
     )
     set: tuple[str, ...] = option((), "Override a value of the preset, such as steps=2000.")
