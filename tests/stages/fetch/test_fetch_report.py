@@ -61,7 +61,8 @@ def test_a_running_fetch_says_what_it_does(
         thread.start()
         try:
             deadline = time.monotonic() + 15
-            while "http_not_found 1" not in (activity := describe_activity(output) or "") or "ok 1" not in activity:
+            expected = ("http_not_found 1", "ok 1", "slowest: http://slow.org:80 ")
+            while not all(part in (activity := describe_activity(output) or "") for part in expected):
                 assert time.monotonic() < deadline, activity
                 time.sleep(0.05)
             assert "1 hosts in progress; slowest: http://slow.org:80 " in activity
