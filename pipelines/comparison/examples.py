@@ -47,7 +47,7 @@ TASK_KINDS = ("choice", "last-word")
 _CHARACTERS_PER_TOKEN = 4
 _SPARE, _MOST_HELD_OUT = 4, 0.05
 # What is left of a set after most of it was excluded is no sample of it, and may be held-out documents of a corpus.
-MIN_USED = 0.5
+_MIN_USED = 0.5
 # An example whose share of n-grams in a corpus is above this is contained in it. On the examples of LAMBADA above 15%,
 # GPT-2 is better by 2 perplexity (paper, section 4).
 MAX_OVERLAP = 0.15
@@ -68,6 +68,10 @@ class ExampleSet(NamedTuple):
     texts: list[str]
     clusters: list[str]
     corpus: str | None = None
+
+    def decides(self, is_used: Flags) -> bool:
+        """Return whether the used examples say which corpus is better; held-out documents favor their own."""
+        return self.kind != "held-out" and bool(is_used.mean() >= _MIN_USED)
 
 
 class ReadContext(NamedTuple):

@@ -109,11 +109,12 @@ def run_jobs(jobs: Sequence[Job], context: JobContext, options: RunOptions) -> N
 
     Raises ChangedRunError for a model that was trained by another recipe, which is not extended.
     """
+    recipe = context.recipe.to_json()
     for job in () if options.overwrite else jobs:
         path = storage.join(context.output, job.folder("models"), CONFIG_FILE)
         trained = storage.read_json(path)["recipe"] if storage.exists(path) else {}
         for name, value in trained.items():
-            if name != "seed" and value != (new := context.recipe.to_json().get(name)):
+            if name != "seed" and value != (new := recipe.get(name)):
                 raise ChangedRunError(
                     f"{path}: the model was trained by another recipe ({name} was {value}, is now {new}); use "
                     "--overwrite to train it again, or choose another --output to keep both"

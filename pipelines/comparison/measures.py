@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipelines import storage
-from pipelines.comparison.examples import MIN_USED, ExampleSet, Flags
+from pipelines.comparison.examples import ExampleSet, Flags
 from pipelines.comparison.jobs import Job
 from pipelines.comparison.statistics import Measure, Scores
 from pipelines.evaluation.metrics import Floats
@@ -50,7 +50,7 @@ def _read_measure(one: ExampleSet, figure: Mapping[str, Any], folders: Mapping[J
         metric=name,
         unit=f"{quantity} per {figure['unit']}" if is_ratio else units.get(kind, "nats"),
         higher_is_better=not is_ratio and not name.endswith("_nll"),
-        decides=one.kind != "held-out" and bool(is_used.mean() >= MIN_USED),
+        decides=one.decides(is_used),
     )
     numerators = {
         corpus: np.stack([columns[0] / scale for job, columns in rows.items() if job.corpus == corpus])

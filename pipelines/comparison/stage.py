@@ -22,7 +22,6 @@ from pipelines.comparison.config import CompareConfig
 from pipelines.comparison.corpora import Documents, held_out_name, open_corpora, open_texts
 from pipelines.comparison.examples import (
     MAX_OVERLAP,
-    MIN_USED,
     ExampleSet,
     Flags,
     choose_tasks,
@@ -254,10 +253,10 @@ def _check_sets(
                 f"{one.name}: all {plural(len(one.texts), 'example')} are in the training documents of a corpus "
                 f"({counts}); name another text or task, or remove near-duplicates with `webtext dedup`"
             )
-        if one.kind != "held-out" and (share := excluded[one.name].mean()) > 1 - MIN_USED:
+        if one.kind != "held-out" and not one.decides(~excluded[one.name]):
             options.progress.note(
-                f"{one.name}: decides nothing, since {share:.0%} of its examples are in the training documents of a "
-                "corpus, and the others may be of the same kind"
+                f"{one.name}: decides nothing, since {excluded[one.name].mean():.0%} of its examples are in the "
+                "training documents of a corpus, and the others may be of the same kind"
             )
     if all(one.kind == "held-out" for one in sets):
         options.progress.note(

@@ -366,7 +366,7 @@ def test_changed_shares_begin_a_new_segment(folders: dict[str, str], mixed: Path
     assert Counter(block.source for block in itertools.chain(*shown[:6])) == {"web": 18, "books": 6}
     assert Counter(block.source for block in itertools.chain(*shown[6:])) == {"web": 6, "code": 6}
     web = [block.number for block in itertools.chain(*shown) if block.source == "web"]
-    assert len({*web}) == 24  # the epoch goes on
+    assert len({*web}) == 24  # the epoch continues
 
 
 def test_an_extended_mixture_is_complete_repeatable_and_replayable(

@@ -99,7 +99,8 @@ def planned_blocks(mixture: Sequence[Segment], steps: int, batch_size: int) -> d
     return blocks
 
 
-def format_losses(row: Mapping[str, Any], prefix: str = "held_out_loss.") -> str:
+def format_losses(row: Mapping[str, Any]) -> str:
     """Return the held-out losses of the sources of a mixture in a row of `metrics.jsonl`, to add to the line of all."""
+    prefix = "held_out_loss."
     losses = {name.removeprefix(prefix): loss for name, loss in row.items() if name.startswith(prefix)}
     return "".join(f"; {name} {loss:.4f}" for name, loss in losses.items())
