@@ -20,6 +20,7 @@ from pipelines.engine.run import RunOptions, Summary
 from pipelines.engine.run_decision import DryRun, RunDecision
 from pipelines.engine.run_record import LiveProgress, read_progress, read_runs
 from pipelines.errors import InputError, UsageError, WebtextError
+from pipelines.format import format_done, format_rate
 from pipelines.model.training.mixture import Source, check_name, input_name, parse_sources
 from pipelines.pipeline import BY_NAME, INPUT, PIPELINE, STAGE_FOLDERS, StageSpec
 
@@ -226,6 +227,7 @@ class StageStatus:
     records_in: int = 0
     records_out: int = 0
     dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    counts: Mapping[str, float] = dataclasses.field(default_factory=dict)
     shards: int = 0
     size_bytes: int = 0
     problems: tuple[str, ...] = ()
@@ -311,6 +313,32 @@ def status(source: str | Sequence[str], verify: bool) -> list[StageStatus]:
     return [stage for stage in stages if stage.state != "-" or stage.stage in expected]
 
 
+def describe_corpus(corpus: str) -> dict[str, Any]:
+    """Return what a page about a corpus shows: its `stages`, their last finished `runs`, and their reports as `pages`.
+
+    `evaluated` has the time of the page of `webtext evaluate`, if there is one.
+    """
+    folders = {name: storage.list_folder(storage.join(corpus, name)) for name in (*STAGE_FOLDERS, "evaluate")}
+    pages = {name: [page for page in names if page.endswith(".html")] for name, names in folders.items()}
+    evaluated = [f"{storage.modified_at(storage.join(corpus, 'evaluate', page)):%F %R}" for page in pages["evaluate"]]
+    runs = {run["stage"]: run for run in read_runs(corpus) if run.get("outcome") == "done"}
+    return {"stages": status(corpus, verify=False), "runs": runs, "pages": pages, "evaluated": evaluated}
+
+
+def describe_run(stage: StageStatus) -> list[str]:
+    """Return lines about the process that writes the folder of a stage: how far it is, and what a fetch is doing."""
+    line = stage.stage
+    if progress := stage.progress:
+        done = format_done(progress.done, progress.total, progress.unit)
+        line = f"{progress.label}: {done}{format_rate(progress.rate or None, progress.seconds_left, progress.unit)}"
+    lines = [f"{line} ({stage.writer})"]
+    if stage.stage == "fetch":
+        from pipelines.stages.fetch.report import describe_activity
+
+        lines += filter(None, [describe_activity(stage.folder)])
+    return lines
+
+
 def write_index(corpus: str, note: Callable[[str], None]) -> None:
     """Write `index.html` of a corpus: the stages, their last runs, and links to all reports.
 
@@ -322,20 +350,8 @@ def write_index(corpus: str, note: Callable[[str], None]) -> None:
     try:
         if storage.exists(path) and _GENERATOR not in storage.read_bytes(path):
             return
-        folders = {name: storage.list_folder(storage.join(corpus, name)) for name in (*STAGE_FOLDERS, "evaluate")}
-        pages = {name: [page for page in names if page.endswith(".html")] for name, names in folders.items()}
-        evaluated = [
-            f"{storage.modified_at(storage.join(corpus, 'evaluate', page)):%F %R}" for page in pages["evaluate"]
-        ]
-        page = render(
-            "index.html",
-            corpus=storage.basename(storage.absolute_path(corpus)),
-            stages=status(corpus, verify=False),
-            runs={run["stage"]: run for run in read_runs(corpus) if run.get("outcome") == "done"},
-            pages=pages,
-            evaluated=evaluated,
-        )
-        storage.write_bytes(path, page.encode())
+        name = storage.basename(storage.absolute_path(corpus))
+        storage.write_bytes(path, render("index.html", corpus=name, **describe_corpus(corpus)).encode())
     except WebtextError as error:
         note(f"{path}: was not written ({error})")
 
@@ -400,6 +416,7 @@ def _stage_status(
         records_in=manifest.records_in,
         records_out=manifest.records_out,
         dropped=manifest.dropped,
+        counts=manifest.counts,
         # Without what is one task of its own, such as a report.
         shards=sum(task.phase != task.name and (task.phase == "shards" or not task.work) for task in manifest.shards),
         size_bytes=manifest.size_bytes,

@@ -18,7 +18,15 @@ import click
 
 from pipelines.engine.run import Summary
 from pipelines.errors import format_message
-from pipelines.format import escape_output, format_bytes, format_duration, format_number, format_quantity, to_json
+from pipelines.format import (
+    escape_output,
+    format_bytes,
+    format_done,
+    format_duration,
+    format_number,
+    format_rate,
+    to_json,
+)
 from pipelines.progress import Progress, Silent, set_terminal
 
 _PLAIN_INTERVAL_S = 10.0
@@ -174,19 +182,6 @@ def make_progress(quiet: bool = False, brief: bool = False) -> Progress:
     if quiet:
         return QuietProgress()
     return BarProgress(brief) if sys.stderr.isatty() else PlainProgress(brief)
-
-
-def format_done(done: float, total: float | None, unit: str) -> str:
-    """Format the completed amount: `250 of 1,000 records`, `1.5 MB of 3 GB`."""
-    if total is None:
-        return format_quantity(done, unit)
-    return f"{format_bytes(done) if unit == 'bytes' else f'{done:,.0f}'} of {format_quantity(total, unit)}"
-
-
-def format_rate(rate: float | None, seconds_left: float | None, unit: str) -> str:
-    """Format a rate and the time left, as far as they are known: `, 17 records/s, 44 s left`."""
-    shown = "" if rate is None or rate < 0.05 else f", {format_quantity(rate, unit)}/s"
-    return f"{shown}, {format_duration(seconds_left)} left" if seconds_left and seconds_left > 0 else shown
 
 
 def say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 import socket
@@ -15,14 +16,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pipelines import storage
-from pipelines.browse import overview
+from pipelines.browse import groups, overview
 from pipelines.browse.security import LOOPBACK, TOKEN, protect
 from pipelines.browse.site import Site, site_of
 from pipelines.errors import StorageError, WebtextError
 from pipelines.reports.render import ENVIRONMENT
 
 # Modules with ROUTES and NAVIGATION (pairs of path and label), in the order of the navigation.
-PAGES = (overview,)
+PAGES = (overview, groups)
 _STATIC = {"style.css": "text/css", "browse.js": "text/javascript"}
 # Reports contain their style and script, which this policy of theirs admits by hash.
 _REPORT_POLICY = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
@@ -58,7 +59,8 @@ def serve(site: Site, host: str, port: int, on_start: Callable[[str], None]) -> 
     with listener:
         name = socket.gethostname() if is_everywhere else f"[{host}]" if ":" in host else host
         on_start(f"http://{name}:{port}/?{TOKEN}={token}")
-        server.run([listener])
+        with contextlib.suppress(KeyboardInterrupt):  # which uvicorn raises again after its end
+            server.run([listener])
 
 
 def _static(request: Request) -> Response:

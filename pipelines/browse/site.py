@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from pipelines import storage
+from pipelines.build import check_corpus
 from pipelines.corpus.tables import CorpusTables
 from pipelines.engine.manifest import MANIFEST_FILE
 from pipelines.engine.run import RunOptions
@@ -32,6 +33,7 @@ class Site:
     """The corpus that is browsed, or folders of stages or documents, and the pages of the navigation.
 
     `name` is shown; `corpus` is None unless a corpus folder is browsed, which has reports, labels and a search index.
+    Raises InputError for a folder that is not a corpus, and what reading other inputs raises.
     """
 
     def __init__(self, source: str | Sequence[str], config: DocumentConfig, options: RunOptions) -> None:
@@ -44,6 +46,11 @@ class Site:
         self._tables: CorpusTables | None = None
         self._version: tuple[Any, ...] = ()
         self._checked = 0.0
+        if self.corpus is not None:
+            check_corpus(self.corpus, "-i")  # no stage of it needs to be finished
+        else:
+            with self.tables():
+                pass
 
     @property
     def version(self) -> tuple[Any, ...]:

@@ -15,7 +15,11 @@ GROUPS = {
     "domain": ("domain", "domain"),
     "language": ("language", "language"),
     "year": ("created_utc", "year(make_timestamp(created_utc * 1000000))"),
-    "subreddit": ("subreddits", "unnest(list_distinct(subreddits))"),
+    # `list_distinct` takes a microsecond.
+    "subreddit": (
+        "subreddits",
+        "unnest(CASE WHEN len(subreddits) > 1 THEN list_distinct(subreddits) ELSE subreddits END)",
+    ),
     "length": ("words", "CASE WHEN words > 0 THEN 1 << CAST(floor(log2(words)) AS INTEGER) ELSE 0 END"),
 }
 # Known of every document, even without such columns.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from pipelines.format import plural
@@ -139,6 +139,23 @@ def interval_chart(
         shapes.append(_text(0, y - 11, row.name, "after"))
         shapes.append(_dot(x, y, row.style, about))
     return Chart(title, caption, shapes, legend, height)
+
+
+def funnel_chart(title: str, caption: str, steps: Sequence[tuple[str, float, Mapping[str, int]]]) -> Chart:
+    """Draw a bar per step, named, of what it kept and what it dropped for each reason, as shares of the largest."""
+    largest = max((kept + sum(dropped.values()) for _, kept, dropped in steps), default=0)
+    shapes = []
+    for index, (name, kept, dropped) in enumerate(steps):
+        x, top = 0.0, index * _ROW_HEIGHT
+        shapes.append(_text(0, top + 13, name, "after"))
+        for reason, count in (("kept", kept), *sorted(dropped.items(), key=lambda item: -item[1])):
+            width = _WIDTH * count / (largest or 1)
+            size = {"x": _percent(x), "y": _px(top + 18), "width": _percent(width), "height": _px(10)}
+            style = "primary" if reason == "kept" else "reference"
+            shapes.append(Shape("rect", {"class": style, **size}, f"{name}; {reason}: {count:,.0f}"))
+            x += width
+    legend = [Series("kept", ()), Series("dropped", (), "reference")]
+    return Chart(title, caption, shapes, legend, len(steps) * _ROW_HEIGHT, "funnel", "; ".join(n for n, *_ in steps))
 
 
 def percent_histogram(

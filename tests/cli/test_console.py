@@ -14,12 +14,12 @@ import pytest
 import rich.console
 
 from pipelines.engine.run import Summary
+from pipelines.format import format_rate
 from webtext_cli import console
 from webtext_cli.console import (
     BarProgress,
     PlainProgress,
     describe_field,
-    format_rate,
     print_summary,
     print_table,
     shorten,

@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from pipelines import storage
-from pipelines.build import StageStatus, check_corpus
+from pipelines.build import StageStatus, check_corpus, describe_run
 from pipelines.build import status as read_status
 from pipelines.engine.config import CONFIG_FILE
 from pipelines.engine.run import check_removal_complete
 from pipelines.errors import UsageError, format_message
 from pipelines.format import format_bytes, format_count
-from webtext_cli.console import complain, format_done, format_rate, print_result, print_table, say
+from webtext_cli.console import complain, print_result, print_table, say
 from webtext_cli.options import corpus_option, input_option, inputs_or_corpus, output_options
 from webtext_cli.parameters import Command
 
@@ -98,17 +98,7 @@ def _print_stages(result: Mapping[str, Any]) -> None:
 
 def _describe_runs(stages: Sequence[StageStatus]) -> None:
     for stage in filter(lambda stage: stage.writer, stages):
-        if progress := stage.progress:
-            done = format_done(progress.done, progress.total, progress.unit)
-            rate = format_rate(progress.rate or None, progress.seconds_left, progress.unit)
-            say(f"{progress.label}: {done}{rate} ({stage.writer})")
-        else:
-            say(f"{stage.stage} ({stage.writer})")
-        if stage.stage == "fetch":
-            from pipelines.stages.fetch.report import describe_activity
-
-            if activity := describe_activity(stage.folder):
-                say(f"  {activity}")
+        say("\n  ".join(describe_run(stage)))
 
 
 def _row(stage: StageStatus) -> list[str]:
