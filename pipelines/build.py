@@ -123,9 +123,7 @@ class CorpusConfig:
             folder = storage.join(self.corpus, source)
             # Otherwise, the stage read files from elsewhere.
             if parameter in inputs and parameter not in paths and has_manifest(folder):
-                result = read_manifest(folder)
-                # Of train-bpe, tokenize reads one file.
-                known = (result.fingerprint(), *(file.sha256 for file in result.files))
+                known = _fingerprints(folder)
                 if source in stale or inputs[parameter] not in known:
                     changed.append(source)
         return list(dict.fromkeys(changed))
@@ -426,6 +424,16 @@ def _stage_status(
         writer=writer,
         progress=progress,
     )
+
+
+def _fingerprints(folder: str) -> tuple[str, ...]:
+    """Return the fingerprints of a result and of its files; none if its manifest is damaged."""
+    try:
+        result = read_manifest(folder)
+    except InputError:
+        return ()
+    # Of train-bpe, tokenize reads one file.
+    return result.fingerprint(), *(file.sha256 for file in result.files)
 
 
 def _closure(stage: str, reads: Callable[[str], Mapping[str, str]]) -> set[str]:

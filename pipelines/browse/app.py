@@ -50,7 +50,7 @@ def serve(site: Site, host: str, port: int, on_start: Callable[[str], None]) -> 
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = (error.strerror or str(error)).partition(" (while")[0]
         raise StorageError(f"--port {port}: cannot listen on {host} ({reason}); choose another --port") from error
     port, token = listener.getsockname()[1], secrets.token_urlsafe(16)
     is_everywhere = host in ("0.0.0.0", "::")

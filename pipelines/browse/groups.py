@@ -108,7 +108,7 @@ def _count_domains(tables: CorpusTables) -> str:
         return f"SELECT *, 0 AS dropped, 0 AS duplicates, 0 AS exact, 0 AS near FROM ({_count_documents('domain')})"
     return f"""
         WITH kept AS ({_count_documents("domain")}), hosts AS (
-            SELECT regexp_extract(url, '^[a-z]+://([^/?#]*)', 1) AS host, count(*) AS dropped,
+            SELECT regexp_extract(url, '(?i)^[a-z]+://([^/?#]*)', 1) AS host, count(*) AS dropped,
                 count(*) FILTER (reason = 'exact_duplicate') AS exact,
                 count(*) FILTER (reason = 'near_duplicate') AS near
             FROM dropped GROUP BY 1
@@ -121,12 +121,6 @@ def _count_domains(tables: CorpusTables) -> str:
             coalesce(words, 0) AS words, coalesce(share, 0) AS share, coalesce(dropped, 0) AS dropped,
             coalesce(duplicates, 0) AS duplicates, coalesce(exact, 0) AS exact, coalesce(near, 0) AS near
         FROM kept FULL JOIN domains ON kept.name IS NOT DISTINCT FROM domains.name"""
-
-
-def _count_subreddits(tables: CorpusTables) -> str:
-    if "subreddits" not in tables.schema("documents").names:
-        raise InputError(f"{tables.name}: the documents have no subreddits")
-    return _count_documents("subreddit")
 
 
 def _count_clusters(tables: CorpusTables) -> str:
@@ -162,7 +156,7 @@ SUBREDDITS = Groups(
     "subreddits",
     "The subreddits in which the documents were submitted. A document counts for each of its subreddits.",
     _COUNTED,
-    _count_subreddits,
+    lambda _: _count_documents("subreddit"),
 )
 CLUSTERS = Groups(
     "clusters",

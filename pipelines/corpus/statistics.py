@@ -18,7 +18,7 @@ GROUPS = {
     # `list_distinct` takes a microsecond.
     "subreddit": (
         "subreddits",
-        "unnest(CASE WHEN len(subreddits) > 1 THEN list_distinct(subreddits) ELSE subreddits END)",
+        "unnest(IF(len(subreddits) > 1, list_distinct(subreddits), subreddits))",
     ),
     "length": ("words", "CASE WHEN words > 0 THEN 1 << CAST(floor(log2(words)) AS INTEGER) ELSE 0 END"),
 }
