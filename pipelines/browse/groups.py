@@ -10,14 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pipelines.browse.site import site_of
+from pipelines.browse.site import number_of, site_of
 from pipelines.corpus.statistics import GROUPS
 from pipelines.corpus.tables import CorpusTables, documents_of
 from pipelines.engine.config import check_known
-from pipelines.errors import InputError, UsageError
+from pipelines.errors import InputError
 
 _ROWS = 50
 _MEMBERS = 5
+# Further columns have the largest values first.
+_ASCENDING = ("name", "lowest")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,23 +44,25 @@ def show_groups(request: Request) -> Response:
     """Show a page of the groups; until they are counted, one that loads this one."""
     groups, site = _BY_PATH[request.url.path], site_of(request)
     query = request.query_params
-    sort, name, offset = query.get("sort") or "documents", query.get("name", ""), _parse_offset(query.get("offset"))
+    sort, name, offset = query.get("sort") or "documents", query.get("name", ""), number_of(request, "offset") or 0
     check_known(sort, ["name", *groups.columns], "column", "sort")
     with site.tables() as tables:
-        is_counted = _is_counted(tables, groups)
+        is_counted = tables.first("duckdb_tables()", "table_name = ?", [groups.table], "table_name") is not None
         if not is_counted and "count" in query:
             tables.rows(f"CREATE TEMP TABLE {groups.table} AS {groups.count(tables)}")
-        rows, total = _find_groups(tables, groups, sort, name, offset) if is_counted or "count" in query else ([], 0)
+            is_counted = True
+        rows, total = _find_groups(tables, groups, sort, name, offset) if is_counted else ([], 0)
         members = _members(tables, [row["id"] for row in rows]) if groups is CLUSTERS else {}
     return site.render(
         request,
         "groups.html",
         groups=groups,
-        is_counted=is_counted or "count" in query,
+        is_counted=is_counted,
         rows=rows,
         total=total,
         members=members,
         sort=sort,
+        arrow="↑" if sort in _ASCENDING else "↓",
         name=name,
         offset=offset,
         page_rows=_ROWS,
@@ -66,16 +70,12 @@ def show_groups(request: Request) -> Response:
     )
 
 
-def _is_counted(tables: CorpusTables, groups: Groups) -> bool:
-    return tables.first("duckdb_tables()", "table_name = ?", [groups.table], "table_name") is not None
-
-
 def _find_groups(
     tables: CorpusTables, groups: Groups, sort: str, name: str, offset: int
 ) -> tuple[list[dict[str, Any]], int]:
     """Return a page of the groups whose names contain a text, and the number of all of these."""
     where, values = ("contains(lower(name), lower(?))", [name]) if name else ("true", [])
-    order = "name" if sort == "name" else f"{sort} DESC NULLS LAST, name"
+    order = f"{sort} {'ASC' if sort in _ASCENDING else 'DESC'} NULLS LAST, name"
     rows = tables.rows(f"FROM {groups.table} WHERE {where} ORDER BY {order} LIMIT {_ROWS} OFFSET {offset}", values)
     [total] = tables.rows(f"SELECT count(*) AS groups FROM {groups.table} WHERE {where}", values)
     return rows, total["groups"]
@@ -135,12 +135,6 @@ def _count_clusters(tables: CorpusTables) -> str:
             SELECT id, any_value(url) AS name FROM {documents_of("dedup")} SEMI JOIN counted USING (id) GROUP BY 1
         )
         FROM counted LEFT JOIN kept USING (id)"""
-
-
-def _parse_offset(offset: str | None) -> int:
-    if offset and not (offset.isascii() and offset.isdecimal() and len(offset) < 12):
-        raise UsageError(f"offset={offset}: is not a number of rows")
-    return int(offset or 0)
 
 
 _COUNTED = {"documents": ("Documents", "count"), "share": ("Share", "share"), "words": ("Words", "count")}

@@ -184,8 +184,8 @@ def test_clusters_have_their_documents_and_similarities(client: TestClient) -> N
     [
         ("/domains?sort=text", "sort: unknown column 'text'"),
         ("/domains?sort=documents;--", "unknown column 'documents;--'"),
-        ("/domains?offset=x", "offset=x: is not a number of rows"),
-        ("/domains?offset=-1", "offset=-1: is not a number of rows"),
+        ("/domains?offset=x", "offset=x: is not a whole number"),
+        ("/domains?offset=-1", "offset=-1: is not a whole number"),
     ],
 )
 def test_bad_parameters_are_named(client: TestClient, address: str, message: str) -> None:

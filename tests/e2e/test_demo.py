@@ -70,3 +70,4 @@ def test_without_torch_the_demo_runs_all_but_the_model(
     assert following.endswith("\n  pip install torch --index-url https://download.pytorch.org/whl/cpu\n")
     assert max(map(len, printed.replace(str(tmp_path), "").splitlines())) <= 80
     assert "webtext generate" not in following
+    assert f" browse --corpus {tmp_path / 'demo'}\n" in following

@@ -82,7 +82,7 @@ def command(call: StageCall) -> None:
         say(f"  {call.corpus}/{path:<30} {content}")
     # The bare name if it is on PATH, else the path by which it was started.
     program = "webtext" if shutil.which("webtext") else os.path.relpath(sys.argv[0])
-    say(f"Next:\n  {program} status --corpus {call.corpus} --verify")
+    say(f"Next:\n  {program} browse --corpus {call.corpus}\n  {program} status --corpus {call.corpus} --verify")
     if has_torch:
         say(f'  {program} generate --corpus {call.corpus} --prompt "The module"')
     say(f"  {program} init my-corpus")

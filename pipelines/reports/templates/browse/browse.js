@@ -3,7 +3,7 @@
 const load = async (part) => {
   const answer = await fetch(part.dataset.load);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const loaded = page.getElementById(part.id) ?? page.body;
+  const loaded = page.getElementById(part.id) ?? page.querySelector("main") ?? page.body;
   if (!part.contains(document.activeElement)) part.replaceChildren(...loaded.childNodes);
   part.removeAttribute("aria-busy");
   if (part.dataset.every) setTimeout(() => load(part), Number(part.dataset.every));
