@@ -35,15 +35,15 @@ def show_overview(request: Request) -> Response:
     site = site_of(request)
     described = _describe(site)
     stages: Sequence[StageStatus] = described["stages"]
-    is_running = any(stage.writer for stage in stages)
-    interval = _LOCAL_INTERVAL_MS if storage.is_local(site.corpus or "") else _REMOTE_INTERVAL_MS
+    running = [stage for stage in stages if stage.writer]
+    is_local = all(storage.is_local(stage.folder) for stage in running)
     return site.render(
         request,
         "overview.html",
         funnel=_draw_funnel(stages),
         has_finished=any(stage.records_in for stage in stages) or not site.corpus,
-        running=[line for stage in stages if stage.writer for line in describe_run(stage)],
-        interval=interval if is_running else None,
+        describe_run=describe_run,
+        interval=(_LOCAL_INTERVAL_MS if is_local else _REMOTE_INTERVAL_MS) if running else None,
         **described,
     )
 
