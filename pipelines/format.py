@@ -79,6 +79,14 @@ def format_quantity(number: float, unit: str) -> str:
     return f"{number:,.0f} {unit}" if number >= 10 or number == int(number) else f"{number:.1f} {unit}"
 
 
+def format_rounded(number: float) -> str:
+    """Format a large number with three significant digits: `300 billion`, `2.1 million`, `9,830`."""
+    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if number >= size:
+            return f"{number / size:.3g} {name}"
+    return f"{number:,.0f}"
+
+
 def format_done(done: float, total: float | None, unit: str) -> str:
     """Format the completed amount: `250 of 1,000 records`, `1.5 MB of 3 GB`."""
     if total is None:
@@ -90,14 +98,6 @@ def format_rate(rate: float | None, seconds_left: float | None, unit: str) -> st
     """Format a rate and the time left, as far as they are known: `, 17 records/s, 44 s left`."""
     shown = "" if rate is None or rate < 0.05 else f", {format_quantity(rate, unit)}/s"
     return f"{shown}, {format_duration(seconds_left)} left" if seconds_left and seconds_left > 0 else shown
-
-
-def format_rounded(number: float) -> str:
-    """Format a large number with three significant digits: `300 billion`, `2.1 million`, `9,830`."""
-    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if number >= size:
-            return f"{number / size:.3g} {name}"
-    return f"{number:,.0f}"
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:

@@ -17,6 +17,7 @@ from browser_client import open_client
 from starlette.testclient import TestClient
 
 from pipelines.browse import site
+from pipelines.build import StageStatus
 from pipelines.engine.folder_lock import folder_lock
 from webtext_cli.main import main
 
@@ -78,6 +79,20 @@ def test_the_overview_shows_what_is_left_and_links_to_reasons_and_reports(client
     assert '<form class="filter" action="/document">' in page
     # Nothing changes, so nothing is loaded again.
     assert "data-every" not in page
+
+
+def test_the_funnel_begins_with_submissions_of_which_none_are_listed(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scrape = StageStatus("scrape", "scrape", "done", 515, 364, {"low_score": 40, "self_post": 111})
+    tokens = StageStatus("tokenize", "tokenize", "done", 9, 9, counts={"train_tokens": 7000.0, "held-out_tokens": 51.0})
+    described = {"stages": [scrape, tokens], "runs": {}, "pages": {}, "evaluated": []}
+    monkeypatch.setattr("pipelines.browse.overview.describe_corpus", lambda corpus: described)
+    page = _get(client, "/")
+    assert "scrape: 515 submissions → 364 links; low_score: 40</title>" in page
+    assert "tokenize: 9 documents → 7,051 tokens" in page
+    assert "self_post&nbsp;111, low_score&nbsp;40" in page
+    assert "/dropped?" not in page
 
 
 def test_a_running_stage_is_shown_with_its_progress_and_loaded_again(tmp_path: Path) -> None:
