@@ -19,8 +19,14 @@ from webtext_cli.main import main
 _REPOSITORY = Path(__file__).resolve().parents[1]
 _PROJECT = tomllib.loads((_REPOSITORY / "pyproject.toml").read_text())["project"]
 _EXTRAS = _PROJECT["optional-dependencies"]
-# torch lives in these packages, which are only imported after `require_torch`; a contract of imports checks it.
-_WITH_TORCH = ("pipelines/model/", "pipelines/evaluation/", "pipelines/stages/pretrain/training.py")
+# torch and starlette live in these packages, which are only imported after a check that they are installed; contracts
+# of imports check it.
+_CHECKED = (
+    "pipelines/browse/",
+    "pipelines/model/",
+    "pipelines/evaluation/",
+    "pipelines/stages/pretrain/training.py",
+)
 _OWN = {"webtext", "webtext_cli", "pipelines"}
 
 
@@ -54,7 +60,7 @@ def test_a_library_of_an_extra_is_imported_where_it_is_used() -> None:
             known = {distribution.lower().replace("_", "-") for distribution in known}
             if not known & (base | extras):
                 undeclared.add(module)
-            elif not known & base and not deferred and not name.startswith(_WITH_TORCH):
+            elif not known & base and not deferred and not name.startswith(_CHECKED):
                 misplaced.append(f"{name}: {module}")
     assert misplaced == []
     # They come with a dependency that is declared, and are only used together with it.
