@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from pipelines import storage
@@ -53,32 +56,60 @@ def trace(location: str, tokenizer: str | None = None) -> TracedToken:
         raise InputError(f"{path}: no such file; name the path of the shard, such as CORPUS/tokenize/train-00000.bin")
     folder = inputs.open_stage(folder_path or ".", ("tokenize",))
     _verified(folder, TOKENS)
-    description = read_token_description(folder)
-    shard = _shard_of(description, name, path)
+    tokens = TokenShards(folder)
+    shard = _shard_of(tokens.description, name, path)
     if not 0 <= position < shard["tokens"]:
         raise UsageError(f"--trace {location}: {name} has tokens 0 to {shard['tokens'] - 1}")
-    library = _load_tokenizer(folder, description, tokenizer)
-    span = Span(0, max(0, position - _CONTEXT_TOKENS), min(shard["tokens"], position + 1 + _CONTEXT_TOKENS))
-    pieces = read_pieces(folder.file(shard["documents_file"]), [span], "", name)[span]
-    piece = next(piece for piece in pieces if piece.start <= position < piece.stop)
-    dtype = np.dtype(description["dtype"]).newbyteorder("<")
-    first, size = (tokens * dtype.itemsize for tokens in (piece.start, piece.stop - piece.start))
-    data = storage.read_range(_verified(folder, name), description["header_bytes"] + first, size)
-    ids: list[int] = np.frombuffer(data, dtype).tolist()
-    here = position - piece.start
-    texts = [library.decode(part, skip_special_tokens=False) for part in (ids[:here], [ids[here]], ids[here + 1 :])]
-    return TracedToken(
-        shard=name,
-        position=position,
-        token=ids[here],
-        text=texts[1],
-        is_end=ids[here] == description["end_of_text"],
-        id=piece.id,
-        url=piece.url,
-        position_in_document=piece.document_start + here,
-        before=texts[0],
-        after=texts[2],
-    )
+    library = _load_tokenizer(folder, tokens.description, tokenizer)
+    _verified(folder, name)
+    return tokens.trace(library, shard, [position])[0]
+
+
+class TokenShards:
+    """The token shards of a folder; `shards` are their entries in `tokens.json`. Does not verify their checksums."""
+
+    def __init__(self, folder: inputs.StageFolder) -> None:
+        self._folder = folder
+        self.description = read_token_description(folder)
+        self.shards: list[dict[str, Any]] = [*itertools.chain(*self.description["splits"].values())]
+        self._dtype = np.dtype(self.description["dtype"]).newbyteorder("<")
+
+    def read(self, name: str, start: int, stop: int) -> npt.NDArray[np.unsignedinteger]:
+        """Return the tokens `start` to `stop` (exclusive) of a shard, fewer at its end."""
+        first, size = start * self._dtype.itemsize, (stop - start) * self._dtype.itemsize
+        data = storage.read_range(self._folder.file(name).path, self.description["header_bytes"] + first, size)
+        return np.frombuffer(data, self._dtype)
+
+    def trace(self, library: Tokenizer, shard: Mapping[str, Any], positions: Sequence[int]) -> list[TracedToken]:
+        """Return the documents of tokens of a shard, and the text around them; positions must ascend."""
+        name = shard["name"]
+        spans = [
+            Span(0, max(0, position - _CONTEXT_TOKENS), min(shard["tokens"], position + 1 + _CONTEXT_TOKENS))
+            for position in positions
+        ]
+        pieces_of = read_pieces(self._folder.file(shard["documents_file"]), spans, "", name)
+        traced = []
+        for span, position in zip(spans, positions, strict=True):
+            piece = next(piece for piece in pieces_of[span] if piece.start <= position < piece.stop)
+            ids: list[int] = self.read(name, piece.start, piece.stop).tolist()
+            here = position - piece.start
+            parts = (ids[:here], [ids[here]], ids[here + 1 :])
+            before, text, after = (library.decode(part, skip_special_tokens=False) for part in parts)
+            traced.append(
+                TracedToken(
+                    shard=name,
+                    position=position,
+                    token=ids[here],
+                    text=text,
+                    is_end=ids[here] == self.description["end_of_text"],
+                    id=piece.id,
+                    url=piece.url,
+                    position_in_document=piece.document_start + here,
+                    before=before,
+                    after=after,
+                )
+            )
+        return traced
 
 
 def _parse_location(location: str) -> tuple[str, int]:
