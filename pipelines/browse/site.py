@@ -80,6 +80,11 @@ class Site:
         state = {"site": self, "path": request.url.path, "query": request.query_params, "address": address}
         return HTMLResponse(render(f"browse/{template}", **state, **values), status)
 
+    def report(self, folder: str, name: str = "report.html") -> str | None:
+        """Return the address of a report of the corpus, or None if there is no such file."""
+        is_there = self.corpus is not None and storage.is_file(storage.join(self.corpus, folder, name))
+        return f"/reports/{folder}/{name}" if is_there else None
+
     def _read_version(self) -> tuple[Any, ...]:
         """Return the times and sizes of the manifests, and of other inputs."""
         folders = [storage.join(self.corpus, name) for name in STAGE_FOLDERS] if self.corpus else self.source
@@ -91,6 +96,14 @@ def site_of(request: Request) -> Site:
     """Return the site that a request is for."""
     site: Site = request.app.state.site
     return site
+
+
+def number_of(request: Request, name: str) -> int | None:
+    """Return a whole number of the query, or None if it is not given; raise UsageError for anything else."""
+    text = request.query_params.get(name)
+    if text and not (text.isdecimal() and len(text) < 16):
+        raise UsageError(f"{name}={text}: is not a whole number from 0 to {10**15:,}")
+    return int(text) if text else None
 
 
 def address(path: str, *states: Mapping[str, Any], **changes: Any) -> str:

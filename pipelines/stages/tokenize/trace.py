@@ -74,6 +74,11 @@ class TokenShards:
         self.shards: list[dict[str, Any]] = [*itertools.chain(*self.description["splits"].values())]
         self._dtype = np.dtype(self.description["dtype"]).newbyteorder("<")
 
+    @property
+    def tokens(self) -> int:
+        """Number of tokens."""
+        return sum(shard["tokens"] for shard in self.shards)
+
     def read(self, name: str, start: int, stop: int) -> npt.NDArray[np.unsignedinteger]:
         """Return the tokens `start` to `stop` (exclusive) of a shard, fewer at its end."""
         first, size = start * self._dtype.itemsize, (stop - start) * self._dtype.itemsize
