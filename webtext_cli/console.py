@@ -189,13 +189,21 @@ def format_rate(rate: float | None, seconds_left: float | None, unit: str) -> st
     return f"{shown}, {format_duration(seconds_left)} left" if seconds_left and seconds_left > 0 else shown
 
 
-def say(text: str) -> None:
+def say(text: str, is_escaped: bool = False) -> None:
     """Write a line to standard output; a closed pipe (`webtext build | head`) does not stop the command."""
     try:
-        click.echo(escape_output(text), color=True)  # without color, click would remove ANSI sequences in a pipe
+        click.echo(
+            text if is_escaped else escape_output(text), color=True
+        )  # without color, click would remove ANSI sequences in a pipe
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def say_marked(parts: Sequence[tuple[str, bool]]) -> None:
+    """Write the parts of a line; on a terminal, those that are marked in bold."""
+    shown = [(escape_output(part, one_line=True), is_marked and sys.stdout.isatty()) for part, is_marked in parts]
+    say("".join(click.style(part, bold=True) if is_bold else part for part, is_bold in shown), is_escaped=True)
 
 
 def print_result(result: Any, as_json: bool, print_text: Callable[[Any], None], has_paths: bool = False) -> None:
