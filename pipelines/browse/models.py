@@ -93,8 +93,6 @@ def show_answers(request: Request, folder: str, results: Mapping[str, Any]) -> R
         row["made_from"] = next(filter(None, (_DOCUMENT.fullmatch(row[name]) for name in ("place", "cluster"))), None)
         row["sources"] = sources.get(row["place"], [])
         row["is_right"] = None if is_right is None else bool(row[is_right])
-    following = start + _ROWS if start + _ROWS < len(answers) else None
-    previous = max(0, start - _ROWS) if start else None
     return site.render(
         request,
         "answers.html",
@@ -105,8 +103,8 @@ def show_answers(request: Request, folder: str, results: Mapping[str, Any]) -> R
         counts=counts,
         right=right,
         start=start,
-        previous=previous,
-        following=following,
+        rows=_ROWS,
+        matches=len(answers),
         has_audit=has_audit,
     )
 

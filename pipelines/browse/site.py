@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,7 +15,7 @@ from starlette.responses import HTMLResponse
 
 from pipelines import storage
 from pipelines.corpus.tables import CorpusTables
-from pipelines.engine.manifest import MANIFEST_FILE
+from pipelines.engine.manifest import MANIFEST_FILE, has_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError
 from pipelines.pipeline import STAGE_FOLDERS
@@ -49,6 +50,12 @@ class Site:
     def version(self) -> tuple[Any, ...]:
         """What changes when a stage is finished, rebuilt or removed from: a key for results to keep."""
         return self._version
+
+    @property
+    def can_search(self) -> bool:
+        """Whether pages have a search box: the corpus has an index, or one can be built."""
+        corpus = self.corpus
+        return corpus is not None and (has_manifest(storage.join(corpus, "search")) or find_spec("tantivy") is not None)
 
     @contextlib.contextmanager
     def tables(self) -> Iterator[CorpusTables]:

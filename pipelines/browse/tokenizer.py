@@ -146,8 +146,8 @@ def show_tokenizer(request: Request) -> Response:
         vocabulary=vocabulary,
         entries=entries[start : start + _ROWS],
         matches=len(entries),
-        previous=max(0, start - _ROWS) if start else None,
-        following=start + _ROWS if start + _ROWS < len(entries) else None,
+        start=start,
+        rows=_ROWS,
         sorts={name: label for name, (label, _) in _SORTS.items()},
     )
 
