@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -14,19 +13,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pipelines import storage
-from pipelines.browse.site import Site, number_of, site_of
+from pipelines.browse.site import number_of, site_of
 from pipelines.build import CorpusConfig
 from pipelines.corpus.tables import CorpusTables, parquet_files
-from pipelines.errors import UsageError, translate_format_errors
+from pipelines.errors import InputError, UsageError, translate_format_errors
 from pipelines.evaluation.records import read_records
 from pipelines.evaluation.results_page import EXAMPLES, RESULTS, main_folder
-from pipelines.format import suggest_nearest, to_json
+from pipelines.format import to_json
 from pipelines.records import shards
 from pipelines.reports.evaluation import format_figure, metric_title, result_label
 from pipelines.reports.training import training_figures
 
-_ROWS, _SAMPLES, _SOURCES = 20, 20, 3
-_TRACED_CHARACTERS = 2000
+_ROWS, _SAMPLES = 20, 20
 # The columns of examples that say whether an answer is right.
 _IS_RIGHT = ("accuracy", "exact_match", "recited")
 # The place or the cluster of an example that was made from a document of the corpus.
@@ -34,140 +32,85 @@ _DOCUMENT = re.compile(r"(train|held-out):(.+)", re.DOTALL)
 
 
 def show_model(request: Request) -> Response:
-    """Show the training and the evaluation of the model, or its answers in a task."""
-    site = site_of(request)
-    evaluated = _folder(site, "evaluate", RESULTS)
-    results = storage.read_json(storage.join(evaluated, RESULTS))["tasks"] if evaluated else {}
-    if "task" in request.query_params:
-        return show_answers(request, evaluated, results)
-    trained = _folder(site, "pretrain", "metrics.jsonl")
-    training = read_training(trained) if trained else None
-    functions = {"result_label": result_label, "metric_title": metric_title, "format_figure": format_figure}
-    return site.render(request, "model.html", training=training, results=results, **functions)
+    """Show the training, finished or not, and the evaluation of the model, or its answers in a task."""
+    site, task = site_of(request), request.query_params.get("task")
+    if site.corpus is None:
+        raise InputError("only a corpus has a model; start `webtext browse` with --corpus")
+    evaluated, folder = (storage.join(site.corpus, name) for name in ("evaluate", "pretrain"))
+    path = storage.join(evaluated, RESULTS)
+    results = storage.read_json(path)["tasks"] if storage.is_file(path) else {}
+    if task and task not in results:
+        raise UsageError(f"{task}: no results of this task; there are those of {', '.join(results) or 'no task'}")
+    if task:
+        return show_answers(request, site.corpus, storage.join(main_folder(evaluated), task), results[task])
+    rows, timing, samples = (_read_lines(folder, f"{name}.jsonl") for name in ("metrics", "timing", "samples"))
+    training: dict[str, Any] | None = None
+    if rows:
+        training = storage.read_json(storage.join(folder, "config.json"))
+        spikes = [row["spike"] for row in rows if "spike" in row]
+        training["tiles"], training["charts"] = training_figures(rows, timing, training["recipe"], spikes)
+    texts: Any = {text.__name__: text for text in (result_label, metric_title, format_figure)}
+    latest = samples[: -_SAMPLES - 1 : -1]
+    return site.render(request, "model.html", training=training, results=results, samples=latest, **texts)
 
 
-def read_training(folder: str) -> dict[str, Any]:
-    """Return the recipe, figures, charts and latest samples of a training, finished or not."""
-    config = storage.read_json(storage.join(folder, "config.json"))
-    rows, timing, samples = (
-        _read_lines(storage.join(folder, f"{name}.jsonl")) for name in ("metrics", "timing", "samples")
-    )
-    spikes = [row["spike"] for row in rows if "spike" in row]
-    tiles, charts = training_figures(rows, timing, config["recipe"], spikes)
-    latest = [
-        {**sample, "traced": sample["text"][:_TRACED_CHARACTERS]}
-        for sample in itertools.islice(reversed(samples), _SAMPLES)
-    ]
-    return {"config": config, "tiles": tiles, "charts": charts, "samples": latest, "sample_count": len(samples)}
-
-
-def show_answers(request: Request, folder: str, results: Mapping[str, Any]) -> Response:
+def show_answers(request: Request, corpus: str, folder: str, result: Mapping[str, Any]) -> Response:
     """Show a page of the answers in a task, all of them, or those that are right or wrong."""
-    site, task, start = site_of(request), request.query_params["task"], number_of(request, "after") or 0
-    if task not in results:
-        hint = suggest_nearest(task, results, f"the tasks are {', '.join(results) or 'none'}")
-        raise UsageError(f"{task}: no results of this task; {hint}")
-    result, right = results[task], request.query_params.get("right", "")
+    site, start, right = site_of(request), number_of(request, "after") or 0, request.query_params.get("right", "")
     if right not in ("", "yes", "no"):
         raise UsageError(f"right={right}: is neither yes nor no")
-    columns = [name for figure in result["metrics"] for name in figure["columns"]]
-    is_right = next((name for name in _IS_RIGHT if name in columns), None)
-    shown = [is_right] if is_right else list(dict.fromkeys(result["metrics"][0]["columns"]))
-    path = storage.join(main_folder(folder), task, EXAMPLES)
-    answers = list(shards.read_rows(path, ["place", "cluster", "gold", "output", *shown]))
-    counts = {"": len(answers)}
-    if is_right:
-        counts |= {"yes": 0, "no": 0} | Counter("yes" if row[is_right] else "no" for row in answers)
-        answers = [row for row in answers if not right or bool(row[is_right]) == (right == "yes")]
+    columns = [name for figure in result["metrics"] for name in figure["columns"] if name in _IS_RIGHT][:1]
+    rows = list(shards.read_rows(storage.join(folder, EXAMPLES), ["place", "cluster", "gold", "output", *columns]))
+    for row in rows:
+        row["right"] = "" if not columns else "yes" if row[columns[0]] else "no"
+    answers = [row for row in rows if right in ("", row["right"])]
     page = answers[start : start + _ROWS]
     places = [row["place"] for row in page]
-    questions = read_questions(site, result, places)
+    questions = read_questions(corpus, result, places)
     with site.tables() as tables:
-        sources, has_audit = find_sources(tables, places), bool(_hits(tables))
+        sources = find_sources(tables, places)
     for row in page:
-        record = questions.get(row["place"], {})
-        fields = {name: value for name, value in record.items() if value not in (row["gold"], row["cluster"])}
+        fields = {name: value for name, value in questions.get(row["place"], {}).items() if value != row["cluster"]}
         row["fields"] = {name: value if isinstance(value, str) else to_json(value) for name, value in fields.items()}
-        texts = [value for value in record.values() if isinstance(value, str) and value != row["cluster"]]
-        row["traced"] = " ".join(texts)[:_TRACED_CHARACTERS]
-        row["made_from"] = next(filter(None, (_DOCUMENT.fullmatch(row[name]) for name in ("place", "cluster"))), None)
-        row["sources"] = sources.get(row["place"], [])
-        row["is_right"] = None if is_right is None else bool(row[is_right])
-    return site.render(
-        request,
-        "answers.html",
-        result=result,
-        label=result_label(result),
-        answers=page,
-        columns=[] if is_right else shown,
-        counts=counts,
-        right=right,
-        start=start,
-        rows=_ROWS,
-        matches=len(answers),
-        has_audit=has_audit,
-    )
+        row["text"] = " ".join(value for value in fields.values() if isinstance(value, str))
+        row["made_from"] = _DOCUMENT.fullmatch(row["place"]) or _DOCUMENT.fullmatch(row["cluster"])
+        row["source"] = sources.get(row["place"])
+    state: dict[str, Any] = {"answers": page, "matches": len(answers), "start": start, "rows": _ROWS, "right": right}
+    counts = {"": len(rows), **Counter(row["right"] for row in rows)} if columns else {}
+    return site.render(request, "answers.html", result=result, label=result_label(result), counts=counts, **state)
 
 
-def find_sources(tables: CorpusTables, places: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the documents with n-grams of examples, by the place of the example, those with most n-grams first.
-
-    They are those that overlap-report found: of each n-gram, the first document with it.
-    """
-    if not (hits := _hits(tables)) or not places:
+def find_sources(tables: CorpusTables, places: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return by the place of an example the document that has most of its n-grams, as overlap-report found them."""
+    if not places or not (report := tables.stages.get("overlap-report")):
         return {}
     query = (
         "SELECT place, benchmark, document_id AS id, any_value(url) AS url, count(*) AS ngrams "
-        f"FROM {parquet_files(hits)} WHERE place IN ({', '.join('?' * len(places))}) AND document_id IS NOT NULL "
-        "GROUP BY ALL ORDER BY ngrams DESC, id"
+        f"FROM {parquet_files([report.file('hits.parquet').path])} WHERE place IN ({', '.join('?' * len(places))}) "
+        "AND id IS NOT NULL GROUP BY ALL ORDER BY ngrams, id"
     )
-    sources: dict[str, list[dict[str, Any]]] = {}
-    for row in tables.rows(query, places):
-        sources.setdefault(row["place"], []).append(row)
-    return {place: rows[:_SOURCES] for place, rows in sources.items()}
+    return {row["place"]: row for row in tables.rows(query, places)}  # the last of a place
 
 
-def read_questions(site: Site, result: Mapping[str, Any], places: Collection[str]) -> dict[str, Mapping[str, Any]]:
+def read_questions(corpus: str, result: Mapping[str, Any], places: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """Return the records of examples by their places, if the corpus has the file that was evaluated.
 
-    Files are those that `webtext.toml` names for overlap-report, and those in `benchmarks`; equal ones have the same
-    SHA-256.
+    It is one that `webtext.toml` names for overlap-report, or in the folder `benchmarks`, with the same SHA-256.
     """
+    paths = [path for path in CorpusConfig(corpus).files("overlap-report").values() if path]
     data = [file for file in result["files"] if file["role"] == "data"]
-    if site.corpus is None or len(data) != 1:
-        return {}
-    [file] = data
-    folder, name = storage.join(site.corpus, "benchmarks"), storage.basename(file["path"])
-    paths = [path for path in CorpusConfig(site.corpus).files("overlap-report").values() if path]
-    for path in [*paths, storage.join(folder, name)]:
-        if storage.basename(path) == name and storage.is_file(path) and storage.sha256_of(path) == file["sha256"]:
-            numbered = (
-                (f"{file['path']}:{record.place.rpartition(':')[2]}", record.fields) for record in read_records([path])
-            )
-            return {place: fields for place, fields in numbered if place in places}
+    name = data[0]["path"] if len(data) == 1 else ""
+    for path in [*paths, storage.join(corpus, "benchmarks", name)] if name else ():
+        if storage.basename(path) == name and storage.is_file(path) and storage.sha256_of(path) == data[0]["sha256"]:
+            return {record.place: record.fields for record in read_records([path]) if record.place in places}
     return {}
 
 
-def _hits(tables: CorpusTables) -> list[str]:
-    folder = tables.stages.get("overlap-report")
-    return [file.path for file in folder.files("hits.parquet")] if folder else []
-
-
-def _folder(site: Site, name: str, file: str) -> str:
-    """Return a folder of the corpus, or the folder of that stage which is browsed, if it has a file; else ""."""
-    folders = (
-        [storage.join(site.corpus, name)]
-        if site.corpus
-        else [path for path in site.source if storage.basename(path) == name]
-    )
-    return next((folder for folder in folders if storage.is_file(storage.join(folder, file))), "")
-
-
-def _read_lines(path: str) -> list[dict[str, Any]]:
-    if not storage.is_file(path):
-        return []
+def _read_lines(folder: str, name: str) -> list[dict[str, Any]]:
+    path = storage.join(folder, name)
+    lines = storage.read_bytes(path).splitlines() if storage.is_file(path) else []
     with translate_format_errors(path, "a list of JSON objects; re-run `webtext pretrain`"):
-        return [json.loads(line) for line in storage.read_bytes(path).splitlines()]
+        return [json.loads(line) for line in lines]
 
 
 NAVIGATION = (("/model", "Model"),)

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse
 
 from pipelines import storage
 from pipelines.corpus.tables import CorpusTables
-from pipelines.engine.manifest import MANIFEST_FILE, has_manifest
+from pipelines.engine.manifest import MANIFEST_FILE
 from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError
 from pipelines.pipeline import STAGE_FOLDERS
@@ -40,6 +40,7 @@ class Site:
         self.corpus = source if isinstance(source, str) else None
         self.name = ", ".join(map(storage.basename, [source] if isinstance(source, str) else source))
         self.navigation: Sequence[tuple[str, str]] = ()
+        self.can_search = self.corpus is not None and find_spec("tantivy") is not None
         self._config, self._options = config, options
         self._lock = threading.Lock()
         self._tables: CorpusTables | None = None
@@ -50,12 +51,6 @@ class Site:
     def version(self) -> tuple[Any, ...]:
         """What changes when a stage is finished, rebuilt or removed from: a key for results to keep."""
         return self._version
-
-    @property
-    def can_search(self) -> bool:
-        """Whether pages have a search box: the corpus has an index, or one can be built."""
-        corpus = self.corpus
-        return corpus is not None and (has_manifest(storage.join(corpus, "search")) or find_spec("tantivy") is not None)
 
     @contextlib.contextmanager
     def tables(self) -> Iterator[CorpusTables]:
@@ -86,11 +81,6 @@ class Site:
         """Return the page of a template, which extends `browse/layout.html`."""
         state = {"site": self, "path": request.url.path, "query": request.query_params, "address": address}
         return HTMLResponse(render(f"browse/{template}", **state, **values), status)
-
-    def report(self, folder: str, name: str = "report.html") -> str | None:
-        """Return the address of a report of the corpus, or None if there is no such file."""
-        is_there = self.corpus is not None and storage.is_file(storage.join(self.corpus, folder, name))
-        return f"/reports/{folder}/{name}" if is_there else None
 
     def _read_version(self) -> tuple[Any, ...]:
         """Return the times and sizes of the manifests, and of other inputs."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from pipelines.model.training.data import TOKENS, Span, read_shards_tokenizer, r
 from pipelines.records import inputs
 from pipelines.tokenizers.formats import TOKENIZER, load_document_tokenizer, read_tokenizer
 
+Json = Mapping[str, Any]
 _CONTEXT_TOKENS = 24
 
 
@@ -56,65 +56,38 @@ def trace(location: str, tokenizer: str | None = None) -> TracedToken:
         raise InputError(f"{path}: no such file; name the path of the shard, such as CORPUS/tokenize/train-00000.bin")
     folder = inputs.open_stage(folder_path or ".", ("tokenize",))
     _verified(folder, TOKENS)
-    tokens = TokenShards(folder)
-    shard = _shard_of(tokens.description, name, path)
+    description = read_token_description(folder)
+    shard = _shard_of(description, name, path)
     if not 0 <= position < shard["tokens"]:
         raise UsageError(f"--trace {location}: {name} has tokens 0 to {shard['tokens'] - 1}")
-    library = _load_tokenizer(folder, tokens.description, tokenizer)
+    library = _load_tokenizer(folder, description, tokenizer)
     _verified(folder, name)
-    return tokens.trace(library, shard, [position])[0]
+    return trace_tokens(folder, description, library, shard, [position])[0]
 
 
-class TokenShards:
-    """The token shards of a folder; `shards` are their entries in `tokens.json`. Does not verify their checksums."""
+def trace_tokens(
+    folder: inputs.StageFolder, description: Json, library: Tokenizer, shard: Json, positions: Sequence[int]
+) -> list[TracedToken]:
+    """Return the documents of tokens of a shard, an entry of `tokens.json`, whose checksum is not verified."""
+    width, tokens, traced = _CONTEXT_TOKENS, shard["tokens"], []
+    spans = [Span(0, max(0, position - width), min(tokens, position + 1 + width)) for position in positions]
+    pieces = read_pieces(folder.file(shard["documents_file"]), spans, "", shard["name"])
+    for span, position in zip(spans, positions, strict=True):
+        piece = next(piece for piece in pieces[span] if piece.start <= position < piece.stop)
+        ids: list[int] = read_tokens(folder, description, shard["name"], piece.start, piece.stop).tolist()
+        here = position - piece.start
+        parts = (ids[:here], [ids[here]], ids[here + 1 :])
+        before, text, after = (library.decode(part, skip_special_tokens=False) for part in parts)
+        what = (shard["name"], position, ids[here], text, ids[here] == description["end_of_text"])
+        traced.append(TracedToken(*what, piece.id, piece.url, piece.document_start + here, before, after))
+    return traced
 
-    def __init__(self, folder: inputs.StageFolder) -> None:
-        self._folder = folder
-        self.description = read_token_description(folder)
-        self.shards: list[dict[str, Any]] = [*itertools.chain(*self.description["splits"].values())]
-        self._dtype = np.dtype(self.description["dtype"]).newbyteorder("<")
 
-    @property
-    def tokens(self) -> int:
-        """Number of tokens."""
-        return sum(shard["tokens"] for shard in self.shards)
-
-    def read(self, name: str, start: int, stop: int) -> npt.NDArray[np.unsignedinteger]:
-        """Return the tokens `start` to `stop` (exclusive) of a shard, fewer at its end."""
-        first, size = start * self._dtype.itemsize, (stop - start) * self._dtype.itemsize
-        data = storage.read_range(self._folder.file(name).path, self.description["header_bytes"] + first, size)
-        return np.frombuffer(data, self._dtype)
-
-    def trace(self, library: Tokenizer, shard: Mapping[str, Any], positions: Sequence[int]) -> list[TracedToken]:
-        """Return the documents of tokens of a shard, and the text around them; positions must ascend."""
-        name = shard["name"]
-        spans = [
-            Span(0, max(0, position - _CONTEXT_TOKENS), min(shard["tokens"], position + 1 + _CONTEXT_TOKENS))
-            for position in positions
-        ]
-        pieces_of = read_pieces(self._folder.file(shard["documents_file"]), spans, "", name)
-        traced = []
-        for span, position in zip(spans, positions, strict=True):
-            piece = next(piece for piece in pieces_of[span] if piece.start <= position < piece.stop)
-            ids: list[int] = self.read(name, piece.start, piece.stop).tolist()
-            here = position - piece.start
-            parts = (ids[:here], [ids[here]], ids[here + 1 :])
-            before, text, after = (library.decode(part, skip_special_tokens=False) for part in parts)
-            traced.append(
-                TracedToken(
-                    shard=name,
-                    position=position,
-                    token=ids[here],
-                    text=text,
-                    is_end=ids[here] == self.description["end_of_text"],
-                    id=piece.id,
-                    url=piece.url,
-                    position_in_document=piece.document_start + here,
-                    before=before,
-                    after=after,
-                )
-            )
-        return traced
+def read_tokens(folder: inputs.StageFolder, description: Json, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+    """Return the tokens `start` to `stop` (exclusive) of a shard, fewer at its end."""
+    dtype = np.dtype(description["dtype"]).newbyteorder("<")
+    first, size = start * dtype.itemsize, (stop - start) * dtype.itemsize
+    return np.frombuffer(storage.read_range(folder.file(name).path, description["header_bytes"] + first, size), dtype)
 
 
 def _parse_location(location: str) -> tuple[str, int]:
