@@ -19,6 +19,7 @@ from pipelines.search.trace import Passage, trace
 _ROWS = 10
 # A traced text, and one that fits into a URL.
 _MAX_CHARACTERS, _URL_CHARACTERS = 20_000, 2_000
+_TOO_LONG = f"the text is too long: at most {_MAX_CHARACTERS:,} characters can be traced"
 
 
 def show_search(request: Request) -> Response:
@@ -38,7 +39,7 @@ async def show_trace(request: Request) -> Response:
     async for chunk in request.stream():
         body += chunk
         if len(body) > 12 * _MAX_CHARACTERS:  # percent-encoded
-            raise UsageError(f"the text is too long; a text has at most {_MAX_CHARACTERS:,} characters")
+            raise UsageError(_TOO_LONG)
     text = parse_qs(body.decode("ascii", "replace")).get("text", [""])[0]
     if len(text) <= _URL_CHARACTERS:
         return RedirectResponse(address("/trace", text=text), 303)
@@ -49,7 +50,7 @@ def trace_text(request: Request, text: str) -> Response:
     """Show the longest passages of a text that occur in the corpus."""
     site, passages = site_of(request), list[Passage]()
     if len(text) > _MAX_CHARACTERS:
-        raise UsageError(f"the text has {len(text):,} characters; a text has at most {_MAX_CHARACTERS:,}")
+        raise UsageError(_TOO_LONG)
     index = open_index(site)
     if text.strip():
         # One request at a time reads the tables, which only a stale index needs.
