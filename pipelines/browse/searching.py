@@ -16,7 +16,7 @@ from pipelines.errors import InputError, UsageError
 from pipelines.search.query import SearchIndex
 from pipelines.search.trace import Passage, trace
 
-_ROWS = 10
+_ROWS, _TRACE_S = 10, 20.0
 # A traced text, and one that fits into a URL.
 _MAX_CHARACTERS, _URL_CHARACTERS = 20_000, 2_000
 _TOO_LONG = f"the text is too long: at most {_MAX_CHARACTERS:,} characters can be traced"
@@ -55,11 +55,10 @@ def trace_text(request: Request, text: str) -> Response:
     if text.strip():
         # One request at a time reads the tables, which only a stale index needs.
         with site.tables() if index.is_stale else contextlib.nullcontext() as tables:
-            passages = trace(index, tables, text)
+            passages = trace(index, tables, text, max_s=_TRACE_S)
     parts = mark_passages(text, passages)
-    return site.render(
-        request, "trace.html", index=index, passages=passages, text=text, parts=parts, limit=_MAX_CHARACTERS
-    )
+    limits = {"characters": _MAX_CHARACTERS, "seconds": _TRACE_S}
+    return site.render(request, "trace.html", index=index, passages=passages, text=text, parts=parts, limits=limits)
 
 
 def mark_passages(text: str, passages: Sequence[Passage]) -> list[tuple[str, bool]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -33,20 +35,33 @@ class Passage:
 
 
 def trace(
-    index: SearchIndex, tables: CorpusTables | None, text: str, *, ngram: int = 8, limit: int = 20
+    index: SearchIndex,
+    tables: CorpusTables | None,
+    text: str,
+    *,
+    ngram: int = 8,
+    limit: int = 20,
+    max_s: float = math.inf,
 ) -> list[Passage]:
     """Return the passages of a text, of at least `ngram` words, that occur in documents; the longest first.
 
     Words and n-grams are those of the overlap audit. A passage is as long as possible: with the word before or after
     it, no document has it. If the index is stale, documents that `tables` no longer have are left out.
 
-    Raises UsageError if the text has fewer words than an n-gram.
+    Raises UsageError if the text has fewer words than an n-gram, or if the index was searched for `max_s` seconds.
     """
     [normal] = normalize_texts(pa.array([text]))
     words = normal.words.split()
     if len(words) < ngram:
         raise UsageError(f"the text has {len(words)} words, fewer than the {ngram} of an n-gram")
-    spans = [*_longest_matches(len(words), ngram, lambda first, last: index.find_phrase(words[first:last], 0)[0] > 0)]
+    end = time.monotonic() + max_s
+
+    def occurs(first: int, last: int) -> bool:
+        if time.monotonic() > end:
+            raise UsageError(f"the text was traced for {max_s:.0f} s without an end; trace a part of it")
+        return index.find_phrase(words[first:last], 0)[0] > 0
+
+    spans = [*_longest_matches(len(words), ngram, occurs)]
     spans.sort(key=lambda span: (span[0] - span[1], span[0]))
     passages = []
     for first, last in spans[:limit]:

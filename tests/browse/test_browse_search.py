@@ -119,6 +119,13 @@ def test_a_short_text_moves_to_the_url_and_a_long_one_does_not(client: TestClien
         assert "at most 20,000 characters" in answer.text
 
 
+def test_a_trace_ends_after_its_time(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.browse.searching._TRACE_S", -1.0)
+    answer = client.get("/trace", params={"text": _SENTENCE})
+    assert answer.status_code == 400
+    assert "trace a part of it" in answer.text
+
+
 def test_passages_may_overlap() -> None:
     spans = [Passage("", start, end, 8, 1, []) for start, end in ((4, 8), (1, 5), (5, 6))]
     parts = mark_passages("0123456789", spans)
