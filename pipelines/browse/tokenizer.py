@@ -28,7 +28,7 @@ from pipelines.tokenizers.formats import TOKENIZER, load_document_tokenizer
 
 _ROWS, _EXAMPLES = 100, 10
 # Shards are read in chunks. So many are counted, and an entry is searched for so long.
-_CHUNK_TOKENS, _COUNTED_CHUNKS, _SEARCH_S = 1 << 20, 64, 1.0
+_CHUNK_TOKENS, _COUNTED_CHUNKS, _SEARCH_S = 1 << 20, 32, 1.0
 
 
 class Vocabulary(NamedTuple):
