@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from pipelines import storage
 from pipelines.browse.site import number_of, site_of
 from pipelines.build import CorpusConfig
 from pipelines.corpus.tables import CorpusTables, parquet_files
-from pipelines.errors import InputError, UsageError, translate_format_errors
+from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.records import read_records
 from pipelines.evaluation.results_page import EXAMPLES, RESULTS, main_folder
 from pipelines.format import to_json
@@ -43,7 +42,10 @@ def show_model(request: Request) -> Response:
         raise UsageError(f"{task}: no results of this task; there are those of {', '.join(results) or 'no task'}")
     if task:
         return show_answers(request, site.corpus, storage.join(main_folder(evaluated), task), results[task])
-    rows, timing, samples = (_read_lines(folder, f"{name}.jsonl") for name in ("metrics", "timing", "samples"))
+    files = [storage.join(folder, f"{name}.jsonl") for name in ("metrics", "timing", "samples")]
+    rows, timing, samples = (
+        [line.fields for line in read_records([path] if storage.is_file(path) else [])] for path in files
+    )
     training: dict[str, Any] | None = None
     if rows:
         training = storage.read_json(storage.join(folder, "config.json"))
@@ -104,13 +106,6 @@ def read_questions(corpus: str, result: Mapping[str, Any], places: Sequence[str]
         if storage.basename(path) == name and storage.is_file(path) and storage.sha256_of(path) == data[0]["sha256"]:
             return {record.place: record.fields for record in read_records([path]) if record.place in places}
     return {}
-
-
-def _read_lines(folder: str, name: str) -> list[dict[str, Any]]:
-    path = storage.join(folder, name)
-    lines = storage.read_bytes(path).splitlines() if storage.is_file(path) else []
-    with translate_format_errors(path, "a list of JSON objects; re-run `webtext pretrain`"):
-        return [json.loads(line) for line in lines]
 
 
 NAVIGATION = (("/model", "Model"),)

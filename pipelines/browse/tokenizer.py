@@ -8,13 +8,12 @@ import json
 import random
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from tokenizers import Tokenizer
 
 from pipelines import storage
 from pipelines.algorithms.bpe.byte_level import token_bytes
@@ -29,19 +28,6 @@ from pipelines.tokenizers.formats import TOKENIZER, load_document_tokenizer
 _ROWS, _EXAMPLES = 100, 10
 # Shards are read in chunks. So many are counted, and an entry is searched for so long.
 _CHUNK_TOKENS, _COUNTED_CHUNKS, _SEARCH_S = 1 << 20, 32, 1.0
-
-
-class Vocabulary(NamedTuple):
-    """The entries of a tokenizer by id, as plain data, and how many of the tokens in the shards were counted."""
-
-    folder: StageFolder
-    shards: Json | None
-    library: Tokenizer
-    entries: dict[int, dict[str, Any]]
-    tokens: int
-    counted: int
-
-
 # The field and the factor of each order.
 _SORTS = {"": ("id", 1), "most frequent": ("count", -1), "rarest": ("count", 1), "longest": ("bytes", -1)}
 
@@ -56,16 +42,16 @@ def show_tokenizer(request: Request) -> Response:
         raise InputError(f"{site.name}: has no tokenizer yet; `webtext train-bpe` trains one")
     vocabulary = read_vocabulary(folder.path, version)
     if id is not None:
-        if id not in vocabulary.entries:
-            raise UsageError(f"entry={id}: the entries of the tokenizer are 0 to {max(vocabulary.entries):,}")
+        if id not in vocabulary["entries"]:
+            raise UsageError(f"entry={id}: the entries of the tokenizer are 0 to {max(vocabulary['entries']):,}")
         seed = number_of(request, "seed") or 0
         examples, tokens_read = find_documents(vocabulary, id, seed)
         state: dict[str, Any] = {"seed": seed, "examples": examples, "tokens_read": tokens_read}
-        return site.render(request, "entry.html", vocabulary=vocabulary, entry=vocabulary.entries[id], **state)
+        return site.render(request, "entry.html", vocabulary=vocabulary, entry=vocabulary["entries"][id], **state)
     sort, contains = request.query_params.get("sort", ""), request.query_params.get("contains", "")
     if sort not in _SORTS:
         raise UsageError(f"sort={sort}: is not an order of entries, which are {', '.join(filter(None, _SORTS))}")
-    entries = [entry for entry in vocabulary.entries.values() if contains.replace(" ", "␣") in entry["text"]]
+    entries = [entry for entry in vocabulary["entries"].values() if contains.replace(" ", "␣") in entry["text"]]
     field, factor = _SORTS[sort]
     entries.sort(key=lambda entry: factor * (entry[field] or 0))
     state = {"entries": entries[start : start + _ROWS], "matches": len(entries), "start": start, "rows": _ROWS}
@@ -74,8 +60,11 @@ def show_tokenizer(request: Request) -> Response:
 
 
 @functools.lru_cache(maxsize=1)
-def read_vocabulary(path: str, _version: object) -> Vocabulary:
-    """Read the tokenizer in a folder of tokenize or train-bpe, and count its entries in a sample of the shards."""
+def read_vocabulary(path: str, _version: object) -> dict[str, Any]:
+    """Return the tokenizer in a folder of tokenize or train-bpe, with its `entries` by id.
+
+    Their counts are those in so many (`counted`) of all `tokens` in the `shards`, None without shards.
+    """
     folder = open_stage(path, ("tokenize", "train-bpe"))
     data = storage.read_bytes(file := folder.file(TOKENIZER).path)
     library, settings = load_document_tokenizer(data, file), json.loads(data)
@@ -95,18 +84,19 @@ def read_vocabulary(path: str, _version: object) -> Vocabulary:
         entry = {"id": id, "text": shown(text), "bytes": len(text), "rank": rank, "parts": parts}
         entries[id] = entry | {"count": int(counts[id]) if shards else None}
     tokens = sum(split["tokens"] for split in shards["totals"].values()) if shards else 0
-    return Vocabulary(folder, shards, library, entries, tokens, counted)
+    counts_of = {"entries": entries, "tokens": tokens, "counted": counted}
+    return {"folder": folder, "shards": shards, "library": library, **counts_of}
 
 
-def find_documents(vocabulary: Vocabulary, entry: int, seed: int) -> tuple[list[TracedToken], int]:
+def find_documents(vocabulary: Json, entry: int, seed: int) -> tuple[list[TracedToken], int]:
     """Return tokens of an entry, each of another document, and how many tokens were read, for at most a second."""
     generator, found, tokens_read, end = random.Random(seed), dict[str, TracedToken](), 0, time.monotonic() + _SEARCH_S
-    folder, shards, library = vocabulary[:3]
+    folder, shards, library = (vocabulary[name] for name in ("folder", "shards", "library"))
     for shard, start, chunk in _read_chunks(folder, shards, seed):
         tokens_read += len(chunk)
         positions = (np.flatnonzero(chunk == entry) + start).tolist()
         chosen = sorted(generator.sample(positions, min(len(positions), _EXAMPLES)))
-        for token in trace_tokens(folder, shards or {}, library, shard, chosen) if chosen else ():
+        for token in trace_tokens(folder, shards, library, shard, chosen) if chosen else ():
             if token.id:  # that of a removed document is empty
                 found.setdefault(token.id, token)
         if len(found) >= _EXAMPLES or time.monotonic() > end:

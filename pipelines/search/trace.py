@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -35,13 +34,7 @@ class Passage:
 
 
 def trace(
-    index: SearchIndex,
-    tables: CorpusTables | None,
-    text: str,
-    *,
-    ngram: int = 8,
-    limit: int = 20,
-    max_s: float = math.inf,
+    index: SearchIndex, tables: CorpusTables | None, text: str, *, ngram: int = 8, limit: int = 20, max_s: float = 1e9
 ) -> list[Passage]:
     """Return the passages of a text, of at least `ngram` words, that occur in documents; the longest first.
 
