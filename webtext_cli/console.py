@@ -201,8 +201,9 @@ def say(text: str, is_escaped: bool = False) -> None:
 
 
 def say_marked(parts: Sequence[tuple[str, bool]]) -> None:
-    """Write the parts of a line; on a terminal, those that are marked in bold."""
-    shown = [(escape_output(part, one_line=True), is_marked and sys.stdout.isatty()) for part, is_marked in parts]
+    """Write the parts of a line; on a terminal that has bold type, the marked ones in it."""
+    has_bold = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    shown = [(escape_output(part, one_line=True), is_marked and has_bold) for part, is_marked in parts]
     say("".join(click.style(part, bold=True) if is_bold else part for part, is_bold in shown), is_escaped=True)
 
 

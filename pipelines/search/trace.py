@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from pipelines.algorithms.ngrams.normal_words import NormalText, normalize_texts
@@ -109,6 +110,7 @@ def _find_words(text: str, words: Sequence[str]) -> tuple[int, int] | None:
 
 def _characters(text: str, normal: NormalText, first: int, last: int) -> tuple[int, int]:
     """Return the characters of a text from its word `first` to before `last`."""
-    data, begin, end = text.encode(), int(normal.starts[first]), int(normal.ends[last - 1])
-    start = len(data[:begin].decode())
-    return start, start + len(data[begin:end].decode())
+    # A word may end inside of a character: `İ` in lower case is a letter and a mark.
+    is_first_byte = np.frombuffer(text.encode(), np.uint8) & 0xC0 != 0x80
+    start, end = (int(is_first_byte[:at].sum()) for at in (normal.starts[first], normal.ends[last - 1]))
+    return start, end
