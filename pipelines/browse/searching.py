@@ -19,7 +19,6 @@ from pipelines.search.trace import Passage, trace
 _ROWS, _TRACE_S = 10, 20.0
 # A traced text, and one that fits into a URL.
 _MAX_CHARACTERS, _URL_CHARACTERS = 20_000, 2_000
-_TOO_LONG = f"the text is too long: at most {_MAX_CHARACTERS:,} characters can be traced"
 
 
 def show_search(request: Request) -> Response:
@@ -35,12 +34,7 @@ async def show_trace(request: Request) -> Response:
     """Show the passages of a text in the URL, or of that of a form, which is moved to the URL if it is short."""
     if request.method != "POST":
         return await run_in_threadpool(trace_text, request, request.query_params.get("text", ""))
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > 12 * _MAX_CHARACTERS:  # percent-encoded
-            raise UsageError(_TOO_LONG)
-    text = parse_qs(body.decode("ascii", "replace")).get("text", [""])[0]
+    text = parse_qs((await request.body()).decode("ascii", "replace")).get("text", [""])[0]
     if len(text) <= _URL_CHARACTERS:
         return RedirectResponse(address("/trace", text=text), 303)
     return await run_in_threadpool(trace_text, request, text)
@@ -50,7 +44,7 @@ def trace_text(request: Request, text: str) -> Response:
     """Show the longest passages of a text that occur in the corpus."""
     site, passages = site_of(request), list[Passage]()
     if len(text) > _MAX_CHARACTERS:
-        raise UsageError(_TOO_LONG)
+        raise UsageError(f"the text has {len(text):,} characters; at most {_MAX_CHARACTERS:,} characters can be traced")
     index = open_index(site)
     if text.strip():
         # One request at a time reads the tables, which only a stale index needs.
