@@ -52,8 +52,9 @@ def show_model(request: Request) -> Response:
         spikes = [row["spike"] for row in rows if "spike" in row]
         training["tiles"], training["charts"] = training_figures(rows, timing, training["recipe"], spikes)
     texts: Any = {text.__name__: text for text in (result_label, metric_title, format_figure)}
-    latest = samples[: -_SAMPLES - 1 : -1]
-    return site.render(request, "model.html", training=training, results=results, samples=latest, **texts)
+    return site.render(
+        request, "model.html", training=training, results=results, samples=samples[::-1][:_SAMPLES], **texts
+    )
 
 
 def show_answers(request: Request, corpus: str, folder: str, result: Mapping[str, Any]) -> Response:

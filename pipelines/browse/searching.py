@@ -50,9 +50,8 @@ def trace_text(request: Request, text: str) -> Response:
         # One request at a time reads the tables, which only a stale index needs.
         with site.tables() if index.is_stale else contextlib.nullcontext() as tables:
             passages = trace(index, tables, text, max_s=_TRACE_S)
-    parts = mark_passages(text, passages)
-    limits = {"characters": _MAX_CHARACTERS, "seconds": _TRACE_S}
-    return site.render(request, "trace.html", index=index, passages=passages, text=text, parts=parts, limits=limits)
+    state = {"text": text, "parts": mark_passages(text, passages), "limits": (_MAX_CHARACTERS, _TRACE_S)}
+    return site.render(request, "trace.html", 200, index=index, passages=passages, **state)
 
 
 def mark_passages(text: str, passages: Sequence[Passage]) -> list[tuple[str, bool]]:

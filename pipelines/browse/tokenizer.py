@@ -55,8 +55,7 @@ def show_tokenizer(request: Request) -> Response:
     field, factor = _SORTS[sort]
     entries.sort(key=lambda entry: factor * (entry[field] or 0))
     state = {"entries": entries[start : start + _ROWS], "matches": len(entries), "start": start, "rows": _ROWS}
-    state["has_report"] = site.corpus is not None and "train-bpe" in stages
-    return site.render(request, "tokenizer.html", vocabulary=vocabulary, sorts=_SORTS, **state)
+    return site.render(request, "tokenizer.html", vocabulary=vocabulary, sorts=_SORTS, stages=stages, **state)
 
 
 @functools.lru_cache(maxsize=1)
