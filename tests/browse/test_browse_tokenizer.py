@@ -19,6 +19,8 @@ from pipelines.browse import tokenizer as page_of_tokenizer
 from pipelines.engine.run import RunOptions
 from pipelines.stages.tokenize.config import TokenizeConfig
 from pipelines.stages.tokenize.stage import tokenize
+from pipelines.stages.train_bpe.config import TrainBpeConfig
+from pipelines.stages.train_bpe.stage import train_bpe
 from pipelines.tokenizers.formats import tokenizer_files
 
 _TEXTS = {"d0": "the the the bath", "d1": "then <script>alert(1)</script>", "d2": "a \x1b[31m\u202eno"}
@@ -117,6 +119,21 @@ def test_bad_parameters_are_named(client: TestClient, query: str) -> None:
     answer = client.get(f"/tokenizer?{query}")
     assert answer.status_code == 400
     assert query in answer.text
+
+
+def test_a_tokenizer_without_token_shards_has_no_counts(corpus: Path, tmp_path: Path) -> None:
+    train_bpe(
+        TrainBpeConfig(vocab_size=258),
+        documents=str(corpus.parent / "documents.parquet"),
+        output=str(tmp_path / "train-bpe"),
+        options=RunOptions(),
+    )
+    client = open_client(str(tmp_path))
+    page = client.get("/tokenizer?sort=longest").text
+    assert "Counts need token shards" in page
+    assert "/reports/train-bpe/report.html" in page
+    assert _rows(page)["th"][-1] == "–"
+    assert "Documents in which it occurs" not in client.get("/tokenizer?entry=256").text
 
 
 def test_without_a_tokenizer_the_page_says_what_writes_one(tmp_path: Path) -> None:
