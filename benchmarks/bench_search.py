@@ -10,6 +10,7 @@ phrase occurs in as many documents as there are copies. Memory is the peak sum o
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import random
 import resource
@@ -86,13 +87,13 @@ def measure_queries(documents: Path, index_folder: Path, data: Path) -> None:
         "common words": common,
     }
     for kind, queries in kinds.items():
-        times = [timed(lambda query=query: index.search(query)) for query in queries]
+        times = [timed(functools.partial(index.search, query)) for query in queries]
         print(f"{kind}: median {statistics.median(times):.3f} s, worst {max(times):.3f} s of {len(times)}")
     known = next(iter_phrases(documents, _TRACED_WORDS))
     unknown = " ".join((data / "benchmarks" / "wikitext2-valid.txt").read_text().split()[1000 : 1000 + _TRACED_WORDS])
     for name, text in (("known", f"{known} {unknown}"), ("unknown", f"{unknown} {unknown[::-1]}")):
         passages = trace(index, None, text)
-        seconds = timed(lambda text=text: trace(index, None, text))
+        seconds = timed(functools.partial(trace, index, None, text))
         longest = max((passage.words for passage in passages), default=0)
         print(f"trace of {len(text.split())} words, {name}: {seconds:.2f} s; longest passage {longest} words")
 

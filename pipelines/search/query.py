@@ -141,7 +141,8 @@ class SearchIndex:
         """Return how many documents match, and some of them with their scores, the highest first."""
         result = self._searcher.search(query, limit=max(1, limit), offset=offset)
         hits = result.hits[:limit]
-        return result.count, [(score, read_stored(self._searcher.doc(address))) for score, address in hits]
+        count: int = result.count  # type: ignore[attr-defined]  # not in its stubs
+        return count, [(score, read_stored(self._searcher.doc(address))) for score, address in hits]
 
 
 def _phrases(clause: Mapping[str, Any]) -> Iterator[str]:

@@ -100,7 +100,7 @@ def test_no_command_shows_a_control_character(corpus: Path, both_terminals: Call
     run("search", "--build", *own)
     assert r"\u001b[31mred" in run("search", "river page -absent", *corpus_option)
     run("search", f'"{_FORGED}', *corpus_option, code=2)
-    assert "documents" in run("search", "--trace", str(examples), *corpus_option)
+    assert "passages" in run("search", "--trace", str(examples), *corpus_option)
     assert r"\u001b[31mred" in run("search", "--exact", "page", "-i", documents)
     assert r"\u001b[31mred" in run("show", "--random", "2", *corpus_option)
     json.loads(run("show", "--random", "1", "--json", *corpus_option))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -74,7 +74,7 @@ def command(
     if len(named) != 1 or (is_exact and not query):
         problem = f"{' and '.join(named)} cannot be combined" if len(named) > 1 else "no QUERY"
         raise UsageError(f"{problem}; name a query, or one of --build, --trace FILE and --exact QUERY")
-    filters = {"domain": domain, "language": language, "year": year}
+    filters: dict[str, Any] = {"domain": domain, "language": language, "year": year}
     options = {**filters, "output": call.output, "input": call.input}
     allowed = {"--build": ["output", "input"], "--exact": ["input"], "--trace": [], "QUERY": [*filters]}[named[0]]
     if unused := next((name for name, value in options.items() if value and name not in allowed), None):

@@ -126,15 +126,14 @@ def stored_documents(batch: pa.RecordBatch) -> Iterator[StoredDocument]:
     """Yield what is stored of documents; other files may have columns of any type, or none."""
     batch = with_domains(batch)
     for row in batch.select([name for name in batch.schema.names if name in _COLUMNS]).to_pylist():
+        url, title, domain = (
+            value if isinstance(value := row.get(name), str) else None for name in ("url", "title", "domain")
+        )
         created, words = row.get("created_utc"), row.get("words")
         is_known = isinstance(created, int) and 0 <= created <= _LAST_SECOND
-        yield StoredDocument(
-            row["id"],
-            row["text"],
-            *(value if isinstance(value := row.get(name), str) else None for name in ("url", "title", "domain")),
-            year=dt.datetime.fromtimestamp(created, dt.UTC).year if is_known else None,
-            words=words if isinstance(words, int) and words >= 0 else count_words(row["text"]),
-        )
+        year = dt.datetime.fromtimestamp(created, dt.UTC).year if is_known else None
+        words = words if isinstance(words, int) and words >= 0 else count_words(row["text"])
+        yield StoredDocument(row["id"], row["text"], url, title, domain, year, words)
 
 
 def _index_documents(batch: pa.RecordBatch) -> Iterator[tantivy.Document]:

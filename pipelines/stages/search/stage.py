@@ -49,11 +49,11 @@ def search(config: SearchConfig, *, documents: str | Sequence[str], output: str,
     WebtextError if tantivy is not installed.
     """
     require_extra("search", "webtext search", "tantivy")
-    import tantivy
+    from tantivy.tantivy import __version__ as version  # such as `tantivy v0.27.0, index_format v7`
 
     source = inputs.open_configured(documents, config, options, output)
     options = options.for_input(inputs.size_on_disk(source.files))
-    prints = {"documents": source.fingerprint, "tantivy": tantivy.__version__.rpartition(", ")[2]}
+    prints = {"documents": source.fingerprint, "tantivy": version.rpartition(", ")[2]}
     with stage_run(STAGE, config, inputs=prints, output=output, options=options, texts=source.files) as run:
         if not run.finished:
             context = _Context(run.output, source.fingerprint)
@@ -76,7 +76,7 @@ def _index_shard(shard: inputs.DocumentShard, context: _Context) -> TaskResult:
 
     def number_segment(batch: pa.RecordBatch) -> int:
         nonlocal text_bytes
-        text_bytes += batch.column("text").nbytes
+        text_bytes += int(batch.column("text").nbytes)
         return text_bytes // _SEGMENT_BYTES
 
     files, kept = [], 0
