@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MAX_QUERY, _MAX_ROWS = 1000, 10_000
 _SEARCHED = ("text", "title")
+_QUIRKS = re.compile(r"""("[^"]*")|(?<=\w)'(?=\w)|\bAND\s+NOT\b""")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,8 +114,8 @@ class SearchIndex:
 
         if len(query) > _MAX_QUERY or offset + limit > _MAX_ROWS:
             raise UsageError(f"a query has at most {_MAX_QUERY:,} characters, and shows {_MAX_ROWS:,} results")
-        # Alone, an apostrophe is a quotation mark.
-        query = re.sub(r"(?<=\w)'(?=\w)", "’", query)
+        # To tantivy, an apostrophe is a quotation mark, and AND NOT asks for documents that are all that is excluded.
+        query = _QUIRKS.sub(lambda match: match[1] or ("’" if match[0] == "'" else "NOT"), query)
         try:
             parsed = self._index.parse_query(query, [*_SEARCHED], conjunction_by_default=True)
             phrases = [*_phrases(tantivy.parse_query(query))]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -78,24 +80,24 @@ def trace(
 def _longest_matches(words: int, ngram: int, occurs: Callable[[int, int], bool]) -> Iterator[tuple[int, int]]:
     """Yield from which word and to before which one a text occurs, where that is not part of a longer passage.
 
-    Takes about one query per word: what begins at a word ends no earlier than what begins at the one before.
+    Takes a query per n-gram, and by bisection few longer ones, which are slow: 0.1 s for hundreds of words.
     """
-    end = 0
-    for first in range(words - ngram + 1):
-        last, size = max(end, first + ngram), 1
-        if last > end and not occurs(first, last):
-            continue
-        while last + size <= words and occurs(first, last + size):
-            last += size
-            size *= 2
-        while size := size // 2:
-            if last + size <= words and occurs(first, last + size):
-                last += size
-        if last > end:
+    is_present = [occurs(start, start + ngram) for start in range(words - ngram + 1)]
+    for present, run in itertools.groupby(range(len(is_present)), is_present.__getitem__):
+        starts = [*run]
+        first, stop = starts[0], starts[-1] + ngram
+        places = range(stop)
+        while present:
+            last = stop
+            if not occurs(first, stop):
+                # One before the first end to which it does not occur.
+                last = bisect.bisect(places, False, first + ngram + 1, key=lambda end: not occurs(first, end)) - 1
             yield first, last
-            end = last
-        if end == words:
-            return
+            if last == stop:
+                break
+            first = bisect.bisect_left(
+                places, True, first + 1, last + 1 - ngram, key=lambda start: occurs(start, last + 1)
+            )
 
 
 def _find_words(text: str, words: Sequence[str]) -> tuple[int, int] | None:

@@ -64,7 +64,7 @@ def command(
     \b
     Examples:
       webtext search --build --corpus my-corpus
-      webtext search '"neural network" -training' --corpus my-corpus
+      webtext search '"neural network" NOT training' --corpus my-corpus
       webtext search 'title:history year:[2008 TO 2010]' --domain bbc.co.uk
       webtext search --trace answer.txt --corpus my-corpus
       webtext search --exact "to be or not to be" -i docs.parquet
