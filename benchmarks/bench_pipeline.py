@@ -133,6 +133,7 @@ def measure(data: Path, folder: Path, *, compiles: bool) -> Iterator[tuple[str, 
     yield "tokenize", measure_stage(["tokenize", "-i"], documents, "--tokenizer", str(whole))
     yield "overlap-index", measure_stage(["overlap-index", "-i"], documents)
     yield "overlap-report", measure_stage(["overlap-report", "-i"], documents, *audit)
+    yield "search", measure_stage(["search", "--build", "-i"], documents)
 
 
 def _measure(

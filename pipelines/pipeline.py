@@ -86,6 +86,7 @@ PIPELINE = (
         file_table="benchmark",
         paths=("index", "generated"),
     ),
+    StageSpec("search", {"documents": "remove-wikipedia"}),
 )
 
 # The stages that write documents, in order.

@@ -106,7 +106,9 @@ class Workload:
             "dedup": (filtered, "bytes", _STORED_SHARE * unique),
             "remove-wikipedia": (unique, "bytes", _STORED_SHARE * unique),
         }
-        amounts |= dict.fromkeys(("train-bpe", "tokenize", "overlap-index", "overlap-report"), (unique, "bytes", None))
+        amounts |= dict.fromkeys(
+            ("train-bpe", "tokenize", "overlap-index", "overlap-report", "search"), (unique, "bytes", None)
+        )
         return {stage: amount for stage, amount in amounts.items() if amount[0] and stage not in self.skipped}
 
 

@@ -81,6 +81,7 @@ def test_all_has_every_extra() -> None:
         ("datasketch", "datasketch", ["dedup", "-i", "a.jsonl", "--write-signatures", "-o", "out"]),
         ("pybloom_live", "pybloom", ["overlap-index", "-i", "a.jsonl", "--filter", "pybloom-live", "-o", "out"]),
         ("mwparserfromhell", "wikipedia", ["remove-wikipedia", "-i", "a.jsonl", "--reference", "a.xml", "-o", "out"]),
+        ("tantivy", "search", ["search", "--build", "-i", "a.jsonl", "-o", "out"]),
         ("torch", "train", ["pretrain", "-i", "tokens", "-o", "out"]),
     ],
 )

@@ -19,7 +19,7 @@ from webtext_cli.main import main
 
 _STAGES = (
     "scrape", "fetch", "extract", "filter", "dedup", "remove-wikipedia", "train-bpe", "tokenize", "overlap-index",
-    "overlap-report",
+    "overlap-report", "search",
 )  # fmt: skip
 _RATE = Rate(fixed_s=2.0, core_s=1e-6, output_bytes=0.5, work_bytes=0.25, worker_bytes=500_000_000)
 

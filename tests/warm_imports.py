@@ -11,6 +11,7 @@ import pipelines.stages.overlap_index.stage
 import pipelines.stages.overlap_report.stage
 import pipelines.stages.remove_wikipedia.reference
 import pipelines.stages.scrape.stage
+import pipelines.stages.search.stage
 import pipelines.stages.tokenize.stage
 import pipelines.stages.train_bpe.stage  # noqa: F401
 from pipelines.stages.extract import child, extractors

@@ -23,6 +23,8 @@ from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig as Re
 from pipelines.stages.remove_wikipedia.stage import remove_wikipedia as remove_wikipedia
 from pipelines.stages.scrape.config import ScrapeConfig as ScrapeConfig
 from pipelines.stages.scrape.stage import scrape as scrape
+from pipelines.stages.search.config import SearchConfig as SearchConfig
+from pipelines.stages.search.stage import search as search
 from pipelines.stages.tokenize.config import TokenizeConfig as TokenizeConfig
 from pipelines.stages.tokenize.stage import tokenize as tokenize
 from pipelines.stages.train_bpe.config import TrainBpeConfig as TrainBpeConfig

@@ -184,13 +184,22 @@ def make_progress(quiet: bool = False, brief: bool = False) -> Progress:
     return BarProgress(brief) if sys.stderr.isatty() else PlainProgress(brief)
 
 
-def say(text: str) -> None:
+def say(text: str, is_escaped: bool = False) -> None:
     """Write a line to standard output; a closed pipe (`webtext build | head`) does not stop the command."""
     try:
-        click.echo(escape_output(text), color=True)  # without color, click would remove ANSI sequences in a pipe
+        click.echo(
+            text if is_escaped else escape_output(text), color=True
+        )  # without color, click would remove ANSI sequences in a pipe
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def say_marked(parts: Sequence[tuple[str, bool]]) -> None:
+    """Write the parts of a line; on a terminal that has bold type, the marked ones in it."""
+    has_bold = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    shown = [(escape_output(part, one_line=True), is_marked and has_bold) for part, is_marked in parts]
+    say("".join(click.style(part, bold=True) if is_bold else part for part, is_bold in shown), is_escaped=True)
 
 
 def print_result(result: Any, as_json: bool, print_text: Callable[[Any], None], has_paths: bool = False) -> None:

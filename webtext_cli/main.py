@@ -49,6 +49,7 @@ _GROUPS = {
         "remove": "Remove documents from every stage of a corpus, on request.",
     },
     "Look into a corpus": {
+        "search": "Search the texts of a corpus, or trace the passages of a text to its documents.",
         "browse": "Browse a corpus in a web browser.",
         "show": "Print documents of a corpus as readable text.",
         "explain": "Trace a document through every stage, or see why it is missing.",

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlencode
 
@@ -41,6 +42,7 @@ class Site:
         self.corpus = source if isinstance(source, str) else None
         self.name = ", ".join(map(storage.basename, [source] if isinstance(source, str) else source))
         self.navigation: Sequence[tuple[str, str]] = ()
+        self.can_search = self.corpus is not None and find_spec("tantivy") is not None
         self._config, self._options = config, options
         self._lock = threading.Lock()
         self._tables: CorpusTables | None = None

@@ -39,8 +39,8 @@ from pipelines.stages.extract.report import write_report
 
 _SHOWN_IDS = 1000
 _PAGES = "-pages.json"  # the pages that WARC files still have: kind and key of the request, id, file, offset
-# An index of n-grams cannot forget; a report of overlaps quotes what it found.
-_INDEX, _OVERLAPS = "overlap-index", "overlap-report"
+# An index of n-grams cannot forget; a report of overlaps quotes what it found, and an index of words has all texts.
+_INDEX, _DELETED = "overlap-index", ("overlap-report", "search")
 # What a removal does not change, or deletes, by stage.
 _NOTES = {
     "fetch": "the WARC files still contain the pages; the same command with --pages blanks them",
@@ -48,7 +48,8 @@ _NOTES = {
     "train-bpe": "the tokenizer and the counts of words still include the documents",
     "pretrain": "the model was trained on the documents, at the `steps` in the report; --rebuild does not train it",
     _INDEX: "still includes the documents; `webtext overlap-index` builds it again",
-    _OVERLAPS: "was deleted, since it quotes documents; `webtext overlap-report` builds it again",
+    "overlap-report": "was deleted, since it quotes documents; `webtext overlap-report` builds it again",
+    "search": "was deleted, since it contains the documents; `webtext search --build` builds it again",
     "evaluate": "is not changed; answers of a model may quote documents that it was trained on",
     "benchmarks": "is not changed; benchmarks made from documents quote them",
 }
@@ -140,7 +141,7 @@ def _finished(corpus: str) -> dict[str, StageFolder]:
 def _plan(corpus: str, requests: Sequence[Request], options: RunOptions) -> tuple[dict[str, Any], dict[str, int]]:
     """Return what the removal has to know when it resumes, and the number of a request for each document."""
     stages, ids = _finished(corpus), dict[str, int]()
-    searched = stages.keys() - {"pretrain", _INDEX, _OVERLAPS}
+    searched = stages.keys() - {"pretrain", _INDEX, *_DELETED}
     files = [(name, file.path) for name in searched for file in stages[name].files("", ".parquet")]
     for matches in _map(removed_files.find_documents, files, Removals(requests), "searching", options):
         for id, number in matches:
@@ -161,7 +162,7 @@ def _plan(corpus: str, requests: Sequence[Request], options: RunOptions) -> tupl
     state = {
         "name": f"{1 + sum(bool(re.fullmatch(r'[0-9]+.json', name)) for name in names):04d}",
         "list": msgspec.to_builtins([*dict.fromkeys([*earlier, *requests, *texts])]),
-        "deletes": [_OVERLAPS] if ids and _OVERLAPS in stages else [],
+        "deletes": [name for name in _DELETED if ids and name in stages],
         "stages": {},
         "report": {"documents": len(ids), "requests": rows, "removed": {}},
     }
@@ -218,7 +219,7 @@ class _Removal:
                 self._rewrite_stage(name, stage)
         named = {*state["stages"], *state["deletes"]} - ({"fetch"} if state["pages"] else set())
         named |= {*storage.list_folder(corpus)} & {_INDEX, "evaluate", "benchmarks"}
-        named -= {_INDEX, _OVERLAPS} if state["rebuild"] else set()
+        named -= {_INDEX, *_DELETED} if state["rebuild"] else set()
         notes = [f"{name}: {note}" for name, note in _NOTES.items() if name in named and self.ids]
         if self.earlier:
             notes.append(f"fetch: pages of {plural(len(self.earlier), 'document')} removed before are blank now")

@@ -48,23 +48,24 @@ def render_training_page(rows: Rows, timing: Rows, about: Mapping[str, Any], spi
     `vocab_size`, `recipe` (a mapping) and `facts` (values by name, such as the device). `spikes` have `step`, `what`,
     `value`, `mean`, `z`, and may have `file`, the saved batch.
     """
-    recipe = about["recipe"]
+    tiles, charts = training_figures(rows, timing, about["recipe"], spikes)
+    return render("training.html", about=about, tiles=tiles, charts=charts, spikes=spikes, max_spikes=_MAX_SPIKES)
+
+
+def training_figures(
+    rows: Rows, timing: Rows, recipe: Mapping[str, Any], spikes: Rows = ()
+) -> tuple[list[Tile], list[Chart]]:
+    """Return the figures at the top of the page of a run, and its charts."""
     steps = sorted({float(spike["step"]) for spike in spikes})[:_MAX_SPIKES]
-    return render(
-        "training.html",
-        about=about,
-        tiles=[
-            _step_tile(rows, recipe),
-            _loss_tile(rows),
-            _held_out_tile(rows),
-            _speed_tile(timing),
-            _gradient_tile(rows, recipe["grad_clip"]),
-            _time_tile(timing, recipe["steps"]),
-        ],
-        charts=_charts(rows, timing, recipe, markers=[(f"spike at step {step:,.0f}", step) for step in steps]),
-        spikes=spikes,
-        max_spikes=_MAX_SPIKES,
-    )
+    tiles = [
+        _step_tile(rows, recipe),
+        _loss_tile(rows),
+        _held_out_tile(rows),
+        _speed_tile(timing),
+        _gradient_tile(rows, recipe["grad_clip"]),
+        _time_tile(timing, recipe["steps"]),
+    ]
+    return tiles, _charts(rows, timing, recipe, markers=[(f"spike at step {step:,.0f}", step) for step in steps])
 
 
 def extract_curve(rows: Rows, name: str) -> Curve:

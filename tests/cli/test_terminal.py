@@ -96,6 +96,12 @@ def test_no_command_shows_a_control_character(corpus: Path, both_terminals: Call
     benchmark = ["--benchmark", f"{_ODD}={examples}", "--sensitivity"]
     run("overlap-report", *own, *benchmark)
     corpus_option = own[:2]
+    pytest.importorskip("tantivy", reason="needs the package tantivy: pip install '.[search]'")
+    run("search", "--build", *own)
+    assert r"\u001b[31mred" in run("search", "river page -absent", *corpus_option)
+    run("search", f'"{_FORGED}', *corpus_option, code=2)
+    assert "passages" in run("search", "--trace", str(examples), *corpus_option)
+    assert r"\u001b[31mred" in run("search", "--exact", "page", "-i", documents)
     assert r"\u001b[31mred" in run("show", "--random", "2", *corpus_option)
     json.loads(run("show", "--random", "1", "--json", *corpus_option))
     run("show", "--dropped", "exact_duplicate", *corpus_option)

@@ -47,6 +47,7 @@ CASES = {
     ),
     "overlap-index": Case({}, {"ngram": 5}),
     "overlap-report": Case({}, {"ngram": 5}),
+    "search": Case({}, {"document": "line"}),
 }
 
 

@@ -39,6 +39,7 @@ _LAZY_IMPORTS = {
     "pretrain": ["pipelines.stages.pretrain.training", "torch._dynamo"],
     "overlap-index": ["numba"],
     "overlap-report": ["numba"],
+    "search": ["numba", "tantivy"],
 }
 _FORKS: Any = multiprocessing.get_context("fork")
 

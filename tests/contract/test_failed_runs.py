@@ -32,7 +32,7 @@ from webtext_cli.main import main
 
 pytestmark = pytest.mark.usefixtures("warm_processes", "on_the_web")
 
-_READ_DOCUMENTS = ("filter", "dedup", "remove-wikipedia", "train-bpe", "tokenize", "overlap-index")
+_READ_DOCUMENTS = ("filter", "dedup", "remove-wikipedia", "train-bpe", "tokenize", "overlap-index", "search")
 # A stage with files of two kinds, of which the second is bad, so that the first task is complete when it is read.
 _CAN_READ_BAD_INPUT = ("scrape", "extract", *_READ_DOCUMENTS, "overlap-report")
 _CAN_DROP_ALL = ("scrape", "fetch", "extract", "filter", "remove-wikipedia", "train-bpe", "tokenize")

@@ -25,6 +25,7 @@ _READERS_OF_DOCUMENTS: dict[str, dict[str, Any]] = {
     "remove-wikipedia": {},
     "train-bpe": {"vocab_size": 260, "held_out": 0.0},
     "overlap-index": {},
+    "search": {},
 }
 
 

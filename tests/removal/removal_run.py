@@ -26,7 +26,7 @@ SITES = ("alpha.com", "www.beta.org", "gamma.co.uk", "delta.net")
 PAGES_PER_SITE = 24
 STAGES = [
     "scrape", "fetch", "extract", "filter", "dedup", "remove-wikipedia", "train-bpe", "tokenize", "pretrain",
-    "overlap-index", "overlap-report",
+    "overlap-index", "overlap-report", "search",
 ]  # fmt: skip
 _TOML = f"""
 [build]

@@ -41,9 +41,12 @@ from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.model.training.data import open_tokens
 from pipelines.model.training.order import BlockOrder
+from pipelines.search.query import SearchIndex
 from webtext_cli.main import main
 
 _DOCUMENT_STAGES = ("extract", "filter", "dedup", "remove-wikipedia")
+# They contain texts, so they are deleted; `--rebuild` writes them again.
+_DELETED = ("overlap-report", "search")
 _REMOVED = [*[number for number in range(96) if number % 4 < 2][:46], 2, 3, 94, 95]
 
 
@@ -134,7 +137,7 @@ def test_other_documents_are_unchanged(built: Path, removed: Path) -> None:
 def test_only_what_reads_a_changed_stage_is_stale(built: Path, removed: Path, corpus: Path) -> None:
     before, after = ({stage.stage: stage.state for stage in status(str(path), False)} for path in (built, removed))
     assert before == dict.fromkeys(STAGES, "done")
-    assert after == before | {"overlap-index": "stale", "overlap-report": "-"}
+    assert after == before | {"overlap-index": "stale", "overlap-report": "-", "search": "-"}
     toml = (corpus / "webtext.toml").read_text()
     (corpus / "webtext.toml").write_text(toml.replace("shard_tokens = 9000", "shard_tokens = 8000"))
     _, training = decide_build(str(corpus), ["tokenize", "pretrain"], RunOptions())
@@ -146,7 +149,7 @@ def test_only_what_reads_a_changed_stage_is_stale(built: Path, removed: Path, co
 
 def test_the_funnel_is_whole_and_all_is_current(built: Path, removed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--corpus", str(removed), "--verify"]) == 0
-    manifests = {stage: read_manifest(str(removed / stage)) for stage in STAGES if stage != "overlap-report"}
+    manifests = {stage: read_manifest(str(removed / stage)) for stage in STAGES if stage not in _DELETED}
     chain = ["scrape", "fetch", *_DOCUMENT_STAGES, "tokenize"]
     for first, second in itertools.pairwise(chain):
         assert manifests[first].records_out == manifests[second].records_in, second
@@ -161,7 +164,7 @@ def test_the_funnel_is_whole_and_all_is_current(built: Path, removed: Path, caps
     capsys.readouterr()
     assert main(["build", "--corpus", str(removed), "--dry-run", "--json"]) == 0
     actions = {row["stage"]: row["action"] for row in json.loads(capsys.readouterr().out)["stages"]}
-    assert {stage for stage, action in actions.items() if action != "keep"} == {"overlap-index", "overlap-report"}
+    assert {stage for stage, action in actions.items() if action != "keep"} == {"overlap-index", *_DELETED}
 
 
 def test_the_report_has_counts_ids_and_training_steps(built: Path, removed: Path) -> None:
@@ -314,6 +317,15 @@ def test_rebuild_makes_token_shards_without_gaps(corpus: Path, tmp_path: Path, w
     index = json.loads((corpus / "overlap-index/index.json").read_text())
     assert index["documents"] == read_manifest(str(corpus / "remove-wikipedia")).records_out
     assert (corpus / "overlap-report/report.json").exists()
+    words = SearchIndex.open(str(corpus))
+    found = words.search("*", limit=1000)
+    assert found.count == len(found.rows) == index["documents"]
+    assert "beta.org" not in {row.domain for row in found.rows}
+    texts = [text_of(number).lower().split() for number in range(96)]
+    others = ngrams([text for number, text in enumerate(texts) if number % 4 != 1])
+    assert any(words.find_phrase(ngram, 0)[0] for ngram in others)
+    assert not any(words.find_phrase(ngram, 0)[0] for ngram in ngrams(texts[1::4]) - others)
+    assert not any(words.search(f'title:"page {number}"').count for number in range(1, 96, 4))
     report = json.loads((corpus / "removals/0001.json").read_text())
     assert {note.partition(":")[0] for note in report["notes"]} == {"fetch", "dedup", "train-bpe", "pretrain"}
 

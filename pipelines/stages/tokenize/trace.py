@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from pipelines import storage
@@ -17,6 +19,7 @@ from pipelines.model.training.data import TOKENS, Span, read_shards_tokenizer, r
 from pipelines.records import inputs
 from pipelines.tokenizers.formats import TOKENIZER, load_document_tokenizer, read_tokenizer
 
+Json = Mapping[str, Any]
 _CONTEXT_TOKENS = 24
 
 
@@ -58,27 +61,33 @@ def trace(location: str, tokenizer: str | None = None) -> TracedToken:
     if not 0 <= position < shard["tokens"]:
         raise UsageError(f"--trace {location}: {name} has tokens 0 to {shard['tokens'] - 1}")
     library = _load_tokenizer(folder, description, tokenizer)
-    span = Span(0, max(0, position - _CONTEXT_TOKENS), min(shard["tokens"], position + 1 + _CONTEXT_TOKENS))
-    pieces = read_pieces(folder.file(shard["documents_file"]), [span], "", name)[span]
-    piece = next(piece for piece in pieces if piece.start <= position < piece.stop)
+    _verified(folder, name)
+    return trace_tokens(folder, description, library, shard, [position])[0]
+
+
+def trace_tokens(
+    folder: inputs.StageFolder, description: Json, library: Tokenizer, shard: Json, positions: Sequence[int]
+) -> list[TracedToken]:
+    """Return the documents of tokens of a shard, an entry of `tokens.json`, whose checksum is not verified."""
+    width, tokens, traced = _CONTEXT_TOKENS, shard["tokens"], []
+    spans = [Span(0, max(0, position - width), min(tokens, position + 1 + width)) for position in positions]
+    pieces = read_pieces(folder.file(shard["documents_file"]), spans, "", shard["name"])
+    for span, position in zip(spans, positions, strict=True):
+        piece = next(piece for piece in pieces[span] if piece.start <= position < piece.stop)
+        ids: list[int] = read_tokens(folder, description, shard["name"], piece.start, piece.stop).tolist()
+        here = position - piece.start
+        parts = (ids[:here], [ids[here]], ids[here + 1 :])
+        before, text, after = (library.decode(part, skip_special_tokens=False) for part in parts)
+        what = (shard["name"], position, ids[here], text, ids[here] == description["end_of_text"])
+        traced.append(TracedToken(*what, piece.id, piece.url, piece.document_start + here, before, after))
+    return traced
+
+
+def read_tokens(folder: inputs.StageFolder, description: Json, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+    """Return the tokens `start` to `stop` (exclusive) of a shard, fewer at its end."""
     dtype = np.dtype(description["dtype"]).newbyteorder("<")
-    first, size = (tokens * dtype.itemsize for tokens in (piece.start, piece.stop - piece.start))
-    data = storage.read_range(_verified(folder, name), description["header_bytes"] + first, size)
-    ids: list[int] = np.frombuffer(data, dtype).tolist()
-    here = position - piece.start
-    texts = [library.decode(part, skip_special_tokens=False) for part in (ids[:here], [ids[here]], ids[here + 1 :])]
-    return TracedToken(
-        shard=name,
-        position=position,
-        token=ids[here],
-        text=texts[1],
-        is_end=ids[here] == description["end_of_text"],
-        id=piece.id,
-        url=piece.url,
-        position_in_document=piece.document_start + here,
-        before=texts[0],
-        after=texts[2],
-    )
+    first, size = start * dtype.itemsize, (stop - start) * dtype.itemsize
+    return np.frombuffer(storage.read_range(folder.file(name).path, description["header_bytes"] + first, size), dtype)
 
 
 def _parse_location(location: str) -> tuple[str, int]:

@@ -1,0 +1,75 @@
+"""Search: documents by words and phrases, and the passages of a text that occur in documents."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from urllib.parse import parse_qs
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from pipelines.browse.site import Site, address, number_of, site_of
+from pipelines.errors import InputError, UsageError
+from pipelines.search.query import SearchIndex
+from pipelines.search.trace import Passage, trace
+
+_ROWS, _TRACE_S = 10, 20.0
+# A traced text, and one that fits into a URL.
+_MAX_CHARACTERS, _URL_CHARACTERS = 20_000, 2_000
+
+
+def show_search(request: Request) -> Response:
+    """Show the documents that a query finds, the best first."""
+    site, query, start = site_of(request), request.query_params, number_of(request, "offset") or 0
+    index, text, year = open_index(site), query.get("q", "").strip(), number_of(request, "year")
+    filters = {name: query.get(name) or None for name in ("domain", "language")}
+    matches = index.search(text, year=year, limit=_ROWS, offset=start, **filters) if text else None
+    return site.render(request, "search.html", index=index, matches=matches, start=start, rows=_ROWS)
+
+
+async def show_trace(request: Request) -> Response:
+    """Show the passages of a text in the URL, or of that of a form, which is moved to the URL if it is short."""
+    if request.method != "POST":
+        return await run_in_threadpool(trace_text, request, request.query_params.get("text", ""))
+    text = parse_qs((await request.body()).decode("ascii", "replace")).get("text", [""])[0]
+    if len(text) <= _URL_CHARACTERS:
+        return RedirectResponse(address("/trace", text=text), 303)
+    return await run_in_threadpool(trace_text, request, text)
+
+
+def trace_text(request: Request, text: str) -> Response:
+    """Show the longest passages of a text that occur in the corpus."""
+    site, passages = site_of(request), list[Passage]()
+    if len(text) > _MAX_CHARACTERS:
+        raise UsageError(f"the text has {len(text):,} characters; at most {_MAX_CHARACTERS:,} characters can be traced")
+    index = open_index(site)
+    if text.strip():
+        # One request at a time reads the tables, which only a stale index needs.
+        with site.tables() if index.is_stale else contextlib.nullcontext() as tables:
+            passages = trace(index, tables, text, max_s=_TRACE_S)
+    state = {"text": text, "parts": mark_passages(text, passages), "limits": (_MAX_CHARACTERS, _TRACE_S)}
+    return site.render(request, "trace.html", 200, index=index, passages=passages, **state)
+
+
+def mark_passages(text: str, passages: Sequence[Passage]) -> list[tuple[str, bool]]:
+    """Return the parts of a text, and whether a passage contains them; passages may overlap."""
+    parts, end = list[tuple[str, bool]](), 0
+    for passage in sorted(passages, key=lambda passage: passage.start):
+        start = max(end, passage.start)
+        parts += [(text[end:start], False), (text[start : passage.end], True)]
+        end = max(start, passage.end)
+    return [*parts, (text[end:], False)]
+
+
+def open_index(site: Site) -> SearchIndex:
+    """Return the index of the corpus; raise WebtextError, with the command that is needed, if there is none."""
+    if site.corpus is None:
+        raise InputError("only a corpus can be searched; start `webtext browse` with --corpus")
+    return SearchIndex.open(site.corpus)
+
+
+NAVIGATION = (("/search", "Search"), ("/trace", "Trace"))
+ROUTES = (Route("/search", show_search), Route("/trace", show_trace, methods=["GET", "POST"]))

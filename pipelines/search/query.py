@@ -1,0 +1,158 @@
+"""Searches the index of a corpus: words, phrases and fields, the best documents first, with snippets."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipelines import storage
+from pipelines.build import CorpusConfig, check_corpus
+from pipelines.engine.manifest import has_manifest
+from pipelines.engine.run import check_removal_complete
+from pipelines.errors import InputError, UsageError
+from pipelines.extras import require_extra
+from pipelines.records.inputs import StageFolder, open_stage
+from pipelines.search.snippets import compile_phrases, make_snippet
+from pipelines.stages.search.segments import FIELDS, INDEX, StoredDocument, open_index, read_stored
+
+if TYPE_CHECKING:
+    import tantivy
+
+_MAX_QUERY, _MAX_ROWS = 1000, 10_000
+_SEARCHED = ("text", "title")
+_QUIRKS = re.compile(r"""("[^"]*")|(?<=\w)'(?=\w)|\bAND\s+NOT\b""")
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """A document that a query found; `snippet` has parts of its text, and whether each matches the query."""
+
+    id: str
+    url: str | None
+    title: str | None
+    domain: str | None
+    year: int | None
+    words: int | None
+    score: float
+    snippet: list[tuple[str, bool]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Matches:
+    """How many documents a query found, and some of them in order of their scores."""
+
+    count: int
+    rows: list[Match]
+
+
+def make_match(document: StoredDocument, score: float, pattern: re.Pattern[str]) -> Match:
+    """Return a document as a match, with a snippet of what a pattern of `compile_phrases` matches."""
+    shown = {name: getattr(document, name) for name in ("id", "url", "title", "domain", "year", "words")}
+    return Match(**shown, score=score, snippet=make_snippet(document.text, pattern))
+
+
+class SearchIndex:
+    """The index in the folder of the stage `search`; `is_stale` if the documents of its corpus have changed since.
+
+    Threads may share it.
+    """
+
+    def __init__(self, folder: StageFolder, is_stale: bool = False) -> None:
+        self.is_stale = is_stale
+        self.name = folder.path
+        # tantivy writes locks next to the files, but a corpus may be read-only, or remote.
+        local = storage.temporary_folder_of(self)
+        files = folder.files(f"{INDEX}/")
+        storage.fetch_copies([file.path for file in files])
+        for file in files:
+            path = os.path.abspath(storage.mapped_path(file.path))
+            if os.path.getsize(path) != file.size_bytes:
+                raise InputError(f"{file.path}: is damaged; re-run `webtext search --build` to rebuild it")
+            os.symlink(path, storage.join(local, storage.basename(path)))
+        try:
+            self._index = open_index(local)
+            self._searcher = self._index.searcher()
+        except ValueError as error:
+            remedy = "rebuild it with `webtext search --build --overwrite`"
+            raise InputError(f"{self.name}: tantivy cannot read the index ({error}); {remedy}") from error
+
+    @staticmethod
+    def open(corpus: str) -> SearchIndex:
+        """Open the index of a corpus, or the one in a folder that `webtext search --build --output` wrote.
+
+        Raises InputError if there is none, with the command that builds it.
+        """
+        require_extra("search", "webtext search", "tantivy")
+        if has_manifest(corpus):
+            return SearchIndex(open_stage(corpus, ["search"]))
+        check_corpus(corpus, "-i")
+        check_removal_complete(corpus)
+        folder = storage.join(corpus, "search")
+        if not has_manifest(folder):
+            raise InputError(f"{folder}: the corpus has no index; run `webtext search --build`")
+        stage = open_stage(folder, ["search"])
+        return SearchIndex(stage, bool(CorpusConfig(corpus).changed_sources("search", stage.manifest)))
+
+    def search(
+        self,
+        query: str,
+        *,
+        domain: str | None = None,
+        language: str | None = None,
+        year: int | None = None,
+        limit: int = 10,
+        offset: int = 0,
+    ) -> Matches:
+        """Return the documents that match a query in tantivy's language, in which all words must occur.
+
+        Raises UsageError for a query that cannot be parsed.
+        """
+        import tantivy
+
+        if len(query) > _MAX_QUERY or offset + limit > _MAX_ROWS:
+            raise UsageError(f"a query has at most {_MAX_QUERY:,} characters, and shows {_MAX_ROWS:,} results")
+        # To tantivy, an apostrophe is a quotation mark, and AND NOT asks for documents that are all that is excluded.
+        query = _QUIRKS.sub(lambda match: match[1] or ("’" if match[0] == "'" else "NOT"), query)
+        try:
+            parsed = self._index.parse_query(query, [*_SEARCHED], conjunction_by_default=True)
+            phrases = [*_phrases(tantivy.parse_query(query))]
+        except ValueError as error:
+            fields = f"the fields are {', '.join(FIELDS)}; quote a phrase, or other signs, with double quotes"
+            raise UsageError(f"{query}: is not a query ({error}); {fields}") from error
+        names = {"domain": domain and domain.lower(), "language": language and language.lower(), "year": year}
+        schema = self._index.schema
+        filters = [tantivy.Query.term_query(schema, name, value) for name, value in names.items() if value is not None]
+        # They do not change the ranking.
+        parsed = parsed.and_must_match(*(tantivy.Query.boost_query(condition, 0.0) for condition in filters))
+        count, documents = self.find(parsed, limit, offset)
+        pattern = compile_phrases(phrases)
+        return Matches(count, [make_match(document, score, pattern) for score, document in documents])
+
+    def find_phrase(self, words: Sequence[str], limit: int) -> tuple[int, list[StoredDocument]]:
+        """Return how many texts contain normalized words in this order, and the first of them by score."""
+        import tantivy
+
+        count, documents = self.find(tantivy.Query.phrase_query(self._index.schema, "text", [*words]), limit)
+        return count, [document for _, document in documents]
+
+    def find(self, query: tantivy.Query, limit: int, offset: int = 0) -> tuple[int, list[tuple[float, StoredDocument]]]:
+        """Return how many documents match, and some of them with their scores, the highest first."""
+        result = self._searcher.search(query, limit=max(1, limit), offset=offset)
+        hits = result.hits[:limit]
+        count: int = result.count  # type: ignore[attr-defined]  # not in its stubs
+        return count, [(score, read_stored(self._searcher.doc(address))) for score, address in hits]
+
+
+def _phrases(clause: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the words and phrases of a parsed query that a text must or may contain."""
+    if clause["type"] == "literal" and clause["field_name"] in (None, "text"):
+        yield clause["phrase"]
+    elif clause["type"] == "boost":
+        yield from _phrases(clause["underlying"])
+    elif clause["type"] == "bool":
+        for occur, part in clause["clauses"]:
+            if occur != "must_not":
+                yield from _phrases(part)

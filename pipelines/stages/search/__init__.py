@@ -1,0 +1,1 @@
+"""Index the words of documents, for `webtext search`."""

@@ -1,0 +1,162 @@
+"""The segments of a search index: what tantivy indexes of a document, and what is stored to show it.
+
+The words are those of the overlap audit. A segment is written by one thread and never merged, so its files depend on
+its documents alone; they are renamed, since tantivy names them by a random id.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+import zstandard
+
+from pipelines import progress, storage
+from pipelines.algorithms.ngrams.normal_words import normalize_texts
+from pipelines.engine.manifest import FileEntry
+from pipelines.records import shards
+from pipelines.records.document_filter import count_words, with_domains
+
+if TYPE_CHECKING:
+    import tantivy
+
+INDEX = "index"
+META = "meta.json"  # of tantivy: the schema and the segments
+# Fields of words; of names, which match as a whole, in lower case; and of numbers.
+WORD_FIELDS = ("text", "title", "url")
+NAME_FIELDS = ("domain", "language", "subreddit")
+NUMBER_FIELDS = ("year", "words")
+FIELDS = (*WORD_FIELDS, *NAME_FIELDS, *NUMBER_FIELDS)
+_STORED = "document"
+_COLUMNS = ("id", "text", "url", "title", "domain", "created_utc", "words")
+_LAST_SECOND = 253_402_300_799  # of the year 9999
+# A segment of 128 MiB of prose takes a third of this; with more words than fit, the text becomes several segments.
+_HEAP_BYTES = 1 << 30
+
+
+class StoredDocument(msgspec.Struct):
+    """What the index stores of a document, as JSON compressed by zstd: 0.4 bytes per byte of prose."""
+
+    id: str
+    text: str
+    url: str | None = None
+    title: str | None = None
+    domain: str | None = None
+    year: int | None = None
+    words: int | None = None
+
+
+def open_index(folder: str, is_written: bool = False) -> tantivy.Index:
+    """Open an index for queries; if it `is_written`, create it for normalized words instead."""
+    import tantivy
+
+    if not is_written:
+        index = tantivy.Index.open(folder)
+    else:
+        schema = tantivy.SchemaBuilder()
+        for name in WORD_FIELDS:
+            schema.add_text_field(name, tokenizer_name="words")
+        for name in NAME_FIELDS:
+            schema.add_text_field(name, tokenizer_name="names", index_option="basic")
+        for name in NUMBER_FIELDS:
+            schema.add_unsigned_field(name, indexed=True, fast=True)
+        schema.add_bytes_field(_STORED, stored=True)
+        index = tantivy.Index(schema.build(), folder)
+    # The words of documents are normalized before; those of queries by the same rule, as a regular expression.
+    split = tantivy.Tokenizer.whitespace() if is_written else tantivy.Tokenizer.regex(r"[\p{L}\p{N}]+")
+    for name, tokenizer in (("words", split), ("names", tantivy.Tokenizer.raw())):
+        builder = tantivy.TextAnalyzerBuilder(tokenizer).filter(tantivy.Filter.lowercase())
+        index.register_tokenizer(name, builder.build())
+    return index
+
+
+def read_stored(document: tantivy.Document) -> StoredDocument:
+    """Return what the index stores of a document."""
+    data = zstandard.decompress(bytes(document.get_first(_STORED) or b""))
+    return msgspec.json.decode(data, type=StoredDocument)
+
+
+def write_segments(batches: Iterable[pa.RecordBatch], id: str, output: str) -> tuple[int, list[FileEntry]]:
+    """Write a segment of documents, several if their words need too much memory; return how many documents they have.
+
+    The names of the files begin with `id`, 24 hex digits; `.json` is the description of a segment in `meta.json`.
+    """
+    documents, files = 0, list[FileEntry]()
+    with storage.temporary_folder() as folder:
+        index = open_index(folder, is_written=True)
+        writer = index.writer(_HEAP_BYTES, num_threads=1)
+        for batch in batches:
+            for document in _index_documents(batch):
+                writer.add_document(document)
+            documents += batch.num_rows
+            progress.advance(batch.num_rows)
+        writer.commit()
+        writer.wait_merging_threads()
+        for number, segment in enumerate(storage.read_json(storage.join(folder, META))["segments"]):
+            old, new = segment["segment_id"].replace("-", ""), f"{id}{number:08x}"
+            for name in storage.list_folder(folder):
+                if name.startswith(old):
+                    files.append(_copy_file(storage.join(folder, name), output, name.replace(old, new)))
+            description = storage.json_bytes({**segment, "segment_id": new})
+            files.append(shards.write_file(output, storage.join(INDEX, f"{new}.json"), description))
+    return documents, files
+
+
+def _copy_file(path: str, output: str, name: str) -> FileEntry:
+    target = storage.join(INDEX, name)
+    with storage.open_read(path) as source, storage.atomic_write(storage.join(output, target)) as stream:
+        shutil.copyfileobj(source, stream, 1 << 20)
+    return FileEntry(target, stream.size_bytes, stream.checksum)
+
+
+def write_meta(output: str, segments: Iterable[str]) -> FileEntry:
+    """Write `meta.json`, by which the segments, named by their descriptions in the output, are one index."""
+    with storage.temporary_folder() as folder:
+        open_index(folder, is_written=True)
+        meta = storage.read_json(storage.join(folder, META))
+    meta["segments"] = [storage.read_json(storage.join(output, name)) for name in segments]
+    return shards.write_file(output, storage.join(INDEX, META), storage.json_bytes(meta))
+
+
+def stored_documents(batch: pa.RecordBatch) -> Iterator[StoredDocument]:
+    """Yield what is stored of documents; other files may have columns of any type, or none."""
+    batch = with_domains(batch)
+    for row in batch.select([name for name in batch.schema.names if name in _COLUMNS]).to_pylist():
+        url, title, domain = (
+            value if isinstance(value := row.get(name), str) else None for name in ("url", "title", "domain")
+        )
+        created, words = row.get("created_utc"), row.get("words")
+        is_known = isinstance(created, int) and 0 <= created <= _LAST_SECOND
+        year = dt.datetime.fromtimestamp(created, dt.UTC).year if is_known else None
+        words = words if isinstance(words, int) and words >= 0 else count_words(row["text"])
+        yield StoredDocument(row["id"], row["text"], url, title, domain, year, words)
+
+
+def _index_documents(batch: pa.RecordBatch) -> Iterator[tantivy.Document]:
+    """Yield what is indexed and stored of documents."""
+    import tantivy
+
+    compress = zstandard.ZstdCompressor(level=1).compress
+    stored = [*stored_documents(batch)]
+    normal = [normalize_texts(pa.array([getattr(row, name) or "" for row in stored])) for name in WORD_FIELDS]
+    others = [
+        batch.column(name).to_pylist() if name in batch.schema.names else [None] * len(stored)
+        for name in ("language", "subreddits")
+    ]
+    for row, words, language, subreddits in zip(stored, zip(*normal, strict=True), *others, strict=True):
+        document = tantivy.Document()
+        for name, text in zip(WORD_FIELDS, words, strict=True):
+            document.add_text(name, text.words)
+        for name, values in zip(NAME_FIELDS, ([row.domain], [language], subreddits or ()), strict=True):
+            for value in values:
+                if isinstance(value, str):
+                    document.add_text(name, value)
+        for name in NUMBER_FIELDS:
+            if (number := getattr(row, name)) is not None:
+                document.add_unsigned(name, number)
+        document.add_bytes(_STORED, compress(msgspec.json.encode(row)))
+        yield document

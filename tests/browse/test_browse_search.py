@@ -1,0 +1,155 @@
+"""The pages that search a corpus, and trace the passages of a text to its documents."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("starlette")
+from browser_client import PORT, open_client
+from starlette.testclient import TestClient
+
+from pipelines.browse.searching import mark_passages
+from pipelines.engine.run import RunOptions
+from pipelines.search.trace import Passage
+from pipelines.stages.search.config import SearchConfig
+from pipelines.stages.search.stage import search
+
+_SENTENCE = "the quick brown fox jumps over the lazy dog and sleeps"
+_HOSTILE = "<img src=x onerror=alert(1)> \u202e"
+_SAME_ORIGIN = {"origin": f"http://127.0.0.1:{PORT}", "content-type": "application/x-www-form-urlencoded"}
+
+
+def _document(number: int, text: str, **changed: Any) -> dict[str, Any]:
+    url = f"http://site{number % 2}.example/{number}"
+    row = {"id": f"d{number}", "url": url, "domain": f"site{number % 2}.example", "title": f"Page {number}"}
+    return row | {"language": "en", "text": text} | changed
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("tantivy")
+    folder = tmp_path_factory.mktemp("search") / "corpus"
+    folder.mkdir()
+    rows = [_document(number, f"A whale is no fish, number {number}.") for number in range(12)]
+    rows += [_document(12, f"It says: {_SENTENCE.title()}.", language="fr"), _document(13, f"badger {_HOSTILE}")]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "documents.parquet")
+    search(
+        SearchConfig(),
+        documents=str(folder / "documents.parquet"),
+        output=str(folder / "search"),
+        options=RunOptions(),
+    )
+    return folder
+
+
+@pytest.fixture
+def client(corpus: Path) -> TestClient:
+    return open_client(str(corpus))
+
+
+def _found(page: str) -> list[str]:
+    return re.findall(r'class="row" href="/document\?id=(\w+)"', page)
+
+
+def _post(client: TestClient, text: str, **headers: str) -> Any:
+    return client.post("/trace", content=urlencode({"text": text}), headers={**_SAME_ORIGIN, **headers})
+
+
+def test_matches_are_counted_marked_and_paged(client: TestClient) -> None:
+    first, last = client.get("/search?q=whale").text, client.get("/search?q=whale&offset=10").text
+    assert "12 documents." in first
+    assert "A <mark>whale</mark> is no fish" in first
+    assert sorted(_found(first) + _found(last)) == sorted(f"d{number}" for number in range(12))
+    assert 'rel="next" href="/search?q=whale&amp;offset=10"' in first
+    assert 'rel="prev" href="/search?q=whale"' in last
+    assert 'rel="next"' not in last
+    assert 'value="whale"' in first
+
+
+def test_phrases_and_filters(client: TestClient) -> None:
+    assert _found(client.get("/search?q=%22brown+fox%22").text) == ["d12"]
+    assert _found(client.get("/search?q=%22fox+brown%22").text) == []
+    assert len(_found(client.get("/search?q=whale&domain=site1.example").text)) == 6
+    assert _found(client.get("/search?q=whale+OR+fox&language=fr").text) == ["d12"]
+
+
+def test_hostile_texts_and_queries_are_shown_as_text(client: TestClient) -> None:
+    page = client.get("/search?q=badger").text
+    assert "<mark>badger</mark> &lt;img src=x" in page
+    assert r"\u202e" in page
+    page = client.get("/search", params={"q": '"><script>x'}).text
+    assert "<script>x" not in page
+
+
+@pytest.mark.parametrize("query", ["q=%22open", "q=a&year=soon", "q=a&offset=-1"])
+def test_bad_queries_are_named(client: TestClient, query: str) -> None:
+    answer = client.get(f"/search?{query}")
+    assert answer.status_code == 400
+    assert "This page cannot be shown" in answer.text
+
+
+def test_a_traced_text_is_marked_and_leads_to_its_documents(client: TestClient) -> None:
+    page = client.get("/trace", params={"text": f"As they say, {_SENTENCE}, or not {_HOSTILE}"}).text
+    assert "1 passage<" in page
+    assert f"As they say, <mark>{_SENTENCE}</mark>, or not &lt;img" in page
+    assert "<b>11 words</b> · in 1 document" in page
+    assert _found(page) == ["d12"]
+    assert "\u202e" not in page
+    assert "0 passages<" in client.get("/trace", params={"text": "one two three four five six seven eight nine"}).text
+
+
+def test_a_short_text_moves_to_the_url_and_a_long_one_does_not(client: TestClient) -> None:
+    answer = _post(client, _SENTENCE)
+    assert answer.status_code == 303
+    assert answer.headers["location"] == f"/trace?text={_SENTENCE.replace(' ', '+')}"
+    answer = _post(client, f"{'märchen ' * 400}{_SENTENCE}")
+    assert answer.status_code == 200
+    assert f"märchen <mark>{_SENTENCE}</mark>" in answer.text
+    assert _post(client, _SENTENCE, origin="http://evil.example").status_code == 403
+    for text in ("a " * 10_001, "a" * 300_000):
+        answer = _post(client, text)
+        assert answer.status_code == 400
+        assert "at most 20,000 characters" in answer.text
+
+
+def test_a_trace_ends_after_its_time(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.browse.searching._TRACE_S", -1.0)
+    answer = client.get("/trace", params={"text": _SENTENCE})
+    assert answer.status_code == 400
+    assert "trace a part of it" in answer.text
+
+
+def test_passages_may_overlap() -> None:
+    spans = [Passage("", start, end, 8, 1, []) for start, end in ((4, 8), (1, 5), (5, 6))]
+    parts = mark_passages("0123456789", spans)
+    assert "".join(text for text, is_marked in parts if is_marked) == "1234567"
+    assert "".join(text for text, _ in parts) == "0123456789"
+
+
+def test_without_an_index_the_page_gives_the_command_that_builds_it(tmp_path: Path) -> None:
+    pytest.importorskip("tantivy")
+    (tmp_path / "webtext.toml").touch()
+    for path in ("/search", "/trace"):
+        assert "webtext search --build" in open_client(str(tmp_path)).get(path).text
+    assert "--corpus" in open_client([str(tmp_path)]).get("/search").text
+
+
+def test_without_tantivy_it_gives_the_command_that_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("pipelines.browse.site.find_spec", lambda name: None)
+    (tmp_path / "webtext.toml").touch()
+    client = open_client(str(tmp_path))
+    page = client.get("/search").text
+    assert "webtext-kit[search]" in page
+    assert 'role="search"' not in page
+
+
+def test_every_page_has_a_search_box_if_the_corpus_can_be_searched(client: TestClient) -> None:
+    assert '<form action="/search" role="search">' in client.get("/trace").text

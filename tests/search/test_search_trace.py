@@ -1,0 +1,109 @@
+"""Traces: the passages are all maximal ones, as a search in the words of all documents finds them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from small_index import build_index, document, write_documents
+
+from pipelines.algorithms.columns import text_arrays
+from pipelines.algorithms.ngrams.index import build_index as build_ngrams
+from pipelines.algorithms.ngrams.index import scan
+from pipelines.corpus.tables import CorpusTables
+from pipelines.engine.run import RunOptions
+from pipelines.errors import UsageError
+from pipelines.records.document_options import DocumentConfig
+from pipelines.search.query import SearchIndex
+from pipelines.search.trace import Passage, trace
+
+
+def _texts(count: int, seed: int) -> list[str]:
+    """Return texts of few different words, so that they share many passages."""
+    chosen = random.Random(seed)
+    return [" ".join(chosen.choices("aa bb cc dd İe Σς é".split(), k=200)) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trace") / "corpus"
+    rows = [document(number, text) for number, text in enumerate(_texts(20, 1))]
+    rows.append(document(20, "Intro:\n\n“To be, or not to be: that is the QUESTION”, he said. İstanbul"))
+    write_documents(folder, [rows[:9], rows[9:]])
+    build_index(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def index(corpus: Path) -> SearchIndex:
+    return SearchIndex.open(str(corpus))
+
+
+def test_a_passage_is_at_its_place_in_text_and_document(index: SearchIndex) -> None:
+    text = "Éa said - to be or NOT to be; that is the question he said\tİSTANBUL, and left. Intro: to be"
+    [passage] = trace(index, None, text)
+    assert passage == Passage(text[10:-24], 10, len(text) - 24, 14, 1, passage.documents)
+    [found] = passage.documents
+    assert (found["id"], found["url"]) == ("id20", "http://www.site20.com/page")
+    traced = "Intro:\n\n“To be, or not to be: that is the QUESTION”, he said. İstanbul"
+    assert traced[found["start"] : found["end"]] == "To be, or not to be: that is the QUESTION”, he said. İstanbul"
+
+
+@pytest.mark.parametrize("ngram", [3, 8])
+def test_passages_are_the_maximal_ones_of_all_documents(index: SearchIndex, ngram: int) -> None:
+    documents = [f" {text.lower().replace('i̇e', 'i e')} " for text in _texts(20, 1)]
+    text = " ".join(_texts(1, 2))
+    words = text.lower().replace("i̇e", "i e").split()
+
+    def occurs(first: int, last: int) -> int:
+        return sum(f" {' '.join(words[first:last])} " in document for document in documents)
+
+    maximal = {
+        (last - first, occurs(first, last))
+        for first in range(len(words))
+        for last in range(first + ngram, len(words) + 1)
+        if occurs(first, last)
+        and not (first and occurs(first - 1, last))
+        and not (last < len(words) and occurs(first, last + 1))
+    }
+    passages = trace(index, None, text, ngram=ngram, limit=1000)
+    assert {(passage.words, passage.count) for passage in passages} == maximal
+    assert maximal
+    assert [passage.words for passage in passages] == sorted((passage.words for passage in passages), reverse=True)
+    assert trace(index, None, text, ngram=ngram, limit=2) == passages[:2]
+
+
+def test_passages_cover_the_ngrams_that_the_overlap_audit_finds(index: SearchIndex) -> None:
+    text = " ".join(_texts(3, 3))
+    ngrams, examples = build_ngrams([text_arrays(pa.array([text]))], 4)
+    hits = scan(ngrams, *text_arrays(pa.array(_texts(20, 1))))
+    expected = np.flatnonzero(np.isin(examples.ids, hits.ids))
+    words = text.lower().replace("i̇e", "i e").split()
+    covered = set[int]()
+    for passage in trace(index, None, text, ngram=4, limit=1000):
+        first = len(text[: passage.start].lower().replace("i̇e", "i e").split())
+        assert words[first : first + passage.words] == passage.text.lower().replace("i̇e", "i e").split()
+        covered |= {*range(first, first + passage.words - 3)}
+    assert covered == {*expected.tolist()}
+    assert covered
+
+
+def test_a_text_without_a_passage_and_one_that_is_too_short(index: SearchIndex) -> None:
+    assert trace(index, None, "no document of these has any of these words at all") == []
+    with pytest.raises(UsageError, match="has 3 words, fewer than the 8 of an n-gram"):
+        trace(index, None, "To be, or")
+
+
+def test_a_stale_index_names_no_document_that_is_gone(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    rows = [document(number, "one two three four five six seven eight") for number in range(2)]
+    write_documents(corpus, [rows])
+    build_index(corpus)
+    write_documents(corpus, [rows[:1]])
+    index = SearchIndex.open(str(corpus))
+    tables = CorpusTables(str(corpus), DocumentConfig(), RunOptions())
+    [passage] = trace(index, tables, "One two three four five six seven eight!")
+    assert [row["id"] for row in passage.documents] == ["id0"]
