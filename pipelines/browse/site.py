@@ -93,6 +93,14 @@ def site_of(request: Request) -> Site:
     return site
 
 
+def number_of(request: Request, name: str) -> int | None:
+    """Return a whole number of the query, or None if it is not given; raise UsageError for anything else."""
+    text = request.query_params.get(name)
+    if text and not (text.isdecimal() and len(text) < 16):
+        raise UsageError(f"{name}={text}: is not a whole number from 0 to {10**15:,}")
+    return int(text) if text else None
+
+
 def address(path: str, *states: Mapping[str, Any], **changes: Any) -> str:
     """Return the address of a page with a state in its query; later values replace earlier, None and "" remove one."""
     merged: dict[str, Any] = {}

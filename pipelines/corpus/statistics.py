@@ -15,7 +15,11 @@ GROUPS = {
     "domain": ("domain", "domain"),
     "language": ("language", "language"),
     "year": ("created_utc", "year(make_timestamp(created_utc * 1000000))"),
-    "subreddit": ("subreddits", "unnest(list_distinct(subreddits))"),
+    # Most lists have one subreddit, and `list_distinct` takes 3 s for 8,000,000.
+    "subreddit": (
+        "subreddits",
+        "unnest(CASE WHEN len(subreddits) > 1 THEN list_distinct(subreddits) ELSE subreddits END)",
+    ),
     "length": ("words", "CASE WHEN words > 0 THEN 1 << CAST(floor(log2(words)) AS INTEGER) ELSE 0 END"),
 }
 # Known of every document, even without such columns.
