@@ -63,13 +63,14 @@ def save_label(request: Request) -> Response:
     stage, reason, id = (query.get(name, "") for name in ("stage", "reason", "id"))
     if site.corpus is None:
         raise UsageError("labels are saved in a corpus folder; browse one with --corpus")
+    sample = address("/dropped", stage=stage, reason=reason, seed=number_of(request, "seed"))
+    example = number_of(request, "example") or 0
     with site.tables() as tables:
         row = tables.first("dropped", "stage = ? AND reason = ? AND id = ?", [stage, reason, id], "url")
         if row is None:
             raise UsageError(f"{id}: {stage} did not drop this document for {reason}")
         add_label(site.corpus, id=id, url=row["url"], stage=stage, reason=reason, label=query.get("label"))
-    sample = address("/dropped", stage=stage, reason=reason, seed=number_of(request, "seed"))
-    return RedirectResponse(f"{sample}#example-{(number_of(request, 'example') or 0) + 1}", 303)
+    return RedirectResponse(f"{sample}#example-{example + 1}", 303)
 
 
 NAVIGATION = (("/dropped", "Dropped"),)
