@@ -113,8 +113,8 @@ def measure_browser(corpus: Path, documents: int) -> None:
                 ("facet of subreddits", "/documents/facet?facet=subreddit"),
                 ("rules", "/dropped"),
                 ("dropped documents", f"{dropped}&seed={{}}"),
-                #("one document by its id", f"/document?id={id_of_url(url_of(documents // 7 * 5))}"),
-                #("one document by its URL", f"/document?url={url_of(documents // 3)}"),
+                # ("one document by its id", f"/document?id={id_of_url(url_of(documents // 7 * 5))}"),
+                # ("one document by its URL", f"/document?url={url_of(documents // 3)}"),
             ):
                 seconds = sorted(_page_seconds(browser, base + page.format(number)) for number in (1, 2, 3))
                 print(f"{name}: {seconds[1]:.2f} s", flush=True)

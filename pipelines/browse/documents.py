@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from typing import Any
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -13,7 +10,6 @@ from pipelines.browse.site import number_of, site_of
 from pipelines.corpus.selection import UNKNOWN, Selection
 
 _ROWS, _CHARACTERS, _FACET_VALUES = 20, 300, 8
-_LOW_QUALITY = 0.1
 
 
 def show_documents(request: Request) -> Response:
@@ -29,8 +25,6 @@ def show_documents(request: Request) -> Response:
         count, stages = selection.count(), tables.document_stages
     is_more = len(rows) > _ROWS
     rows = rows[-_ROWS:] if is_backward else rows[:_ROWS]
-    for row in rows:
-        row["date"] = _date(row["created_utc"])
     return site.render(
         request,
         "documents.html",
@@ -39,7 +33,6 @@ def show_documents(request: Request) -> Response:
         seed=seed,
         rows=rows,
         count=count,
-        low_quality=_LOW_QUALITY,
         stages=stages,
         has_next=is_backward or is_more,
         has_previous=is_more if is_backward else after is not None,
@@ -59,13 +52,6 @@ def show_facet(request: Request) -> Response:
 def _state(request: Request, selection: Selection) -> dict[str, str]:
     """Return what links to other documents keep of a query: the filters and the order, but not the page."""
     return selection.active | {name: request.query_params.get(name, "") for name in ("stage", "sort", "random")}
-
-
-def _date(seconds: Any) -> str | None:
-    try:
-        return None if seconds is None else dt.datetime.fromtimestamp(seconds, dt.UTC).date().isoformat()
-    except (ValueError, OverflowError, OSError):  # of documents of other programs
-        return str(seconds)
 
 
 NAVIGATION = (("/documents", "Documents"),)

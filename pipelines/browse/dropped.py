@@ -10,14 +10,12 @@ from starlette.routing import Route
 
 from pipelines.browse.site import address, number_of, site_of
 from pipelines.corpus.documents import choose_documents
-from pipelines.corpus.drops import RIGHT, WRONG, add_label, count_drops, precision, read_labels
+from pipelines.corpus.drops import add_label, count_drops, precision, read_labels
 from pipelines.corpus.tables import CorpusTables, documents_of
 from pipelines.errors import UsageError
 
 _DEDUP = "dedup"
 _EXAMPLES, _FIRST_SEED = 10, 1
-# Of the text of an example: what is shown, and what can be opened.
-_CHARACTERS = (300, 10_000)
 
 
 def show_dropped(request: Request) -> Response:
@@ -29,26 +27,14 @@ def show_dropped(request: Request) -> Response:
         rules = count_drops(tables)
         examples = stage and reason and choose_documents(tables, stage=stage, reason=reason, seed=seed, limit=_EXAMPLES)
         kept = _kept_urls(tables, [row["detail"] for row in examples]) if examples and stage == _DEDUP else {}
-    labels = read_labels(site.corpus) if site.corpus else []
+    labels = read_labels(site.corpus) if site.corpus else {}
     for rule in rules:
-        rule["precision"] = precision(
-            label for label in labels if (label.stage, label.reason) == (rule["stage"], rule["reason"])
-        )
+        rule["precision"] = precision(labels.get((rule["stage"], rule["reason"]), {}).values())
     if not examples:
         return site.render(request, "rules.html", rules=rules)
     [rule] = [rule for rule in rules if (rule["stage"], rule["reason"]) == (stage, reason)]
-    labelled = {label.id: label.label for label in labels if (label.stage, label.reason) == (stage, reason)}
-    return site.render(
-        request,
-        "dropped.html",
-        rule=rule,
-        examples=examples,
-        kept=kept,
-        seed=seed,
-        labelled=labelled,
-        keys={RIGHT: "r", WRONG: "w"},
-        characters=_CHARACTERS,
-    )
+    labelled = labels.get((rule["stage"], rule["reason"]), {})
+    return site.render(request, "dropped.html", rule=rule, examples=examples, kept=kept, seed=seed, labelled=labelled)
 
 
 def _kept_urls(tables: CorpusTables, ids: Sequence[str | None]) -> dict[str, str]:

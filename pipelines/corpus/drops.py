@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -43,11 +43,8 @@ def count_drops(tables: CorpusTables) -> list[dict[str, Any]]:
     `records` are those that the stage read, None for documents that no stage wrote; `is_listed` is whether its drops
     are listed one by one.
     """
-    rows = (
-        tables.rows("SELECT stage, reason, count(*) AS count FROM dropped GROUP BY ALL")
-        if "dropped" in tables.views
-        else []
-    )
+    query = "SELECT stage, reason, count(*) AS count FROM dropped GROUP BY ALL"
+    rows = tables.rows(query) if "dropped" in tables.views else []
     listed = {(row["stage"], row["reason"]): row["count"] for row in rows}
     recorded = {
         (name, reason): count
@@ -67,18 +64,21 @@ def count_drops(tables: CorpusTables) -> list[dict[str, Any]]:
     return sorted(counts, key=lambda row: (-row["count"], row["stage"], row["reason"]))
 
 
-def read_labels(corpus: str) -> list[Label]:
-    """Return the last label of each document and rule; raise InputError, with the line, for one that is not valid."""
+def read_labels(corpus: str) -> dict[tuple[str, str], dict[str, str]]:
+    """Return for the stage and reason of each rule the last label of each document by its id.
+
+    Raises InputError, with the line, for a label that is not valid.
+    """
     path = storage.join(corpus, _LIST)
     records = read_records(path, columns=Label.__struct_fields__) if storage.exists(path) else ()
-    labels = {}
+    labels: dict[tuple[str, str], dict[str, str]] = {}
     for number, record in require_records(path, records):
         try:
             label = msgspec.convert(record, Label)
         except msgspec.ValidationError as error:
             raise InputError(f"{path}:{number}: is not a label ({error}); remove the line") from error
-        labels[label.stage, label.reason, label.id] = label
-    return list(labels.values())
+        labels.setdefault((label.stage, label.reason), {})[label.id] = label.label
+    return labels
 
 
 def add_label(corpus: str, **fields: str | None) -> None:
@@ -90,7 +90,7 @@ def add_label(corpus: str, **fields: str | None) -> None:
     storage.append_line(storage.join(corpus, _LIST), msgspec.json.encode(label).decode())
 
 
-def precision(labels: Iterable[Label]) -> Precision | None:
+def precision(labels: Collection[str]) -> Precision | None:
     """Return the precision of a rule; None without labels."""
-    rightly = [label.label == RIGHT for label in labels]
-    return Precision(len(rightly), sum(rightly), wilson(sum(rightly), len(rightly))) if rightly else None
+    right = sum(label == RIGHT for label in labels)
+    return Precision(len(labels), right, wilson(right, len(labels))) if labels else None

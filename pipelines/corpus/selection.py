@@ -31,13 +31,12 @@ _FILTERS: dict[str, tuple[str, str, Callable[[str], Any]]] = {
     "score_max": ("score", "score <= ?", int),
     "quality_min": ("quality", "quality >= ?", float),
 }
-# Order -> the column that it needs, and what is sorted in ascending order.
-_ORDERS = {
-    **{name: (column, f"-{column}") for name, column in (("words", "words"), ("score", "score"))},
-    **{"quality": ("quality", "-quality"), "-quality": ("quality", "quality"), "date": ("created_utc", "-created_utc")},
-    **{"-words": ("words", "words"), "-date": ("created_utc", "created_utc"), "domain": ("domain", "domain")},
-}
-_SHOWN = "id url title domain words score quality created_utc language page_type license signals redactions".split()
+# Order -> a column, which is in ascending order, or with a sign in descending order.
+_ORDERS = {"words": "-words", "-words": "words", "score": "-score", "quality": "-quality", "-quality": "quality"}
+_ORDERS |= {"date": "-created_utc", "-date": "created_utc", "domain": "domain"}
+_SHOWN = "id url title words score quality created_utc language page_type license signals redactions".split()
+# Other programs may have written a time that is none.
+_DATE = "TRY(strftime(make_timestamp(created_utc * 1000000), '%Y-%m-%d')) AS created_utc"
 _TYPES = {field.name: field.type for field in DOCUMENT_SCHEMA} | {"quality": pa.float32(), "redactions": SPAN_TYPE}
 
 
@@ -62,7 +61,7 @@ class Selection:
         if absent := [name for name in _FILTERS if query.get(name) and name not in self.filters]:
             raise UsageError(f"{absent[0]}: the documents of {self.stage} have no column {_FILTERS[absent[0]][0]}")
         self.facets = [name for name in _FACETS if name in self.filters]
-        self.orders = [name for name, (column, _) in _ORDERS.items() if column in self.columns]
+        self.orders = [name for name, value in _ORDERS.items() if value.removeprefix("-") in self.columns]
         self.active = {name: value for name in self.filters if (value := query.get(name, "").strip())}
         conditions = [self._condition(name, value) for name, value in self.active.items()]
         self._where = " AND ".join(["true", *(condition for condition, _ in conditions)])
@@ -99,7 +98,7 @@ class Selection:
             value = f"hash(position, {seed})"
         elif order:
             check_known(order, self.orders, "order", "sort")
-            _, value = _ORDERS[order]
+            value = _ORDERS[order]
         where, place = "", list[Any]()
         if cursor is not None:
             row = self._tables.first(self._view, "position = ?", [cursor], f"{value} AS value")
@@ -108,9 +107,9 @@ class Selection:
             # A null is the last value in comparisons of rows.
             where, place = f"AND ({value}, position) {'<' if is_backward else '>'} (?, ?)", [row["value"], cursor]
         direction = "DESC NULLS FIRST" if is_backward else "ASC NULLS LAST"
-        columns = [name if name in self.columns else f"NULL AS {name}" for name in _SHOWN]
+        columns = ", ".join(name if name in self.columns else f"NULL AS {name}" for name in _SHOWN)
         rows = self._rows(
-            f"position, {', '.join(columns)}, left(text, {characters}) AS beginning",
+            f"position, {columns.replace(', created_utc', f', {_DATE}')}, left(text, {characters}) AS beginning",
             f"{where} ORDER BY {value} {direction}, position {direction} LIMIT {limit}",
             place,
         )
