@@ -15,6 +15,7 @@ from browser_client import PORT, open_client
 from listed_corpus import id_of, write_corpus
 from starlette.testclient import TestClient
 
+from pipelines import storage
 from pipelines.corpus.drops import read_labels
 from pipelines.errors import InputError
 
@@ -122,6 +123,18 @@ def test_a_label_that_is_not_valid_is_refused(
     assert not (corpus / "labels.jsonl").exists()
     assert client.get("/labels", params=label).status_code == 405
     assert client.post("/labels", params=label, headers={"origin": "http://evil.example"}).status_code == 403
+
+
+def test_labels_of_a_corpus_in_an_object_store(corpus: Path, bucket: str) -> None:
+    for path in corpus.rglob("*"):
+        if path.is_file():
+            storage.write_bytes(f"{bucket}/corpus/{path.relative_to(corpus)}", path.read_bytes())
+    client = open_client(f"{bucket}/corpus")
+    assert "40 documents" in client.get("/documents?sort=words").text
+    for button in _buttons(client.get("/dropped?stage=filter&reason=too_short").text)[:4:2]:
+        assert client.post(button, headers=_ORIGIN).status_code == 303
+    assert "2 of 2" in client.get("/dropped").text
+    assert len(storage.read_bytes(f"{bucket}/corpus/labels.jsonl").splitlines()) == 2
 
 
 def test_a_damaged_list_of_labels_is_named_with_its_line(client: TestClient, corpus: Path) -> None:
