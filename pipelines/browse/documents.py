@@ -19,9 +19,8 @@ def show_documents(request: Request) -> Response:
     with site.tables() as tables:
         selection = Selection(tables, query)
         cursor, is_backward = (after, False) if before is None else (before, True)
-        rows = selection.page(
-            query.get("sort", ""), seed, cursor, _ROWS + 1, _CHARACTERS, is_backward=is_backward
-        )  # one more than is shown, which tells whether there is another page
+        # One more than is shown, which tells whether there is another page.
+        rows = selection.page(query.get("sort", ""), seed, cursor, _ROWS + 1, _CHARACTERS, is_backward=is_backward)
         count, stages = selection.count(), tables.document_stages
     is_more = len(rows) > _ROWS
     rows = rows[-_ROWS:] if is_backward else rows[:_ROWS]

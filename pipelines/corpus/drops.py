@@ -65,10 +65,7 @@ def count_drops(tables: CorpusTables) -> list[dict[str, Any]]:
 
 
 def read_labels(corpus: str) -> dict[tuple[str, str], dict[str, str]]:
-    """Return for the stage and reason of each rule the last label of each document by its id.
-
-    Raises InputError, with the line, for a label that is not valid.
-    """
+    """Return the last label of each id by stage and reason; raise InputError, with the line, for one not valid."""
     path = storage.join(corpus, _LIST)
     records = read_records(path, columns=Label.__struct_fields__) if storage.exists(path) else ()
     labels: dict[tuple[str, str], dict[str, str]] = {}

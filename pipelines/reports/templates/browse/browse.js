@@ -1,8 +1,10 @@
-// Parts of a page that take longer are loaded after it, or every `data-every` milliseconds.
+// Parts of a page that take longer are loaded after it, or every `data-every` milliseconds unless the focus is there: a
+// part with an id is that of the loaded page.
 const load = async (part) => {
   const answer = await fetch(part.dataset.load);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  part.replaceChildren(...page.body.childNodes);
+  const loaded = page.getElementById(part.id) ?? page.querySelector("main") ?? page.body;
+  if (!part.contains(document.activeElement)) part.replaceChildren(...loaded.childNodes);
   part.removeAttribute("aria-busy");
   if (part.dataset.every) setTimeout(() => load(part), Number(part.dataset.every));
 };
