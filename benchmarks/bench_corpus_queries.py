@@ -85,7 +85,7 @@ def measure_commands(corpus: Path, documents: int) -> None:
 
 
 def measure_browser(corpus: Path, documents: int) -> None:
-    """Print how long the server takes for pages with all their parts, and its peak memory."""
+    """Print how long the server takes for pages, elapsed and CPU time, and its peak memory (Linux only)."""
     start = time.perf_counter()
     command = [sys.executable, "-m", "webtext_cli", "browse", "--corpus", str(corpus), "--port", "0", "--no-open"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
@@ -113,15 +113,23 @@ def measure_browser(corpus: Path, documents: int) -> None:
                 ("facet of subreddits", "/documents/facet?facet=subreddit"),
                 ("rules", "/dropped"),
                 ("dropped documents", f"{dropped}&seed={{}}"),
-                # ("one document by its id", f"/document?id={id_of_url(url_of(documents // 7 * 5))}"),
-                # ("one document by its URL", f"/document?url={url_of(documents // 3)}"),
+                ("one document by its id", f"/document?id={id_of_url(url_of(documents // 7 * 5))}"),
+                ("one document by its URL", f"/document?url={url_of(documents // 3)}"),
             ):
+                cpu = _cpu_seconds(server.pid)
                 seconds = sorted(_page_seconds(browser, base + page.format(number)) for number in (1, 2, 3))
-                print(f"{name}: {seconds[1]:.2f} s", flush=True)
+                cpu = (_cpu_seconds(server.pid) - cpu) / 3
+                print(f"{name}: {seconds[1]:.2f} s (CPU {cpu:.2f} s)", flush=True)
             status = Path(f"/proc/{server.pid}/status").read_text()
             print(f"peak memory of the server: {int(status.partition('VmHWM:')[2].split()[0]) / 1e3:,.0f} MB")
         finally:
             server.terminate()
+
+
+def _cpu_seconds(process: int) -> float:
+    """Return the CPU time of a process, which other processes of a shared machine change little."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _page_seconds(browser: urllib.request.OpenerDirector, address: str) -> float:
