@@ -1,6 +1,6 @@
-"""How long `webtext explain`, `show`, `stats` and `sql` take on a large corpus.
+"""How long `webtext explain`, `show`, `stats` and `sql`, and the pages of `webtext browse`, take on a large corpus.
 
-    python benchmarks/bench_corpus_queries.py [--documents 8000000] [--folder DIR]
+    python benchmarks/bench_corpus_queries.py [--documents 8000000] [--folder DIR] [--only browse]
 
 Writes a synthetic corpus from `scrape` to `tokenize`, with texts of 20 to 99 words, in shards as the stages write them;
 the three stages that write documents have the same files, of which one in ten documents is listed as dropped by dedup.
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,6 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=8_000_000)
     parser.add_argument("--folder", type=Path, help="keep the corpus here, and use it if it is there")
+    parser.add_argument("--only", choices=["commands", "browse"])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         corpus = options.folder or Path(temporary, "corpus")
@@ -57,10 +59,13 @@ def main() -> None:
             write_corpus(corpus, options.documents)
         size = sum({path.stat().st_ino: path.stat().st_size for path in corpus.rglob("*.parquet")}.values())
         print(f"{options.documents:,} documents, {size / 1e9:.1f} GB; load {os.getloadavg()[0]:.1f}")
-        measure(corpus, options.documents)
+        if options.only != "browse":
+            measure_commands(corpus, options.documents)
+        if options.only != "commands":
+            measure_browser(corpus, options.documents)
 
 
-def measure(corpus: Path, documents: int) -> None:
+def measure_commands(corpus: Path, documents: int) -> None:
     urls = [url_of(number) for number in (documents // 3, documents // 7 * 5)]
     for name, arguments in (
         ("explain URL", ["explain", urls[0]]),
@@ -77,6 +82,60 @@ def measure(corpus: Path, documents: int) -> None:
     ):
         seconds = sorted(_seconds([*arguments, "--corpus", str(corpus)]) for _ in range(1 if name == "stats" else 3))
         print(f"{name}: {seconds[len(seconds) // 2]:.2f} s", flush=True)
+
+
+def measure_browser(corpus: Path, documents: int) -> None:
+    """Print how long the server takes for pages, elapsed and CPU time, and its peak memory (Linux only)."""
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "webtext_cli", "browse", "--corpus", str(corpus), "--port", "0", "--no-open"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = next(word for line in server.stdout for word in line.split() if word.startswith("http"))
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        base = address.partition("/?")[0]
+        try:
+            browser.open(address).read()
+            print(f"start to the overview: {time.perf_counter() - start:.2f} s", flush=True)
+            middle = SHARD_DOCUMENTS // 2 + (documents // SHARD_DOCUMENTS // 2 << 32)  # as `position` of documents
+            dropped = "/dropped?stage=dedup&reason=near_duplicate"
+            for name, page in (
+                ("first page of documents", "/documents"),
+                ("documents, one language", "/documents?language=de"),
+                ("documents, one domain", f"/documents?domain={url_of(documents // 3)[8:25]}"),
+                ("documents, one subreddit", "/documents?subreddit=sub77"),
+                ("documents, most words first", "/documents?sort=words"),
+                ("documents, newest first", "/documents?sort=date"),
+                ("documents, random order", "/documents?random={}"),
+                ("documents, the page in the middle", f"/documents?after={middle}"),
+                ("documents by score, the page in the middle", f"/documents?sort=score&after={middle}"),
+                ("facet of languages", "/documents/facet?facet=language"),
+                ("facet of domains, one language", "/documents/facet?facet=domain&language=de"),
+                ("facet of subreddits", "/documents/facet?facet=subreddit"),
+                ("rules", "/dropped"),
+                ("dropped documents", f"{dropped}&seed={{}}"),
+                ("one document by its id", f"/document?id={id_of_url(url_of(documents // 7 * 5))}"),
+                ("one document by its URL", f"/document?url={url_of(documents // 3)}"),
+            ):
+                cpu = _cpu_seconds(server.pid)
+                seconds = sorted(_page_seconds(browser, base + page.format(number)) for number in (1, 2, 3))
+                cpu = (_cpu_seconds(server.pid) - cpu) / 3
+                print(f"{name}: {seconds[1]:.2f} s (CPU {cpu:.2f} s)", flush=True)
+            status = Path(f"/proc/{server.pid}/status").read_text()
+            print(f"peak memory of the server: {int(status.partition('VmHWM:')[2].split()[0]) / 1e3:,.0f} MB")
+        finally:
+            server.terminate()
+
+
+def _cpu_seconds(process: int) -> float:
+    """Return the CPU time of a process, which other processes of a shared machine change little."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _page_seconds(browser: urllib.request.OpenerDirector, address: str) -> float:
+    start = time.perf_counter()
+    browser.open(address).read()
+    return time.perf_counter() - start
 
 
 def _seconds(arguments: list[str]) -> float:

@@ -20,7 +20,8 @@ _HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
+    # With `no-referrer`, browsers post forms without their Origin.
+    "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
 _FORBIDDEN = "Open the address that `webtext browse` printed: it contains the token of this run.\n"

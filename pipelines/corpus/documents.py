@@ -19,20 +19,21 @@ def choose_documents(
     domain: str | None = None,
     where: str | None = None,
     reason: str | None = None,
+    stage: str | None = None,
     seed: int | None = None,
     limit: int = 10,
 ) -> list[dict[str, Any]]:
     """Return documents with their columns: `targets`, ids or URLs, or at most `limit` that meet the other conditions.
 
-    `where` is a condition in SQL; `reason` chooses documents that were dropped for it, with `stage`, `reason` and
-    `detail`, and with `text` None if no stage wrote one. They are the first of the corpus, or with a `seed` those with
-    the lowest hashes of id and seed. Raises InputError if there is none.
+    `where` is a condition in SQL; `reason` chooses documents that were dropped for it, by one `stage` or by any, with
+    `stage`, `reason` and `detail`, and with `text` None if no stage wrote one. They are the first of the corpus, or
+    with a `seed` those with the lowest hashes of id and seed. Raises InputError if there is none.
     """
     if targets:
         return [_document(tables, target) for target in targets]
     conditions, values = ["true"], list[Any]()
     if reason:
-        conditions, values = ["reason = ?"], [reason]
+        conditions, values = ["reason = ?", "stage = coalesce(?, stage)"], [reason, stage]
     if domain:
         # Of dropped documents only the URL is known.
         conditions.append("regexp_matches(url, ?)" if reason else "domain = ?")
@@ -48,9 +49,9 @@ def choose_documents(
         view = documents_of(tables.document_stages[-1])  # `documents` counts the words of all own documents
     rows = tables.rows(f"FROM {view} WHERE {' AND '.join(conditions)} {order} LIMIT {limit}", values)
     if rows:
-        return [row | _text_before(tables, row) for row in rows] if reason else rows
-    if not reason or where or domain:
-        which = f" that was dropped for {reason}" if reason else ""
+        return _with_texts(tables, rows) if reason else rows
+    if not reason or where or domain or stage:
+        which = f" that {stage or 'a stage'} dropped for {reason}" if reason else ""
         raise InputError(f"{tables.name}: no document{which} meets these conditions")
     counts = tables.rows("SELECT reason, count(*) AS count FROM dropped GROUP BY reason ORDER BY count DESC")
     reasons = ", ".join(f"{row['reason']} ({row['count']:,})" for row in counts)
@@ -68,11 +69,18 @@ def _document(tables: CorpusTables, target: str) -> dict[str, Any]:
     raise InputError(f"{tables.name}: no document has the {column} {target}; {command} says why")
 
 
-def _text_before(tables: CorpusTables, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the title and the text of a document that a stage dropped, as it read them."""
-    stages = tables.document_stages
-    before = stages[: stages.index(row["stage"])] if row["stage"] in stages else stages
-    document = None
-    if before and row["stage"] not in ("scrape", "fetch"):
-        document = tables.first(documents_of(before[-1]), *place_of(row["id"], row["url"]))
-    return {name: document.get(name) if document else None for name in ("title", "text")}
+def _with_texts(tables: CorpusTables, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return documents that stages dropped, each with its title and its text as the stage read it."""
+    stages, texts = tables.document_stages, dict[Any, dict[str, Any]]()
+    for stage in {row["stage"] for row in rows} - {"scrape", "fetch"}:
+        if before := stages[: stages.index(stage)] if stage in stages else stages:
+            # One query for all: of 8,000,000 documents, 10 take 0.4 s and 1 takes 0.2 s.
+            places = [place_of(row["id"], row["url"]) for row in rows if row["stage"] == stage]
+            where = " OR ".join(f"({condition})" for condition, _ in places)
+            values = [value for _, values in places for value in values]
+            documents = tables.rows(f"FROM {documents_of(before[-1])} WHERE {where}", values)
+            texts |= {(stage, document["id"], document["url"]): document for document in documents}
+    for row in rows:
+        document = texts.get((row["stage"], row["id"], row["url"]), {})
+        row |= {name: document.get(name) for name in ("title", "text")}
+    return [*rows]

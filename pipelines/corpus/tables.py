@@ -133,6 +133,18 @@ class CorpusTables:
         """Return the first row that meets a condition, if there is one."""
         return next(iter(self.rows(f"SELECT {columns} FROM {view} WHERE {where} LIMIT 1", values)), None)
 
+    def numbered_documents(self, stage: str) -> str:
+        """Return the view of the documents of a stage as in `documents`, with `position`, a number in their order."""
+        view = f"numbered_{documents_of(stage)}"
+        if view not in self.views:
+            scan = "SELECT *, row_number() OVER () AS position FROM input_kept"
+            if stage in self.stages:
+                number = "(file_index::BIGINT << 32) + file_row_number AS position"
+                scan = _scan(self.stages[stage], "documents-", columns=f"*, {number}")
+            self._create_documents(f"read_{view}", scan)
+            self._create(view, self._fill(stage, f"read_{view}"))
+        return view
+
     def interrupt(self) -> None:
         """End the running query, which raises UsageError; from another thread."""
         self._connection.interrupt()
@@ -195,10 +207,9 @@ class CorpusTables:
             if stage in self.stages:
                 self._create(view, _scan(self.stages[stage], prefix))
         for stage, scan in documents.items():
-            url = "" if "url" in self.schema(f"({scan})").names else ", NULL::VARCHAR AS url"  # own files may lack it
-            self._create(documents_of(stage), f"SELECT *{url} FROM ({scan})")
+            self._create_documents(documents_of(stage), scan)
         if self.document_stages:
-            self._create("documents", self._fill(self.document_stages[-1]))
+            self._create("documents", self._fill(self.document_stages[-1], documents_of(self.document_stages[-1])))
         if "tokenize" in self.stages:
             tokens = [
                 f"SELECT '{split}' AS split, replace(parse_filename(filename), '-documents.parquet', '') AS shard, "
@@ -210,9 +221,12 @@ class CorpusTables:
         drops = [f"SELECT '{name}' AS stage, id, url, reason, detail FROM ({scan})" for name, scan in dropped.items()]
         self._create("dropped", " UNION ALL ".join(drops))
 
-    def _fill(self, stage: str) -> str:
-        """Return a query of the documents of a stage, with the words and domains that own documents lack."""
-        view = documents_of(stage)
+    def _create_documents(self, view: str, scan: str) -> None:
+        url = "" if "url" in self.schema(f"({scan})").names else ", NULL::VARCHAR AS url"  # own files may lack it
+        self._create(view, f"SELECT *{url} FROM ({scan})")
+
+    def _fill(self, stage: str, view: str) -> str:
+        """Return a query of a view of documents of a stage, with the words and domains that own documents lack."""
         schema = self.schema(view)
         has_words = stage != _INPUT and "words" in schema.names
         if has_words and not self.first(view, "words IS NULL", (), "id"):  # as of all documents of extract
@@ -331,10 +345,10 @@ def place_of(id: str, url: str | None) -> tuple[str, list[str]]:
     return ("id = ?", [id]) if url is None else ("url = ? AND id = ?", [url, id])
 
 
-def _scan(folder: StageFolder, prefix: str, suffix: str = ".parquet", options: str = "") -> str:
+def _scan(folder: StageFolder, prefix: str, suffix: str = ".parquet", options: str = "", columns: str = "*") -> str:
     """Return a query of the files of a stage with such names; empty if there are none."""
     paths = [file.path for file in folder.files(prefix, suffix)]
-    return f"SELECT * FROM {parquet_files(paths, options)}" if paths else ""
+    return f"SELECT {columns} FROM {parquet_files(paths, options)}" if paths else ""
 
 
 def parquet_files(paths: Sequence[str], options: str = "", reader: str = "read_parquet") -> str:

@@ -56,7 +56,7 @@ def test_every_response_has_the_headers_that_restrict_it(documents: list[str]) -
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert headers["x-content-type-options"] == "nosniff"
-        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["referrer-policy"] == "same-origin"
     page = client.get("/").text
     assert "<style" not in page
     assert " style=" not in page

@@ -10,7 +10,8 @@ const load = async (part) => {
 };
 document.querySelectorAll("[data-load]").forEach(load);
 
-// Rows of a list are links of class `row`; a button or link with `data-key` is pressed by that key.
+// Rows of a list are links of class `row`; a button or link with `data-key` is pressed by that key,
+// in an article if the focus is there.
 const move = (step) => {
   const rows = [...document.querySelectorAll("a.row")], at = rows.indexOf(document.activeElement);
   rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(Math.max(at + step, 0), rows.length - 1)]?.focus();
@@ -23,7 +24,9 @@ const KEYS = {
 };
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
-  const action = KEYS[event.key] ?? (() => document.querySelector(`[data-key="${CSS.escape(event.key)}"]`)?.click());
+  const keyed = [...document.querySelectorAll(`[data-key="${CSS.escape(event.key)}"]`)];
+  const isReached = (target) => target.closest("article")?.contains(document.activeElement) ?? true;
+  const action = KEYS[event.key] ?? (() => keyed.find(isReached)?.click());
   if (event.key in KEYS) event.preventDefault();
   action();
 });

@@ -1,0 +1,63 @@
+"""What the stages dropped: the rules, the largest first, and examples of one to label as rightly or wrongly dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from pipelines.browse.site import address, number_of, site_of
+from pipelines.corpus.documents import choose_documents
+from pipelines.corpus.drops import add_label, count_drops, precision, read_labels
+from pipelines.corpus.tables import CorpusTables, documents_of
+from pipelines.errors import UsageError
+
+_DEDUP = "dedup"
+_EXAMPLES, _FIRST_SEED = 10, 1
+
+
+def show_dropped(request: Request) -> Response:
+    """Show the rules with their counts, or with `stage` and `reason` examples of one rule."""
+    site, query = site_of(request), request.query_params
+    stage, reason = query.get("stage"), query.get("reason")
+    seed = number_of(request, "seed") or _FIRST_SEED
+    with site.tables() as tables:
+        rules = count_drops(tables)
+        examples = stage and reason and choose_documents(tables, stage=stage, reason=reason, seed=seed, limit=_EXAMPLES)
+        kept = _kept_urls(tables, [row["detail"] for row in examples]) if examples and stage == _DEDUP else {}
+    labels = read_labels(site.corpus) if site.corpus else {}
+    for rule in rules:
+        rule["precision"] = precision(labels.get((rule["stage"], rule["reason"]), {}).values())
+    if not examples:
+        return site.render(request, "rules.html", rules=rules)
+    [rule] = [rule for rule in rules if (rule["stage"], rule["reason"]) == (stage, reason)]
+    labelled = labels.get((rule["stage"], rule["reason"]), {})
+    return site.render(request, "dropped.html", rule=rule, examples=examples, kept=kept, seed=seed, labelled=labelled)
+
+
+def _kept_urls(tables: CorpusTables, ids: Sequence[str | None]) -> dict[str, str]:
+    """Return the URLs of documents that were kept instead of their duplicates."""
+    query = f"SELECT id, url FROM {documents_of(_DEDUP)} WHERE id IN ({', '.join('?' * len(ids))})"
+    return {row["id"]: row["url"] for row in tables.rows(query, ids)}
+
+
+def save_label(request: Request) -> Response:
+    """Save the label of an example, and return to the next one."""
+    site, query = site_of(request), request.query_params
+    stage, reason, id = (query.get(name, "") for name in ("stage", "reason", "id"))
+    if site.corpus is None:
+        raise UsageError("labels are saved in a corpus folder; browse one with --corpus")
+    sample = address("/dropped", stage=stage, reason=reason, seed=number_of(request, "seed"))
+    example = number_of(request, "example") or 0
+    with site.tables() as tables:
+        row = tables.first("dropped", "stage = ? AND reason = ? AND id = ?", [stage, reason, id], "url")
+        if row is None:
+            raise UsageError(f"{id}: {stage} did not drop this document for {reason}")
+        add_label(site.corpus, id=id, url=row["url"], stage=stage, reason=reason, label=query.get("label"))
+    return RedirectResponse(f"{sample}#example-{example + 1}", 303)
+
+
+NAVIGATION = (("/dropped", "Dropped"),)
+ROUTES = (Route("/dropped", show_dropped), Route("/labels", save_label, methods=["POST"]))

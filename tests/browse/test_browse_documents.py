@@ -1,0 +1,184 @@
+"""The page of documents: filters, orders, pages and counts, all of which are in its URL."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("starlette")
+from browser_client import open_client
+from listed_corpus import DOCUMENTS, document, id_of, write_corpus
+from starlette.testclient import TestClient
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    return open_client(str(write_corpus(tmp_path_factory.mktemp("browse") / "corpus")))
+
+
+def _numbers(page: str) -> list[int]:
+    return [int(id, 16) for id in re.findall(r'class="row" href="/document\?id=([0-9a-f]{32})', page)]
+
+
+def _link(page: str, relation: str) -> str | None:
+    match = re.search(rf'<a rel="{relation}" href="([^"]*)"', page)
+    return html.unescape(match[1]) if match else None
+
+
+def _pages(client: TestClient, address: str, relation: str = "next") -> Iterator[list[int]]:
+    """Yield the documents of a page and of those to which it leads."""
+    following: str | None = address
+    while following:
+        page = client.get(following).text
+        yield _numbers(page)
+        following = _link(page, relation)
+
+
+def test_a_page_shows_where_texts_begin_and_what_is_special(client: TestClient) -> None:
+    page = client.get("/documents").text
+    assert _numbers(page) == list(range(20))
+    assert "40 documents" in page
+    assert "Text 8 begins here." in page
+    assert '<span class="badge">noai</span>' in page
+    assert "2017-01-31" in page
+
+
+@pytest.mark.parametrize(
+    "query", ["", "sort=words", "sort=-words", "sort=score", "sort=-date", "sort=domain", "random=3", "stage=extract"]
+)
+def test_pages_have_every_document_once_in_both_directions(client: TestClient, query: str) -> None:
+    pages = list(_pages(client, f"/documents?{query}"))
+    numbers = [number for page in pages for number in page]
+    assert sorted(numbers) == list(range(DOCUMENTS if "extract" in query else 40))
+    last = f"/documents?{query}"
+    while following := _link(client.get(last).text, "next"):
+        last = following
+    assert list(_pages(client, last, "prev"))[::-1] == pages
+
+
+def test_documents_are_sorted(client: TestClient) -> None:
+    numbers = [number for page in _pages(client, "/documents?sort=words") for number in page]
+    assert numbers == sorted(range(40), key=lambda number: (-document(number)["words"], number))
+    assert _numbers(client.get("/documents?sort=score").text)[0] == 0
+    assert _numbers(client.get("/documents?sort=-date&stage=extract").text)[0] == 0
+    assert _numbers(client.get("/documents?sort=date&stage=extract").text)[0] == DOCUMENTS - 1
+
+
+def test_a_random_order_is_that_of_its_seed(client: TestClient) -> None:
+    first, again, other = (_numbers(client.get(f"/documents?random={seed}").text) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("language=de", lambda row: row["language"] == "de"),
+        ("domain=SECOND.example", lambda row: row["domain"] == "second.example"),
+        ("subreddit=Python", lambda row: "Python" in row["subreddits"]),
+        ("year=2018", lambda row: 12 < int(row["id"], 16) < 25),
+        ("page_type=article&words_min=3&words_max=5", lambda row: row["page_type"] and 3 <= row["words"] <= 5),
+        ("page_type=(unknown)", lambda row: row["page_type"] is None),
+        ("score_min=70&score_max=80", lambda row: 70 <= row["score"] <= 80),
+        ("license=mit", lambda row: False),
+    ],
+)
+def test_filters_choose_documents(client: TestClient, query: str, expected: object) -> None:
+    matches = [number for number in range(40) if expected(document(number))]  # type: ignore[operator]
+    assert [number for page in _pages(client, f"/documents?{query}") for number in page] == matches
+    page = client.get(f"/documents?{query}").text
+    assert f"<strong>{len(matches)} document" in page
+    if not matches:
+        assert "No document meets these conditions." in page
+
+
+def test_facets_count_the_chosen_documents_and_lead_to_them(client: TestClient) -> None:
+    page = client.get("/documents?language=de").text
+    part = html.unescape(re.search(r'data-load="([^"]*facet=domain)"', page)[1])  # type: ignore[index]
+    facet = client.get(part).text
+    links = {name: (html.unescape(link), int(count)) for link, name, count in _facet_rows(facet)}
+    assert {name: count for name, (_, count) in links.items()} == {"first.example": 9, "second.example": 5}
+    for link, count in links.values():
+        assert len(_numbers(client.get(link).text)) == count
+    [(link, name, count)] = _facet_rows(client.get("/documents/facet?facet=language&language=de").text)
+    assert (link, name.strip(), count) == ("/documents", "de ×", "14")
+    subreddits = _facet_rows(client.get("/documents/facet?facet=subreddit").text)
+    assert [(name, count) for _, name, count in subreddits] == [("news", "40"), ("Python", "20")]
+    [_, (link, name, count)] = _facet_rows(client.get("/documents/facet?facet=page_type").text)
+    assert (name, count) == ("(unknown)", "8")
+    assert len(_numbers(client.get(html.unescape(link)).text)) == 8
+
+
+def _facet_rows(page: str) -> list[tuple[str, str, str]]:
+    return re.findall(r'<li><a href="([^"]*)"[^>]*>(.*?)</a> <span>(.*?)</span>', page)
+
+
+def test_the_form_and_the_links_keep_the_state(client: TestClient) -> None:
+    page = client.get("/documents?language=de&sort=words&stage=extract&words_min=1").text
+    assert 'name="words_min" size="8" value="1"' in page
+    assert '<option value="words" selected' in page
+    assert '<option value="extract" selected' in page
+    state = _link(page, "next")
+    assert state is None
+    next_page = _link(client.get("/documents?sort=words&stage=extract").text, "next")
+    assert next_page is not None
+    assert next_page.startswith("/documents?stage=extract&sort=words&after=")
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("words_min=x", "words_min: expected a number, found &#39;x&#39;"),
+        ("year=(none)", "year: expected a number"),
+        ("stage=dedupe", "did you mean dedup?"),
+        ("stage=fetch", "unknown stage"),
+        ("sort=words;DROP", "unknown order"),
+        ("sort=quality", "unknown order"),
+        ("quality_min=0.5", "the documents of dedup have no column quality"),
+        ("after=x", "is not a whole number"),
+        ("after=999", "there is no document 999"),
+        ("random=-1", "is not a whole number"),
+        ("words_min=" + "9" * 5000, "expected a number"),
+    ],
+)
+def test_bad_parameters_are_named(client: TestClient, query: str, message: str) -> None:
+    answer = client.get(f"/documents?{query}")
+    assert answer.status_code == 400
+    assert message in answer.text
+
+
+def test_text_and_parameters_are_never_markup(client: TestClient) -> None:
+    page = client.get("/documents", params={"domain": "<b>\"'"}).text + client.get("/documents").text
+    page += client.get("/documents?language=en%00%1b").text
+    for text in ("<b>", "<script>alert", "<img", "\u202e", "\x1b", "\x00"):
+        assert text not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "\\u202e" in page
+
+
+def test_documents_of_other_programs_have_the_filters_of_their_columns(tmp_path: Path) -> None:
+    rows = [{"id": f"d{number}", "text": "word " * number, "score": "high"} for number in range(1, 30)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "own.parquet")
+    client = open_client([str(tmp_path / "own.parquet")])
+    page = client.get("/documents").text
+    assert 'name="words_min"' in page
+    assert 'name="language"' not in page
+    ids = [
+        id
+        for address in ("/documents", _link(page, "next"))
+        for id in re.findall(r"\?id=(d\d+)", client.get(address or "").text)
+    ]
+    assert ids == [row["id"] for row in rows]
+    assert re.findall(r"\?id=(d\d+)", client.get("/documents?words_min=28").text) == ["d28", "d29"]
+    assert "have no column language" in client.get("/documents?language=en").text
+
+
+def test_one_document_is_opened_by_its_url_or_id(client: TestClient) -> None:
+    assert '<form class="filter" action="/document">' in client.get("/documents").text
+    assert f'href="/document?id={id_of(3)}"' in client.get("/documents").text
