@@ -14,11 +14,11 @@ import pytest
 import rich.console
 
 from pipelines.engine.run import Summary
+from pipelines.format import describe_field
 from webtext_cli import console
 from webtext_cli.console import (
     BarProgress,
     PlainProgress,
-    describe_field,
     format_rate,
     print_summary,
     print_table,
