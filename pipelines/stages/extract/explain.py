@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +22,13 @@ from pipelines.algorithms.web.metadata import read_declared
 from pipelines.algorithms.web.urls import canonical_url, id_of_url, is_url_id
 from pipelines.errors import InputError, UsageError
 from pipelines.records import shards
+from pipelines.records.archives import RECORD_DAMAGE
 from pipelines.records.document_filter import count_words
 from pipelines.records.wishes import read_honor
-from pipelines.stages.extract.child import RawPage, extract_text, html_of
+from pipelines.stages.extract.child import Limits, PageReader, PageText, RawPage, decode_body, extract_text, html_of
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.extractors import MODEL, Extracted, block_text, extractor_of
-from pipelines.stages.extract.pages import FetchedShard, Source, SourcePage, read_pages
+from pipelines.stages.extract.pages import FetchedShard, Source, SourcePage, read_exchange, read_pages
 from pipelines.stages.extract.stage import drop_reason, open_input
 from pipelines.storage.resources import data_path
 
@@ -90,6 +93,26 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> dict
         "blocks": blocks,
         "text": text.text,
     }
+
+
+def show_page(config: ExtractConfig, warc: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of the page of a row of `webtext fetch`, read from its WARC file.
+
+    `blocks` are those of the report with their number, None if the extractor has none; `source` is the HTML, None if
+    it is not text; `headers` are those of `read_exchange`; `problem` and `detail` say why there are no blocks. The
+    parsers run in a child process, which ends after the timeout of the config.
+    """
+    raw, headers = read_exchange(warc, row)
+    text, source = raw, None
+    if isinstance(raw, RawPage):
+        reader = PageReader(extractor_of(config), Limits(config.timeout, config.memory_limit_mib))
+        with contextlib.closing(reader):
+            [(_, text)] = reader.extract([(None, dataclasses.replace(raw, with_blocks=True))])
+        with contextlib.suppress(*RECORD_DAMAGE):
+            source = html_of(decode_body(raw), raw.content_type)
+    assert isinstance(text, PageText)
+    problem = {"problem": text.problem, "detail": text.detail}
+    return {"blocks": text.blocks, "source": source and source.decode(), "headers": headers, **problem}
 
 
 def is_file(target: str) -> bool:
