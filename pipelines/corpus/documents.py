@@ -48,7 +48,7 @@ def choose_documents(
         view = documents_of(tables.document_stages[-1])  # `documents` counts the words of all own documents
     rows = tables.rows(f"FROM {view} WHERE {' AND '.join(conditions)} {order} LIMIT {limit}", values)
     if rows:
-        return [row | text_before(tables, row) for row in rows] if reason else rows
+        return [row | _text_before(tables, row) for row in rows] if reason else rows
     if not reason or where or domain:
         which = f" that was dropped for {reason}" if reason else ""
         raise InputError(f"{tables.name}: no document{which} meets these conditions")
@@ -68,7 +68,7 @@ def _document(tables: CorpusTables, target: str) -> dict[str, Any]:
     raise InputError(f"{tables.name}: no document has the {column} {target}; {command} says why")
 
 
-def text_before(tables: CorpusTables, row: dict[str, Any]) -> dict[str, Any]:
+def _text_before(tables: CorpusTables, row: dict[str, Any]) -> dict[str, Any]:
     """Return the title and the text of a document that a stage dropped, as it read them."""
     stages = tables.document_stages
     before = stages[: stages.index(row["stage"])] if row["stage"] in stages else stages

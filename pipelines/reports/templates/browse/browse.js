@@ -2,7 +2,7 @@
 const load = async (part) => {
   const answer = await fetch(part.dataset.load);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  part.replaceChildren(...page.body.childNodes);
+  part.replaceChildren(...(page.querySelector("main") ?? page.body).childNodes);
   part.removeAttribute("aria-busy");
   if (part.dataset.every) setTimeout(() => load(part), Number(part.dataset.every));
 };
