@@ -9,10 +9,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pipelines.browse import document_parts
-from pipelines.browse.document_parts import read_offset, read_text
+from pipelines.browse.document_parts import PARTS, read_offset, read_text
 from pipelines.browse.reading import find_benchmarks, set_text
 from pipelines.browse.site import site_of
-from pipelines.corpus.explain import DROPPED, History, explain
+from pipelines.corpus.explain import explain
 from pipelines.format import describe_field
 
 # Longer texts are read in parts.
@@ -27,40 +27,21 @@ def show_document(request: Request) -> Response:
         return site.render(request, "document.html", history=None)
     with site.tables() as tables:
         history = explain(tables, target)
-        last, facts = history.steps[-1], _facts(history)
+        # Of fields that differ from stage to stage, the last one.
+        facts = {name: value for step in history.steps for name, value in step.fields.items() if value is not None}
         text = read_text(tables, history.id, history.url)
         shown = (text or "")[offset : offset + _SHOWN_CHARACTERS]
         marks, benchmarks = find_benchmarks(tables, shown)
-        parts = {
-            "tokens": ("Tokens", text is not None and {"tokenize", "train-bpe"} & tables.stages.keys()),
-            "rules": ("Rules of the filter", text is not None and "filter" in tables.stages),
-            "cluster": ("Duplicates", "kept_document" in facts),
-            "page": ("Archived page", facts.get("warc_file")),
+        is_known = {
+            "tokens": text is not None and {"tokenize", "train-bpe"} & tables.stages.keys(),
+            "rules": text is not None and "filter" in tables.stages,
+            "cluster": "kept_document" in facts,
+            "page": facts.get("warc_file"),
         }
-    return site.render(
-        request,
-        "document.html",
-        history=history,
-        facts=facts,
-        last=last,
-        text=text,
-        blocks=set_text(shown, marks),
-        benchmarks=benchmarks,
-        offset=offset,
-        end=offset + len(shown),
-        size=_SHOWN_CHARACTERS,
-        parts=[(name, title) for name, (title, is_known) in parts.items() if is_known],
-        describe=describe_field,
-        kept_instead=facts.get("kept_document") if (last.stage, last.outcome) == ("dedup", DROPPED) else None,
-    )
-
-
-def _facts(history: History) -> dict[str, Any]:
-    """Return the fields of all steps; those of later stages replace earlier ones."""
-    facts: dict[str, Any] = {"title": None, "submission_ids": [], "subreddits": [], "domain": None, "fetched_at": None}
-    for step in history.steps:
-        facts |= {name: value for name, value in step.fields.items() if value is not None}
-    return facts
+    parts = [(name, PARTS[name][0]) for name, value in is_known.items() if value]
+    state: dict[str, Any] = {"history": history, "facts": facts, "parts": parts, "describe": describe_field}
+    state |= {"text": text, "offset": offset, "end": offset + len(shown), "size": _SHOWN_CHARACTERS}
+    return site.render(request, "document.html", blocks=set_text(shown, marks), benchmarks=benchmarks, **state)
 
 
 NAVIGATION = (("/document", "Look up a URL"),)

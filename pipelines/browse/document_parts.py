@@ -14,11 +14,12 @@ from starlette.routing import Route
 from tokenizers import Tokenizer
 
 from pipelines import storage
+from pipelines.algorithms.quality.lines import LINE_STATISTICS
+from pipelines.algorithms.quality.statistics import STATISTICS
 from pipelines.browse.site import site_of
 from pipelines.corpus.explain import find_identity
 from pipelines.corpus.tables import CorpusTables, documents_of, place_of, resolve
-from pipelines.errors import UsageError, WebtextError
-from pipelines.records.inputs import StageFolder
+from pipelines.errors import UsageError
 from pipelines.reports.dedup import compare_texts
 from pipelines.reports.extract import fold, runs
 from pipelines.stages.extract.config import ExtractConfig
@@ -35,8 +36,7 @@ _MEMBERS, _TOKENS = 100, 2_000
 
 def show_page(request: Request) -> Response:
     """Show the archived page: its blocks, its source and its headers."""
-    site = site_of(request)
-    with site.tables() as tables:
+    with site_of(request).tables() as tables:
         _, url = _identify(tables, request.query_params)
         row = tables.first("pages", "url = ? AND warc_file IS NOT NULL", [url]) if "pages" in tables.views else None
         stages = tables.stages
@@ -44,9 +44,11 @@ def show_page(request: Request) -> Response:
     if row and not storage.is_file(path := storage.join(stages["fetch"].path, storage.basename(row["warc_file"]))):
         problem = f"The page is in {row['warc_file']}, which is no longer in the corpus."
     elif row:
-        page, problem = read_page(_extract_config(stages.get("extract")), path, row), ""
+        config = stages["extract"].manifest.identity.config if "extract" in stages else {}
+        options = {field.name: config.get(field.name, field.default) for field in dataclasses.fields(ExtractConfig)}
+        page, problem = read_page(ExtractConfig(**{**options, "timeout": _TIMEOUT_S}), path, row), ""
     limits = {"limits": (SHOWN_BLOCKS, SHOWN_CHARACTERS), "source_characters": _SOURCE_CHARACTERS}
-    return site.render(request, "document_page.html", page=page, problem=problem, runs=runs, fold=fold, **limits)
+    return _render(request, problem=problem, page=page, runs=runs, fold=fold, **limits)
 
 
 def show_rules(request: Request) -> Response:
@@ -56,44 +58,40 @@ def show_rules(request: Request) -> Response:
         text = read_text(tables, *_identify(tables, request.query_params), "filter")
         if "filter" not in tables.stages:
             raise UsageError(f"{site.name}: has no filter, so no rules")
-        manifest = tables.stages["filter"].manifest.identity
-    rules, problem = list[dict[str, Any]](), ""
-    try:
-        loaded = load_rules(*(manifest.config[name] for name in ("profile", "rule", "set")), None)
-        rules = loaded.apply(pa.RecordBatch.from_pydict({"text": [text or ""]})).describe_first()
-        if loaded.fingerprint != manifest.inputs["rules"]:
-            problem = "The rules have changed since the filter ran."
-    except WebtextError as error:
-        problem = str(error)
-    return site.render(request, "document_rules.html", rules=rules, problem=problem)
+        identity = tables.stages["filter"].manifest.identity
+    rules = load_rules(identity.config["profile"], identity.config["rule"], identity.config["set"], None)
+    values = rules.apply(pa.RecordBatch.from_pydict({"text": [text or ""]})).describe_first()
+    has_others = rules.fingerprint != identity.inputs["rules"]
+    return _render(request, rules=values, has_others=has_others, meanings=STATISTICS | LINE_STATISTICS)
 
 
 def show_cluster(request: Request) -> Response:
     """Show the documents of the document's cluster."""
-    site = site_of(request)
-    with site.tables() as tables:
+    with site_of(request).tables() as tables:
         id, _ = _identify(tables, request.query_params)
-        cluster = tables.first("clusters", "id = ?", [id]) or {"cluster": id, "documents": 0}
-        where, values = "cluster = ? ORDER BY id = cluster DESC, jaccard DESC, id", [cluster["cluster"]]
-        members = tables.rows(f"FROM clusters WHERE {where} LIMIT {_MEMBERS}", values)
-        dropped = "SELECT id, url FROM dropped WHERE stage = 'dedup' AND id IN (SELECT unnest(?::VARCHAR[]))"
-        urls = {row["id"]: row["url"] for row in tables.rows(dropped, [[member["id"] for member in members]])}
-        kept = tables.first(documents_of("dedup"), "id = ?", values, "id, url") or {}
-    members = [{"url": urls.get(member["id"]) or kept.get("url"), **member} for member in members]
-    return site.render(request, "document_cluster.html", id=id, members=members, documents=cluster["documents"])
+        cluster = "cluster = (SELECT any_value(cluster) FROM clusters WHERE id = ?)"
+        query = f"FROM clusters WHERE {cluster} ORDER BY id = cluster DESC, jaccard DESC, id LIMIT {_MEMBERS}"
+        members = tables.rows(query, [id])
+        ids, kept = [row["id"] for row in members], next((row["cluster"] for row in members), id)
+        query = (
+            "SELECT id, url FROM dropped WHERE stage = 'dedup' AND id IN (SELECT unnest(?::VARCHAR[])) "
+            f"UNION ALL (SELECT id, url FROM {documents_of('dedup')} WHERE id = ? LIMIT 1)"
+        )
+        urls = {row["id"]: row["url"] for row in tables.rows(query, [ids, kept])}
+    return _render(request, id=id, members=[{"url": urls.get(row["id"]), **row} for row in members])
 
 
 def show_difference(request: Request) -> Response:
     """Show two documents, as dedup read them, side by side."""
-    site, sides = site_of(request), []
-    with site.tables() as tables:
+    sides = list[dict[str, Any]]()
+    with site_of(request).tables() as tables:
         for name in ("id", "other"):
             id, url = _identify(tables, {"id": request.query_params.get(name, "")})
             text = read_text(tables, id, url, "dedup")
             characters = len(text or "")
             sides.append({"id": id, "url": url, "text": text and text[:_COMPARED_CHARACTERS], "characters": characters})
     parts = compare_texts(sides[0]["text"], sides[1]["text"])
-    return site.render(request, "document_difference.html", sides=list(zip(sides, parts, strict=True)))
+    return _render(request, sides=list(zip(sides, parts, strict=True)))
 
 
 def show_tokens(request: Request) -> Response:
@@ -114,17 +112,9 @@ def show_tokens(request: Request) -> Response:
     for id_, (start, stop) in list(zip(encoding.ids, encoding.offsets, strict=True))[offset : offset + _TOKENS]:
         tokens.append((id_, text[max(start, end) : stop]))
         end = stop
-    return site.render(
-        request,
-        "document_tokens.html",
-        document={"id": id, "url": url},
-        tokens=tokens,
-        places=places,
-        offset=offset,
-        total=len(encoding.ids),
-        size=_TOKENS,
-        cut=_ENCODED_CHARACTERS if len(text) > _ENCODED_CHARACTERS else None,
-    )
+    numbers = {"offset": offset, "total": len(encoding.ids), "size": _TOKENS, "encoded": _ENCODED_CHARACTERS}
+    document = {"id": id, "url": url, "characters": len(text)}
+    return _render(request, document=document, tokens=tokens, places=places, **numbers)
 
 
 def read_text(tables: CorpusTables, id: str, url: str | None, before: str = "") -> str | None:
@@ -144,21 +134,18 @@ def read_offset(request: Request) -> int:
     return int(value)
 
 
+def _render(request: Request, **values: Any) -> Response:
+    part = storage.basename(request.url.path)
+    return site_of(request).render(request, "document_part.html", part=part, title=PARTS[part][0], **values)
+
+
 def _identify(tables: CorpusTables, query: Mapping[str, str]) -> tuple[str, str | None]:
     """Return the id and the URL of the document that a request names; raise UsageError if there is none."""
     id, url = query.get("id", ""), query.get("url", "")
-    if id and url:
-        return id, url
-    identity = find_identity(tables, *resolve(id or url)) if id or url else None
+    identity = (id, url) if id and url else find_identity(tables, *resolve(id or url))
     if identity is None:
         raise UsageError(f"id={id or url}: no stage of the corpus has this document")
     return identity
-
-
-def _extract_config(extract: StageFolder | None) -> ExtractConfig:
-    config = extract.manifest.identity.config if extract else {}
-    names = {field.name for field in dataclasses.fields(ExtractConfig)} & config.keys()
-    return dataclasses.replace(ExtractConfig(**{name: config[name] for name in names}), timeout=_TIMEOUT_S)
 
 
 @functools.lru_cache(1)
@@ -166,10 +153,12 @@ def _tokenizer(path: str, _version: tuple[Any, ...]) -> Tokenizer:
     return load_document_tokenizer(read_tokenizer(path), path)
 
 
-ROUTES = (
-    Route("/document/page", show_page),
-    Route("/document/rules", show_rules),
-    Route("/document/cluster", show_cluster),
-    Route("/document/diff", show_difference),
-    Route("/document/tokens", show_tokens),
-)
+# The title and the handler of each part.
+PARTS = {
+    "tokens": ("Tokens", show_tokens),
+    "rules": ("Rules of the filter", show_rules),
+    "cluster": ("Duplicates", show_cluster),
+    "page": ("Archived page", show_page),
+    "diff": ("Differences", show_difference),
+}
+ROUTES = tuple(Route(f"/document/{name}", show) for name, (_, show) in PARTS.items())

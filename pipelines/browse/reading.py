@@ -11,7 +11,8 @@ from pipelines.algorithms.ngrams.hashing import word_spans
 from pipelines.algorithms.ngrams.words import Normalization
 from pipelines.corpus.tables import CorpusTables, parquet_files
 
-_BETWEEN_CELLS = {True: re.compile(r"(?<!\\)\|"), False: re.compile("\t")}
+# Of a table in Markdown or not; a backslash escapes a bar.
+_CELLS = {True: re.compile(r"(?:\\.|[^|])+"), False: re.compile(r"[^\t]+")}
 _TABLE_RULE = re.compile(r"[\s|:=+-]+")
 
 Span = tuple[int, int]
@@ -20,17 +21,12 @@ Part = tuple[str, bool]
 
 
 def set_text(text: str, marks: Sequence[Span]) -> Iterator[tuple[str, list[list[list[Part]]]]]:
-    """Yield the blocks of a text: `text`, `code` or `table`, and the rows of cells of a table, else a single cell."""
-    lines, start = text.split("\n"), 0
-    for kind, block in itertools.groupby(zip(_kinds(lines), lines, strict=True), key=lambda pair: pair[0]):
-        listed = [line for _, line in block]
-        spans = [[(start, start + sum(map(len, listed)) + len(listed) - 1)]]
-        if kind == "table":
-            starts = itertools.accumulate((len(line) + 1 for line in listed), initial=start)
-            rows = zip(listed, starts, strict=False)
-            spans = [_cells(line, first) for line, first in rows if not _TABLE_RULE.fullmatch(line)]
-        yield kind, [[_parts(text, *span, marks) for span in row] for row in spans]
-        start += sum(map(len, listed)) + len(listed)
+    """Yield the blocks of a text: `text`, `code` or `table`, and its rows of cells; a line is a cell of its own."""
+    lines = text.split("\n")
+    starts = itertools.accumulate((len(line) + 1 for line in lines), initial=0)
+    rows = ((kind, _cells(kind, line, start)) for kind, line, start in zip(_kinds(lines), lines, starts, strict=False))
+    for kind, block in itertools.groupby(rows, key=lambda row: row[0]):
+        yield kind, [[_parts(text, *cell, marks) for cell in cells] for _, cells in block if cells]
 
 
 def find_benchmarks(tables: CorpusTables, text: str) -> tuple[list[Span], list[dict[str, Any]]]:
@@ -38,10 +34,10 @@ def find_benchmarks(tables: CorpusTables, text: str) -> tuple[list[Span], list[d
     report = tables.stages.get("overlap-report")
     if report is None:
         return [], []
-    config = report.manifest.identity.config
+    config, n = report.manifest.identity.config, report.manifest.identity.config["ngram"]
     spans = word_spans(text, Normalization(config["apostrophes"], config["letters"], config["lines"]))
     words = [re.sub("['\u2019]", "", text[start:end].lower()) for start, end in spans]
-    ngrams = [" ".join(words[first : first + config["ngram"]]) for first in range(len(words) - config["ngram"] + 1)]
+    ngrams = [" ".join(words[first : first + n]) for first in range(len(words) - n + 1)]
     benchmarks = tables.rows(
         "SELECT benchmark, split, min(place) AS place, list(DISTINCT ngram) AS ngrams "
         f"FROM {parquet_files([report.file('hits.parquet').path])} WHERE ngram IN (SELECT unnest(?::VARCHAR[])) "
@@ -49,14 +45,9 @@ def find_benchmarks(tables: CorpusTables, text: str) -> tuple[list[Span], list[d
         [ngrams],
     )
     found = {ngram for benchmark in benchmarks for ngram in benchmark["ngrams"]}
-    marks: list[Span] = []
-    for first, ngram in enumerate(ngrams):
-        if ngram in found:
-            start, end = spans[first][0], spans[first + config["ngram"] - 1][1]
-            if marks and start <= marks[-1][1]:
-                start, _ = marks.pop()
-            marks.append((start, end))
-    return marks, benchmarks
+    is_found = [not found.isdisjoint(ngrams[max(0, word + 1 - n) : word + 1]) for word in range(len(words))]
+    runs = [[*run] for is_marked, run in itertools.groupby(range(len(words)), is_found.__getitem__) if is_marked]
+    return [(spans[run[0]][0], spans[run[-1]][1]) for run in runs], benchmarks
 
 
 def _kinds(lines: Sequence[str]) -> Iterator[str]:
@@ -72,13 +63,11 @@ def _kinds(lines: Sequence[str]) -> Iterator[str]:
         yield kind
 
 
-def _cells(line: str, start: int) -> list[Span]:
-    is_markdown = line.startswith("|")
-    cells = []
-    for cell in _BETWEEN_CELLS[is_markdown].split(line):
-        cells.append((start, start + len(cell)))
-        start += len(cell) + 1
-    return cells[1 : -1 if line.rstrip().endswith("|") else None] if is_markdown else cells
+def _cells(kind: str, line: str, start: int) -> list[Span]:
+    if kind != "table":
+        return [(start, start + len(line) + 1)]
+    cells = [] if _TABLE_RULE.fullmatch(line) else _CELLS[line.startswith("|")].finditer(line)
+    return [(start + cell.start(), start + cell.end()) for cell in cells]
 
 
 def _parts(text: str, start: int, end: int, marks: Sequence[Span]) -> list[Part]:

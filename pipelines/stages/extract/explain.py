@@ -25,7 +25,7 @@ from pipelines.records import shards
 from pipelines.records.archives import RECORD_DAMAGE
 from pipelines.records.document_filter import count_words
 from pipelines.records.wishes import read_honor
-from pipelines.stages.extract.child import Limits, PageReader, PageText, RawPage, decode_body, extract_text, html_of
+from pipelines.stages.extract.child import Limits, PageReader, RawPage, decode_body, extract_text, html_of
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.extractors import MODEL, Extracted, block_text, extractor_of
 from pipelines.stages.extract.pages import FetchedShard, Source, SourcePage, read_exchange, read_pages
@@ -98,21 +98,20 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> dict
 def show_page(config: ExtractConfig, warc: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is known of the page of a row of `webtext fetch`, read from its WARC file.
 
-    `blocks` are those of the report with their number, None if the extractor has none; `source` is the HTML, None if
-    it is not text; `headers` are those of `read_exchange`; `problem` and `detail` say why there are no blocks. The
-    parsers run in a child process, which ends after the timeout of the config.
+    `blocks` are those of the report with their number, None with the `problem` and `detail` if there are none; `source`
+    is the HTML, if it is text. The parsers run in a child process, at most for the timeout of the config.
     """
-    raw, headers = read_exchange(warc, row)
-    text, source = raw, None
-    if isinstance(raw, RawPage):
-        reader = PageReader(extractor_of(config), Limits(config.timeout, config.memory_limit_mib))
-        with contextlib.closing(reader):
-            [(_, text)] = reader.extract([(None, dataclasses.replace(raw, with_blocks=True))])
+    page, headers = read_exchange(warc, row)
+    html = None
+    if isinstance(page, RawPage):
+        page = dataclasses.replace(page, with_blocks=True)
         with contextlib.suppress(*RECORD_DAMAGE):
-            source = html_of(decode_body(raw), raw.content_type)
-    assert isinstance(text, PageText)
-    problem = {"problem": text.problem, "detail": text.detail}
-    return {"blocks": text.blocks, "source": source and source.decode(), "headers": headers, **problem}
+            html = html_of(decode_body(page), page.content_type)
+    limits = Limits(config.timeout, config.memory_limit_mib)
+    with contextlib.closing(PageReader(extractor_of(config), limits)) as reader:
+        [(_, text)] = reader.extract([(None, page)])
+    fields = {"blocks": text.blocks, "problem": text.problem, "detail": text.detail}
+    return {"source": (html or b"").decode(), "headers": headers, **fields}
 
 
 def is_file(target: str) -> bool:
