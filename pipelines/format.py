@@ -84,7 +84,8 @@ def format_quantity(number: float, unit: str) -> str:
 def describe_field(name: str, value: Any) -> str:
     """Return a named value in words: `URL source: canonical`, `language score: 0.9876`."""
     words = re.sub(rf"\b({'|'.join(_TERMS)})", lambda match: _TERMS[match[0]], name.replace("_", " "))
-    value = dt.datetime.fromtimestamp(value, dt.UTC) if name == "created_utc" else value
+    if name == "created_utc" and abs(value) < 1 << 37:  # later than the year 6000, it is no time
+        value = dt.datetime.fromtimestamp(value, dt.UTC)
     value = value.isoformat(" ", "seconds") if isinstance(value, dt.datetime) else value
     if isinstance(value, list):
         value = ", ".join(" ".join(map(str, item.values())) if isinstance(item, dict) else str(item) for item in value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import html
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -289,10 +290,12 @@ def test_a_page_without_its_archive_says_so(client: TestClient) -> None:
 
 def test_documents_of_a_file_have_a_page(tmp_path: Path) -> None:
     path = tmp_path / "documents.jsonl"
-    path.write_text('{"id": "<b>", "text": "one two", "subreddits": 3, "submission_ids": "x", "fetched_at": "soon"}\n')
+    odd = {"subreddits": 3, "submission_ids": "x", "fetched_at": "soon", "created_utc": 10**15, "kept_url": "data:,x"}
+    path.write_text(json.dumps({"id": "<b>", "text": "one two", **odd}))
     page = _get(open_client([str(path)]), "/document", id="<b>")
     assert "one two" in page
     assert "In the corpus" in _words(page)
+    assert 'href="data' not in page
 
 
 @pytest.mark.parametrize(
