@@ -206,7 +206,7 @@ def test_a_dropped_document_is_shown_with_its_reason_its_text_and_what_was_kept_
 
 def test_an_unknown_url_is_said_to_be_absent_with_similar_ones(client: TestClient) -> None:
     page = _get(client, "/document", url=KEPT.replace("https://", "http://www."))
-    assert "Missing: scrape does not have it." in _words(page)
+    assert "Missing: scrape does not have it (no link has this URL" in _words(page)
     assert f'href="/document?url={KEPT.replace(":", "%3A").replace("/", "%2F")}"' in page
 
 
