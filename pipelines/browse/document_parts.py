@@ -53,14 +53,13 @@ def show_page(request: Request) -> Response:
 
 def show_rules(request: Request) -> Response:
     """Show the value of the document, as the filter read it, by each rule of the corpus."""
-    site = site_of(request)
-    with site.tables() as tables:
+    with site_of(request).tables() as tables:
         text = read_text(tables, *_identify(tables, request.query_params), "filter")
-        if "filter" not in tables.stages:
-            raise UsageError(f"{site.name}: has no filter, so no rules")
+        if text is None or "filter" not in tables.stages:
+            raise UsageError("the corpus has no text of this document that a filter read")
         identity = tables.stages["filter"].manifest.identity
     rules = load_rules(identity.config["profile"], identity.config["rule"], identity.config["set"], None)
-    values = rules.apply(pa.RecordBatch.from_pydict({"text": [text or ""]})).describe_first()
+    values = rules.apply(pa.RecordBatch.from_pydict({"text": [text]})).describe_first()
     has_others = rules.fingerprint != identity.inputs["rules"]
     return _render(request, rules=values, has_others=has_others, meanings=STATISTICS | LINE_STATISTICS)
 

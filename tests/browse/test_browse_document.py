@@ -229,6 +229,7 @@ def test_a_long_text_is_read_in_parts(client: TestClient) -> None:
         ("/document?id=a&offset=1e9", "offset=1e9"),
         ("/document?url=ftp://x.org/", "is not an http(s) URL"),
         ("/document/tokens?id=<b>", "no stage of the corpus has this document"),
+        (f"/document/rules?id={ID[GONE]}", "no text of this document"),
         (f"/document/diff?id={ID[KEPT]}", "no stage of the corpus has this document"),
     ],
 )
