@@ -33,10 +33,10 @@ def show_document(request: Request) -> Response:
         shown = (text or "")[offset : offset + _SHOWN_CHARACTERS]
         marks, benchmarks = find_benchmarks(tables, shown)
         is_known = {
-            "tokens": text is not None and {"tokenize", "train-bpe"} & tables.stages.keys(),
-            "rules": text is not None and "filter" in tables.stages,
             "cluster": "kept_document" in facts,
+            "rules": text is not None and "filter" in tables.stages,
             "page": facts.get("warc_file"),
+            "tokens": text is not None and {"tokenize", "train-bpe"} & tables.stages.keys(),
         }
     parts = [(name, PARTS[name][0]) for name, value in is_known.items() if value]
     state: dict[str, Any] = {"history": history, "facts": facts, "parts": parts, "describe": describe_field}

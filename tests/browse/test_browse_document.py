@@ -169,7 +169,7 @@ def test_a_kept_document_is_shown_by_its_id_or_any_spelling_of_its_url(
     assert 'href="/documents?subreddit=books"' in page
     assert PROSE in _words(page)
     loaded = re.findall(r'data-load="/document/(\w+)\?', page)
-    assert loaded == ["tokens", "rules", "cluster", "page"]
+    assert loaded == ["cluster", "rules", "page", "tokens"]
 
 
 def test_every_stage_is_listed_with_what_it_recorded(client: TestClient) -> None:
