@@ -6,7 +6,7 @@ import datetime as dt
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +50,14 @@ PAGE = f"<html><head><title>T</title></head><body><nav><a href=/>Home</a></nav><
 ID = {url: id_of_url(url) for url in (KEPT, COPY, SHORT, GONE, LONG)}
 
 
+# Schema and rows of each Parquet file by name.
+Tables = Mapping[str, tuple[pa.Schema, list[Any]]]
+
+
 def _write_stage(
     corpus: Path,
     stage: str,
-    tables: Mapping[str, tuple[pa.Schema, Sequence[Mapping[str, Any]]]],
+    tables: Tables,
     config: Mapping[str, Any] | None = None,
     inputs: Mapping[str, str] | None = None,
     files: Mapping[str, bytes] | None = None,
@@ -62,7 +66,7 @@ def _write_stage(
     entries = [shards.write_file(folder, name, data) for name, data in (files or {}).items()]
     for name, (schema, rows) in tables.items():
         with shards.write_shard(folder, f"{name}.parquet", schema) as shard:
-            shard.write_batch(pa.RecordBatch.from_pylist([dict(row) for row in rows], schema))
+            shard.write_batch(pa.RecordBatch.from_pylist(rows, schema))
         entries.append(shard.entry)
     entry = ShardEntry("shards", "all", files=tuple(entries))
     write_manifest(folder, Manifest(Identity(stage, 1, config or {}, inputs or {}), (entry,)))
@@ -101,10 +105,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if row["url"] == GONE:
             row |= {"outcome": "dropped.http_not_found", "status": 404, "warc_file": None, "warc_offset": None}
     dropped = (DROPPED_SCHEMA, [_drop(GONE, "http_not_found", "status 404", GONE)])
-    tables = {"pages-00000": (PAGE_SCHEMA, pages), "dropped-00000": dropped}
+    tables: Tables = {"pages-00000": (PAGE_SCHEMA, pages), "dropped-00000": dropped}
     _write_stage(corpus, "fetch", tables, files={"pages-00000.warc.gz": warc})
     documents = [_document(url) for url in sorted(TEXTS)]
-    nothing = (DROPPED_SCHEMA, list[dict[str, str]]())
+    nothing = (DROPPED_SCHEMA, list[Any]())
     extract_config = {"format": "markdown", "memory_limit_mib": ExtractConfig().memory_limit_mib}
     tables = {"documents-00000": (DOCUMENT_SCHEMA, documents), "dropped-00000": nothing}
     _write_stage(corpus, "extract", tables, extract_config)
