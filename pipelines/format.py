@@ -22,6 +22,8 @@ _CREDENTIALS = re.compile(
     r"(?:(?<=//)|(?<=:/)(?!/))(?:(?<!abfs://)(?<!abfss://)[^\s/?#<>]+|[^\s/?#:\[<>]*:(?!\d+(?:\W|$))[^\s<>]{1,200})@"
     r"|(?<![\w.%+~-])(?!\d+:)[\w.%+~-]{1,100}:[^\s/@]{1,200}@(?=[\w.-]+:\d)"
 )
+# In the names of fields, which are keys without their underscores.
+_TERMS = {"url": "URL", "utc": "UTC", "ngrams": "n-grams", "held out": "held-out", "near duplicate": "near-duplicate"}
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -77,6 +79,18 @@ def format_quantity(number: float, unit: str) -> str:
         return format_bytes(number)
     unit = unit.removesuffix("s") if number == 1 else unit
     return f"{number:,.0f} {unit}" if number >= 10 or number == int(number) else f"{number:.1f} {unit}"
+
+
+def describe_field(name: str, value: Any) -> str:
+    """Return a named value in words: `URL source: canonical`, `language score: 0.9876`."""
+    words = re.sub(rf"\b({'|'.join(_TERMS)})", lambda match: _TERMS[match[0]], name.replace("_", " "))
+    if name == "created_utc" and abs(value) < 1 << 37:  # later than the year 6000, it is no time
+        value = dt.datetime.fromtimestamp(value, dt.UTC)
+    value = value.isoformat(" ", "seconds") if isinstance(value, dt.datetime) else value
+    if isinstance(value, list):
+        value = ", ".join(" ".join(map(str, item.values())) if isinstance(item, dict) else str(item) for item in value)
+    value = value.hex() if isinstance(value, bytes) else value
+    return f"{words}: {format_bytes(value) if name.endswith('bytes') else format_number(value)}"
 
 
 def format_rounded(number: float) -> str:

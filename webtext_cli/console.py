@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -19,11 +17,10 @@ import click
 from pipelines.engine.run import Summary
 from pipelines.errors import format_message
 from pipelines.format import (
+    describe_field,
     escape_output,
-    format_bytes,
     format_done,
     format_duration,
-    format_number,
     format_rate,
     to_json,
 )
@@ -34,8 +31,6 @@ _PLAIN_INTERVAL_S = 10.0
 _SHORT_S = 1.0
 _BRIEF_WIDTH = 80
 _MAX_DROP_REASONS = 30
-# In the names of figures, which are keys without their underscores.
-_TERMS = {"url": "URL", "utc": "UTC", "ngrams": "n-grams", "held out": "held-out", "near duplicate": "near-duplicate"}
 _MIN_FIRST_COLUMN = 8
 
 
@@ -229,17 +224,6 @@ def print_summary(summary: Summary, as_json: bool) -> None:
         # Tables are printed by their command, and included in --json.
         if not isinstance(value, list | dict):
             say(f"  {describe_field(name, value)}")
-
-
-def describe_field(name: str, value: Any) -> str:
-    """Return a named value in words: `URL source: canonical`, `language score: 0.9876`."""
-    words = re.sub(rf"\b({'|'.join(_TERMS)})", lambda match: _TERMS[match[0]], name.replace("_", " "))
-    value = dt.datetime.fromtimestamp(value, dt.UTC) if name == "created_utc" else value
-    value = value.isoformat(" ", "seconds") if isinstance(value, dt.datetime) else value
-    if isinstance(value, list):
-        value = ", ".join(" ".join(map(str, item.values())) if isinstance(item, dict) else str(item) for item in value)
-    value = value.hex() if isinstance(value, bytes) else value
-    return f"{words}: {format_bytes(value) if name.endswith('bytes') else format_number(value)}"
 
 
 def print_funnel(noun: str, records_in: int, dropped: Mapping[str, int]) -> None:

@@ -16,14 +16,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pipelines import storage
-from pipelines.browse import documents, dropped, groups, models, overview, searching, tokenizer
+from pipelines.browse import document, documents, dropped, groups, models, overview, searching, tokenizer
 from pipelines.browse.security import LOOPBACK, TOKEN, protect
 from pipelines.browse.site import Site, site_of
 from pipelines.errors import StorageError, WebtextError
 from pipelines.reports.render import ENVIRONMENT
 
 # Modules with ROUTES and NAVIGATION (pairs of path and label), in the order of the navigation.
-PAGES = (overview, documents, dropped, groups, tokenizer, models, searching)
+PAGES = (overview, documents, document, dropped, groups, tokenizer, models, searching)
 _STATIC = {"style.css": "text/css", "browse.js": "text/javascript"}
 # Reports contain their style and script, which this policy of theirs admits by hash.
 _REPORT_POLICY = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')

@@ -48,7 +48,7 @@ class History:
 def explain(tables: CorpusTables, target: str) -> History:
     """Return the history of a document by its id, or by its URL in any spelling; raise UsageError for a bad URL."""
     column, values = resolve(target)
-    identity = _find_identity(tables, column, values)
+    identity = find_identity(tables, column, values)
     id, url = identity or ((id_of_url(values[-1]), values[-1]) if column == "url" else (values[0], None))
     steps: list[Step] = []
     recorded: dict[str, Any] = {"id": id, "url": url}
@@ -121,7 +121,7 @@ def _step(stage: str, row: dict[str, Any] | None, if_absent: str) -> Step:
     return Step(stage, ABSENT, if_absent, {}) if row is None else Step(stage, KEPT, None, row)
 
 
-def _find_identity(tables: CorpusTables, column: str, values: Sequence[str]) -> tuple[str, str | None] | None:
+def find_identity(tables: CorpusTables, column: str, values: Sequence[str]) -> tuple[str, str | None] | None:
     """Return the id and the URL of the first document, link or page with one of the values, or None."""
     views = [view for view in (*map(documents_of, tables.document_stages), "dropped", "tokens") if view in tables.views]
     hashed = [view for view in ("links", "pages") if view in tables.views]

@@ -57,13 +57,17 @@ def render_extract_report(
         ),
         samples=sorted(samples, key=lambda sample: sample["confidence"] or 0.0),
         shown=shown,
-        # The beginning of a long block as one line.
-        fold=lambda text: f"{' '.join(text.split())[:_FOLDED_CHARACTERS]}…" if len(text) > _FOLDED_CHARACTERS else None,
-        runs=_runs,
+        fold=fold,
+        runs=runs,
     )
 
 
-def _runs(blocks: Sequence[Block]) -> Iterator[tuple[bool, list[Block]]]:
+def fold(text: str) -> str | None:
+    """Return the beginning of a long block as one line, or None for a short one."""
+    return f"{' '.join(text.split())[:_FOLDED_CHARACTERS]}…" if len(text) > _FOLDED_CHARACTERS else None
+
+
+def runs(blocks: Sequence[Block]) -> Iterator[tuple[bool, list[Block]]]:
     """Yield the blocks between two changes from kept to dropped or back, and whether they are folded to one line."""
     for is_kept, run in itertools.groupby(blocks, key=lambda block: block[2]):
         listed = list(run)

@@ -14,12 +14,11 @@ import pytest
 import rich.console
 
 from pipelines.engine.run import Summary
-from pipelines.format import format_rate
+from pipelines.format import describe_field, format_rate
 from webtext_cli import console
 from webtext_cli.console import (
     BarProgress,
     PlainProgress,
-    describe_field,
     print_summary,
     print_table,
     shorten,
@@ -34,6 +33,7 @@ from webtext_cli.console import (
         ("confidence", 0.9892464876174927, "confidence: 0.9892"),
         ("fetched_at", dt.datetime(2026, 11, 25, 17, 58, 26, 950000, dt.UTC), "fetched at: 2026-11-25 17:58:26+00:00"),
         ("created_utc", 1420070400, "created UTC: 2015-01-01 00:00:00+00:00"),
+        ("created_utc", 10**15, "created UTC: 1,000,000,000,000,000"),
         ("near_duplicates", ["a", "b"], "near-duplicates: a, b"),
         ("text_bytes", 1500, "text bytes: 1.5 kB"),
         ("text_sha256", b"\x00\xff", "text sha256: 00ff"),

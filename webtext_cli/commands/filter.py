@@ -9,8 +9,8 @@ import click
 
 from pipelines.engine.config import flag_of
 from pipelines.errors import UsageError, format_message
-from pipelines.format import format_bytes, format_percent, plural
-from webtext_cli.console import describe_field, print_funnel, print_result, print_table, say, say_wrapped
+from pipelines.format import describe_field, format_bytes, format_percent, plural
+from webtext_cli.console import print_funnel, print_result, print_table, say, say_wrapped
 from webtext_cli.options import DOCUMENTS_HELP, StageCall, check_disjoint, stage_command
 from webtext_cli.parameters import Number
 

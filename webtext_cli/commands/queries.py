@@ -15,9 +15,9 @@ import click
 from pipelines import storage
 from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError, format_message
-from pipelines.format import format_bytes, format_count, format_percent, plural, to_json
+from pipelines.format import describe_field, format_bytes, format_count, format_percent, plural, to_json
 from pipelines.records.document_options import DocumentConfig
-from webtext_cli.console import complain, describe_field, make_progress, print_result, print_table, say, shorten
+from webtext_cli.console import complain, make_progress, print_result, print_table, say, shorten
 from webtext_cli.options import (
     DOCUMENTS_HELP,
     check_disjoint,

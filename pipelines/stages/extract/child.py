@@ -315,7 +315,7 @@ def _limit_memory(memory_limit_mib: int) -> None:
 def extract_text(extractor: Extractor, page: RawPage) -> PageText:
     """Decode a page and extract its text in this process."""
     try:
-        data = _decode_body(page)
+        data = decode_body(page)
         if len(data) > MAX_PAGE_BYTES:
             return too_large()
         signature = next(filter(data.startswith, _SIGNATURES), None)
@@ -371,7 +371,7 @@ def html_of(data: bytes, content_type: str | None) -> bytes | None:
     return None if decoded is None else _XML_DECLARATION.sub(b"", decoded.utf8, count=1)
 
 
-def _decode_body(page: RawPage) -> bytes:
+def decode_body(page: RawPage) -> bytes:
     """Return the bytes of a page without content and transfer encodings, at most one more than the limit."""
     headers = [(name, value) for name, value in page.encodings.items() if value]
     if not headers:

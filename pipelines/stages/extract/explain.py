@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +22,13 @@ from pipelines.algorithms.web.metadata import read_declared
 from pipelines.algorithms.web.urls import canonical_url, id_of_url, is_url_id
 from pipelines.errors import InputError, UsageError
 from pipelines.records import shards
+from pipelines.records.archives import RECORD_DAMAGE
 from pipelines.records.document_filter import count_words
 from pipelines.records.wishes import read_honor
-from pipelines.stages.extract.child import RawPage, extract_text, html_of
+from pipelines.stages.extract.child import Limits, PageReader, RawPage, decode_body, extract_text, html_of
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.extractors import MODEL, Extracted, block_text, extractor_of
-from pipelines.stages.extract.pages import FetchedShard, Source, SourcePage, read_pages
+from pipelines.stages.extract.pages import FetchedShard, Source, SourcePage, read_exchange, read_pages
 from pipelines.stages.extract.stage import drop_reason, open_input
 from pipelines.storage.resources import data_path
 
@@ -90,6 +93,25 @@ def explain(config: ExtractConfig, target: str, *, pages: Sequence[str]) -> dict
         "blocks": blocks,
         "text": text.text,
     }
+
+
+def show_page(config: ExtractConfig, warc: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of the page of a row of `webtext fetch`, read from its WARC file.
+
+    `blocks` are those of the report with their number, None with the `problem` and `detail` if there are none; `source`
+    is the HTML, if it is text. The parsers run in a child process, at most for the timeout of the config.
+    """
+    page, headers = read_exchange(warc, row)
+    html = None
+    if isinstance(page, RawPage):
+        page = dataclasses.replace(page, with_blocks=True)
+        with contextlib.suppress(*RECORD_DAMAGE):
+            html = html_of(decode_body(page), page.content_type)
+    limits = Limits(config.timeout, config.memory_limit_mib)
+    with contextlib.closing(PageReader(extractor_of(config), limits)) as reader:
+        [(_, text)] = reader.extract([(None, page)])
+    fields = {"blocks": text.blocks, "problem": text.problem, "detail": text.detail}
+    return {"source": (html or b"").decode(), "headers": headers, **fields}
 
 
 def is_file(target: str) -> bool:

@@ -267,7 +267,7 @@ def _read_fetched(source: FetchedShard, only: str | None, known: Iterator[Row]) 
             )
 
 
-def _record(stream: BinaryIO, row: Row) -> RawPage | PageText:
+def _record(stream: BinaryIO, row: Mapping[str, Any]) -> RawPage | PageText:
     """Return the page in the response record of a row, or the problem."""
     url, requested_url = row["final_url"] or row["url"], row["url"]
     try:
@@ -283,6 +283,22 @@ def _record(stream: BinaryIO, row: Row) -> RawPage | PageText:
         return _damaged("no record at this offset")
     except archives.RECORD_DAMAGE as error:
         return _damaged(type(error).__name__)
+
+
+def read_exchange(path: str, row: Mapping[str, Any]) -> tuple[RawPage | PageText, list[str]]:
+    """Return the page of a row of `webtext fetch` in a WARC file, and the headers of its response and request.
+
+    Headers are those of the WARC record and of HTTP. The response of an archive has no request.
+    """
+    headers: list[str] = []
+    with storage.open_read(path) as stream:
+        page = _record(stream, row)
+        with contextlib.suppress(OSError, *archives.RECORD_DAMAGE):
+            stream.seek(row["warc_offset"] or 0)
+            for kind, record in zip(("response", "request"), archives.BoundedArchiveIterator(stream), strict=False):
+                if record.rec_type == kind:
+                    headers.append("\n".join(map(str, filter(None, (record.rec_headers, record.http_headers)))))
+    return page, headers
 
 
 def _damaged(detail: str) -> PageText:

@@ -118,6 +118,14 @@ class RuleResults(NamedTuple):
                 reasons[row] = reasons[row] or DropReason(rule.name, describe(value))
         return reasons
 
+    def describe_first(self) -> list[dict[str, Any]]:
+        """Return each rule with the value of the first document, and whether the rule drops it."""
+        return [
+            {"rule": rule.name, "statistic": rule.statistic, "value": float(values[0]), "min": rule.min,
+             "max": rule.max, "drops": bool(rule.fails(values)[0]), "source": rule.source}
+            for rule, values in self.values
+        ]  # fmt: skip
+
 
 @dataclasses.dataclass(frozen=True)
 class RuleSet:

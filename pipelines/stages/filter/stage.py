@@ -223,15 +223,11 @@ def explain(document_filter: DocumentFilter, source: inputs.DocumentInput, query
             return {
                 "id": row["id"],
                 "url": urls_of(decided)[0],
-                "values": [
-                    {"rule": rule.name, "statistic": rule.statistic, "value": float(values[0]), "min": rule.min,
-                     "max": rule.max, "drops": bool(rule.fails(values)[0]), "source": rule.source}
-                    for rule, values in results.values
-                ],
+                "values": results.describe_first(),
                 "measured": {name: row[name] for name in measured},
                 "reason": reason.reason if reason else None,
                 "detail": reason.detail if reason else None,
-            }  # fmt: skip
+            }
     raise InputError(f"{query}: no document of the input has this id or URL")
 
 
