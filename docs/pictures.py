@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import sys
 from pathlib import Path
+
+from playwright.sync_api import FloatRect
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "tests" / "reports"))
 
-from headless_chromium import Browser, chromium  # noqa: E402
+from headless_chromium import BrowserPage, open_page, start_chromium  # noqa: E402
 
 FOLDER = REPOSITORY / "docs" / "pictures"
 WIDTH = 1000
@@ -23,22 +24,19 @@ PICTURES = {
 }
 
 
-def take_picture(browser: Browser, page: Path, top: str, height: int) -> bytes:
+def take_picture(browser: BrowserPage, page: Path, top: str, height: int) -> bytes:
     """Return the part of a page that begins at an element, as PNG."""
-    browser.open(page, WIDTH, height)
-    y = browser.run(f"document.querySelector({top!r}).getBoundingClientRect().top")
+    open_page(browser, page, WIDTH, height)
+    y = browser.evaluate(f"document.querySelector({top!r}).getBoundingClientRect().top")
     # Without the footer, which has the path of the page.
-    rest = browser.run("document.querySelector('footer').getBoundingClientRect().top") - y
-    clip = {"x": 0, "y": max(0, y - 10), "width": WIDTH, "height": min(height, rest), "scale": 1}
-    return base64.b64decode(browser.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"])
+    rest = browser.evaluate("document.querySelector('footer').getBoundingClientRect().top") - y
+    clip: FloatRect = {"x": 0, "y": max(0, y - 10), "width": WIDTH, "height": min(height, rest)}
+    return browser.screenshot(full_page=True, clip=clip)
 
 
 def main(corpus: Path) -> None:
-    """Take all pictures; exit with a message if Chromium or a report is missing, or a picture is too large."""
-    program = chromium()
-    if program is None:
-        sys.exit("chromium is not installed; install it, e.g. by `apt-get install chromium`")
-    with Browser(program) as browser:
+    """Take all pictures; exit with a message if a report is missing, or a picture is too large."""
+    with start_chromium() as (browser, _):
         for name, (page, top, height) in PICTURES.items():
             if not (corpus / page).is_file():
                 sys.exit(f"{corpus / page}: no such file; run `webtext demo --corpus {corpus}` first")
