@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 # What the tests need besides torch; `make test-all` adds ray.
-EXTRAS := train,evaluate,reddit,trafilatura,newspaper,datasketch,wikipedia,pybloom,object-stores
+EXTRAS := train,evaluate,reddit,trafilatura,newspaper,datasketch,wikipedia,pybloom,object-stores,browse
 DEMO_CORPUS ?= demo-corpus
 SECONDS ?= 60
 

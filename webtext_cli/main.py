@@ -49,6 +49,7 @@ _GROUPS = {
         "remove": "Remove documents from every stage of a corpus, on request.",
     },
     "Look into a corpus": {
+        "browse": "Browse a corpus in a web browser.",
         "show": "Print documents of a corpus as readable text.",
         "explain": "Trace a document through every stage, or see why it is missing.",
         "stats": "Count the documents, words and bytes of a corpus.",

@@ -64,11 +64,17 @@ class CorpusTables:
     """A connection to the tables of a corpus folder, or of inputs: folders of different stages, or documents.
 
     Documents are read for each query, as `config` says; what of them is not read is noted by the progress of `options`.
-    Queries read no other files unless `allow_files`. Raises InputError for a corpus without any finished stage.
+    Queries read no other files unless `allow_files`, and use `memory_bytes`, or a share of the available memory, before
+    they spill. Raises InputError for a corpus without any finished stage.
     """
 
     def __init__(
-        self, source: str | Sequence[str], config: DocumentConfig, options: RunOptions, allow_files: bool = False
+        self,
+        source: str | Sequence[str],
+        config: DocumentConfig,
+        options: RunOptions,
+        allow_files: bool = False,
+        memory_bytes: int | None = None,
     ) -> None:
         self.name = source if isinstance(source, str) else ", ".join(source)
         # Rows are spilled to a folder of temporary files, not to the current folder; nothing is downloaded, and no
@@ -76,7 +82,7 @@ class CorpusTables:
         self._connection: duckdb.DuckDBPyConnection = duckdb.connect(
             config={
                 "temp_directory": storage.temporary_folder_of(self),
-                "memory_limit": f"{int(_MEMORY_SHARE * (available_memory_bytes() or 1 << 30))}B",
+                "memory_limit": f"{memory_bytes or int(_MEMORY_SHARE * (available_memory_bytes() or 1 << 30))}B",
                 "threads": default_workers(),
                 "autoinstall_known_extensions": False,
                 "autoload_known_extensions": False,
@@ -126,6 +132,10 @@ class CorpusTables:
     def first(self, view: str, where: str, values: Sequence[Any], columns: str = "*") -> dict[str, Any] | None:
         """Return the first row that meets a condition, if there is one."""
         return next(iter(self.rows(f"SELECT {columns} FROM {view} WHERE {where} LIMIT 1", values)), None)
+
+    def interrupt(self) -> None:
+        """End the running query, which raises UsageError; from another thread."""
+        self._connection.interrupt()
 
     def select(self, query: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a user's query; raise UsageError for anything but one SELECT, which changes nothing."""

@@ -1,0 +1,1 @@
+"""`webtext browse`: a corpus as pages of a local web server."""

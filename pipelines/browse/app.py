@@ -1,0 +1,86 @@
+"""The server of `webtext browse`: the pages, their style and script, the reports of the corpus, and errors."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pipelines import storage
+from pipelines.browse import overview
+from pipelines.browse.security import LOOPBACK, TOKEN, protect
+from pipelines.browse.site import Site, site_of
+from pipelines.errors import StorageError, WebtextError
+from pipelines.reports.render import ENVIRONMENT
+
+# Modules with ROUTES and NAVIGATION (pairs of path and label), in the order of the navigation.
+PAGES = (overview,)
+_STATIC = {"style.css": "text/css", "browse.js": "text/javascript"}
+# Reports contain their style and script, which this policy of theirs admits by hash.
+_REPORT_POLICY = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
+
+
+def make_app(site: Site, token: str, port: int, hosts: Sequence[str] = LOOPBACK) -> Starlette:
+    """Return the application; it answers requests with the token that are sent to one of the hosts."""
+    site.navigation = [link for page in PAGES for link in page.NAVIGATION]
+    app = Starlette(
+        routes=[
+            *(route for page in PAGES for route in page.ROUTES),
+            *(Route(f"/{name}", _static) for name in _STATIC),
+            Route("/reports/{folder}/{name}", _report),
+        ],
+        middleware=protect(token, port, hosts),
+        exception_handlers={WebtextError: _show_error, HTTPException: _show_error},
+    )
+    app.state.site = site
+    return app
+
+
+def serve(site: Site, host: str, port: int, on_start: Callable[[str], None]) -> None:
+    """Serve a corpus until Ctrl-C; `on_start` gets the address. Raises StorageError if the port cannot be used."""
+    try:
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(f"--port {port}: cannot listen on {host} ({reason}); choose another --port") from error
+    port, token = listener.getsockname()[1], secrets.token_urlsafe(16)
+    is_everywhere = host in ("0.0.0.0", "::")
+    app = make_app(site, token, port, ["*"] if is_everywhere else [*LOOPBACK, host])
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
+    with listener:
+        name = socket.gethostname() if is_everywhere else f"[{host}]" if ":" in host else host
+        on_start(f"http://{name}:{port}/?{TOKEN}={token}")
+        server.run([listener])
+
+
+def _static(request: Request) -> Response:
+    name = request.url.path.removeprefix("/")
+    return Response(ENVIRONMENT.get_template(f"browse/{name}").render(), media_type=_STATIC[name])
+
+
+def _report(request: Request) -> Response:
+    """Return a report of the corpus, which may run its own script but not use this server."""
+    site, folder, name = site_of(request), request.path_params["folder"], request.path_params["name"]
+    if site.corpus is None or not re.fullmatch(r"[a-z][a-z-]*", folder) or not re.fullmatch(r"[\w-]+\.html", name):
+        raise HTTPException(404)
+    path = storage.join(site.corpus, folder, name)
+    page = storage.read_bytes(path) if storage.is_file(path) else b""
+    if not (policy := _REPORT_POLICY.search(page)):
+        raise HTTPException(404)
+    headers = {"Content-Security-Policy": f"{policy[1].decode()}; sandbox allow-scripts allow-popups"}
+    return Response(page, headers=headers, media_type="text/html")
+
+
+def _show_error(request: Request, error: Exception) -> Response:
+    status, message = 400, str(error)
+    if isinstance(error, HTTPException):
+        status, message = error.status_code, f"{request.url.path}: there is no such page ({error.detail})"
+    return site_of(request).render(request, "error.html", status, message=message)
