@@ -90,7 +90,8 @@ def warm_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def _chromium() -> Iterator[Any]:
+def chromium() -> Iterator[Any]:
+    """The page of `browser`, and the list of its problems, for fixtures of the session."""
     from headless_chromium import start_chromium  # in tests/reports
 
     try:
@@ -101,9 +102,9 @@ def _chromium() -> Iterator[Any]:
 
 
 @pytest.fixture
-def browser(_chromium: Any) -> Iterator[Any]:
+def browser(chromium: Any) -> Iterator[Any]:
     """A page of headless Chromium, which must have no problems; the test is skipped if Chromium is not installed."""
-    page, problems = _chromium
+    page, problems = chromium
     problems.clear()
     yield page
     page.evaluate("0")  # returns after the events of the page
