@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from headless_chromium import CUT_OFF, OUTSIDE_OF_CHARTS, BrowserPage
+from headless_chromium import CUT_OFF, OUTSIDE_OF_CHARTS, BrowserPage, resize, serve_corpus, visit
 
 pytest.importorskip("starlette", reason="needs the extra browse: pip install '.[browse]'")
 import pyarrow as pa
@@ -46,7 +45,6 @@ ADDRESSES = {
     "/reports/overlap-report/report.html": BENCHMARK_TEXT[:20],
 }
 _LISTS = [path for path in ADDRESSES if path in ("/documents", "/dropped", "/domains", "/clusters", "/tokenizer")]
-_LOADED = "!document.querySelector('[aria-busy=true]')"
 # Elements and attributes that no page of this server has, links to anything but http(s), and links that tell others
 # where they were clicked.
 _FOREIGN_MARKUP = """[...document.querySelectorAll("*")].filter((element) =>
@@ -62,23 +60,12 @@ _SHOWN = """document.title + document.body.textContent
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
-def _serve(browser: BrowserPage, *source: str) -> Iterator[str]:
-    """Yield the beginning of the addresses of a server, for which the browser has the cookie."""
-    command = [sys.executable, "-m", "webtext_cli", "browse", *source, "--port", "0", "--no-open"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        address = server.stdout.readline().strip()
-        assert address.startswith("http://"), address
-        browser.goto(address)
-        yield address.partition("/?")[0]
-        server.kill()
-
-
 @pytest.fixture(scope="session")
 def site(chromium: tuple[BrowserPage, list[str]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The beginning of the addresses of the hostile corpus, in a folder of a hostile name."""
     corpus = build_hostile_corpus(tmp_path_factory.mktemp("corpus") / "<img src=x onerror=planted=1>")
-    yield from _serve(chromium[0], "--corpus", str(corpus))
+    with serve_corpus(chromium[0], "--corpus", str(corpus)) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +73,8 @@ def documents_site(chromium: tuple[BrowserPage, list[str]], tmp_path_factory: py
     """The beginning of the addresses of the same documents as a file."""
     path = tmp_path_factory.mktemp("documents") / '"><svg onload=planted=1>.parquet'
     pq.write_table(pa.Table.from_pylist(documents(), DOCUMENT_SCHEMA), path)
-    yield from _serve(chromium[0], "-i", str(path))
+    with serve_corpus(chromium[0], "-i", str(path)) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
@@ -99,20 +87,17 @@ def axe() -> str:
 
 
 def _visit(browser: BrowserPage, address: str) -> None:
-    """Open a page and wait for the parts that are loaded after it."""
+    """Open a page, unless it is still to be written."""
     path = "/" + address.split("/", 3)[3].partition("?")[0]
     if not path.startswith("/reports/") and path not in {route.path for page in PAGES for route in page.ROUTES}:
         pytest.skip(f"there is no page {path} yet")
-    response = browser.goto(address)
-    assert response is not None
-    assert response.status == 200, browser.evaluate("document.body.innerText")
-    browser.wait_for_function(_LOADED)
+    visit(browser, address)
 
 
 def _check_layout(browser: BrowserPage) -> None:
     """Check that nothing is cut off in wide and narrow windows, light and dark."""
-    for width in (1200, 400):
-        browser.set_viewport_size({"width": width, "height": 900})
+    for width, scheme in itertools.product((1200, 400), ("light", "dark")):
+        resize(browser, width, scheme=scheme)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
         assert browser.evaluate(CUT_OFF) == []
         assert browser.evaluate(OUTSIDE_OF_CHARTS) == []
@@ -154,7 +139,7 @@ def test_the_page_of_a_document(browser: BrowserPage, site: str, number: int) ->
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", [path for path in ADDRESSES if not path.startswith("/document/")])
 def test_wcag(browser: BrowserPage, site: str, axe: str, path: str, scheme: str) -> None:
-    browser.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    resize(browser, scheme=scheme)
     _visit(browser, site + path)
     browser.evaluate(axe)
     found = browser.evaluate("axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] })")

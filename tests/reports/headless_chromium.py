@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,10 +51,37 @@ def start_chromium() -> Iterator[tuple[BrowserPage, list[str]]]:
         yield page, problems
 
 
-def open_page(
-    browser: BrowserPage, page: Path | str, width: int = 1200, height: int = 900, scheme: str = "light"
-) -> None:
-    """Open a file or URL in a window of this size, with the light or dark color scheme."""
+def resize(browser: BrowserPage, width: int = 1200, height: int = 900, scheme: str = "light") -> None:
+    """Give the window this size and the light or dark color scheme."""
     browser.set_viewport_size({"width": width, "height": height})
     browser.emulate_media(media="screen", color_scheme="dark" if scheme == "dark" else "light")
-    browser.goto(page.as_uri() if isinstance(page, Path) else page)
+
+
+def open_page(browser: BrowserPage, path: Path, width: int = 1200, height: int = 900, scheme: str = "light") -> None:
+    """Open a file in a window of this size, with the light or dark color scheme."""
+    resize(browser, width, height, scheme)
+    browser.goto(path.as_uri())
+
+
+@contextmanager
+def serve_corpus(browser: BrowserPage, *source: str) -> Iterator[str]:
+    """Run `webtext browse` on a source, give the browser its cookie, and yield the beginning of its addresses."""
+    command = [sys.executable, "-m", "webtext_cli", "browse", *source, "--port", "0", "--no-open"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().strip()
+            if not address.startswith("http://"):
+                raise RuntimeError("webtext browse did not start; see its error above")
+            browser.goto(address)
+            yield address.partition("/?")[0]
+        finally:
+            server.kill()
+
+
+def visit(browser: BrowserPage, address: str) -> None:
+    """Open a page of a server in the present window, and wait for the parts that are loaded after it."""
+    response = browser.goto(address)
+    assert response is not None
+    assert response.status == 200, browser.evaluate("document.body.innerText")
+    browser.wait_for_function("!document.querySelector('[aria-busy=true]')")
