@@ -84,4 +84,4 @@ def visit(browser: BrowserPage, address: str) -> None:
     response = browser.goto(address)
     assert response is not None
     assert response.status == 200, browser.evaluate("document.body.innerText")
-    browser.wait_for_function("!document.querySelector('[aria-busy=true]')")
+    browser.wait_for_selector("[aria-busy=true]", state="detached")
