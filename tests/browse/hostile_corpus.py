@@ -47,12 +47,19 @@ URLS = (
     "http://user:secret@[::1",
     f"http://example.com/{'y' * 3_000}",
 )
+ARCHIVED = 4  # the number of a document with a web URL
+_WARC = "pages-00000.warc.gz"
 BENCHMARK_TEXT = words_text(1, 30)
 
 
 def id_of(number: int) -> str:
     """Return the id of the document with a payload; those from 100 are near-copies."""
-    return f"{PAYLOADS[number % 100][:40]} {number}"
+    return f"{PAYLOADS[number % 100][:40]} {number}".replace("://", "")  # which only a URL may contain
+
+
+def words_of(number: int) -> str:
+    """Return the words of the document with a payload."""
+    return words_text(number, 120)
 
 
 def documents() -> list[dict[str, Any]]:
@@ -62,12 +69,13 @@ def documents() -> list[dict[str, Any]]:
         evil = PAYLOADS[number % 100]
         fields = {field.name: evil for field in DOCUMENT_SCHEMA if field.type == pa.string()}
         lists = {name: [evil, f"{evil} 2"] for name in ("submission_ids", "subreddits", "signals")}
-        text = f"{evil}\n\n{words_text(number % 100, 120)}\n\n{evil} {words_text(number, 9)}"
+        text = f"{evil}\n\n{words_of(number % 100)}\n\n{evil} {words_text(number, 9)}"
         numbers = {"confidence": 0.5, "score": number, "created_utc": 1_450_000_000 + number * 10_000_000, "words": 129}
-        place = {"warc_file": "pages-00000.warc.gz" if number < 100 else evil, "warc_offset": 0}
         url = URLS[number % len(URLS)] if number < 100 else None
-        row = {**fields, **lists, **numbers, **place, "id": id_of(number), "text": text, "url": url}
-        rows.append(row | {"fetched_at": FETCHED_AT, "language": "en"})
+        row = {**fields, **lists, **numbers, "id": id_of(number), "text": text, "url": url, "language": "en"}
+        # Blocks of a page are found by a process, which takes a second: only one document has its page.
+        place = {"warc_file": _WARC if number == ARCHIVED else None, "warc_offset": 0}
+        rows.append(row | place | {"fetched_at": FETCHED_AT})
     return rows
 
 
@@ -76,16 +84,14 @@ def build_hostile_corpus(corpus: Path) -> Path:
     kept = documents()
     page = "".join(f"<p>{payload}</p>" for payload in PAYLOADS).encode(errors="replace")
     urls = [row["url"] or PAYLOADS[0] for row in kept]
-    data, offsets = warc_bytes([(url.replace("\n", ""), page, HTML_HEADERS) for url in urls])
-    for row, offset in zip(kept, offsets, strict=True):
-        row["warc_offset"] = offset
+    data, _ = warc_bytes([(urls[ARCHIVED], page, HTML_HEADERS)])
     links = [
         {**row, "url": url, "original_url": url, "authors": row["signals"], "over_18": False}
         for row, url in zip(kept, urls, strict=True)
     ]
-    pages = [page_row(url, "ok", 9, "pages-00000.warc.gz", at) for url, at in zip(urls, offsets, strict=True)]
+    pages = [page_row(url, "ok", len(page), row["warc_file"], 0) for row, url in zip(kept, urls, strict=True)]
     _write(corpus, "scrape", "links", LINK_SCHEMA, links)
-    warc = shards.write_file(str(corpus / "fetch"), "pages-00000.warc.gz", data)
+    warc = shards.write_file(str(corpus / "fetch"), _WARC, data)
     _write(corpus, "fetch", "pages", PAGE_SCHEMA, pages, [warc])
     _write(corpus, "extract", "documents", DOCUMENT_SCHEMA, kept)
     read, options = str(corpus / "dedup"), webtext.RunOptions()
