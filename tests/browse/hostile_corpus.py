@@ -11,8 +11,10 @@ import pyarrow as pa
 from extract_run import FETCHED_AT, HTML_HEADERS, page_row, warc_bytes
 from small_web import words_text
 
-import webtext
+from pipelines.engine.config import make_config
 from pipelines.engine.manifest import FileEntry, Identity, Manifest, ShardEntry, write_manifest
+from pipelines.engine.run import RunOptions
+from pipelines.pipeline import BY_NAME
 from pipelines.records import shards
 from pipelines.records.schemas import DOCUMENT_SCHEMA, DROPPED_SCHEMA, LINK_SCHEMA, PAGE_SCHEMA
 
@@ -94,20 +96,22 @@ def build_hostile_corpus(corpus: Path) -> Path:
     warc = shards.write_file(str(corpus / "fetch"), _WARC, data)
     _write(corpus, "fetch", "pages", PAGE_SCHEMA, pages, [warc])
     _write(corpus, "extract", "documents", DOCUMENT_SCHEMA, kept)
-    read, options = str(corpus / "dedup"), webtext.RunOptions()
-    webtext.dedup(webtext.DedupConfig(), documents=str(corpus / "extract"), output=read, options=options)
-    config = webtext.TrainBpeConfig(vocab_size=400)
-    tokenizer = str(corpus / "train-bpe")
-    webtext.train_bpe(config, documents=read, output=tokenizer, options=options)
-    tokens = webtext.TokenizeConfig(held_out=0.2)
-    webtext.tokenize(tokens, documents=read, tokenizer=tokenizer, output=str(corpus / "tokenize"), options=options)
     benchmark = corpus / "benchmark.jsonl"
     benchmark.write_text("".join(json.dumps({"text": text}) + "\n" for text in (BENCHMARK_TEXT, *PAYLOADS)))
-    webtext.overlap_report(
-        webtext.OverlapReportConfig(), documents=read, benchmarks=[f"evil={benchmark}"],
-        output=str(corpus / "overlap-report"), options=options,
-    )  # fmt: skip
+    _run(corpus, "dedup", {"documents": f"{corpus}/extract"})
+    read = {"documents": f"{corpus}/dedup"}
+    _run(corpus, "train-bpe", read, vocab_size=400)
+    _run(corpus, "tokenize", read | {"tokenizer": f"{corpus}/train-bpe"}, held_out=0.2)
+    _run(corpus, "overlap-report", read | {"benchmarks": [f"evil={benchmark}"]})
+    if "search" in BY_NAME:
+        _run(corpus, "search", read)
     return corpus
+
+
+def _run(corpus: Path, name: str, inputs: Mapping[str, Any], **config: Any) -> None:
+    stage = BY_NAME[name]
+    options = make_config(stage.config_type(), config, {}, str)
+    stage.load()(options, **inputs, output=str(corpus / name), options=RunOptions())
 
 
 def _write(

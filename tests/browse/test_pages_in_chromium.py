@@ -36,11 +36,11 @@ ADDRESSES = {
     "/domains": _EVIL,
     "/subreddits": _EVIL,
     "/clusters": _EVIL[:20],
-    "/tokenizer": "256",
+    "/tokenizer": "entries",
     "/tokenizer?entry=300": "300",
     "/model": "model",
-    f"/search?q={quote(_EVIL)}": "webtext search",
-    f"/trace?text={quote(BENCHMARK_TEXT)}": "webtext search",
+    "/search?q=planted": "planted = 1",
+    f"/trace?text={quote(BENCHMARK_TEXT)}": id_of(1),
     "/reports/dedup/report.html": _EVIL[:20],
     "/reports/overlap-report/report.html": BENCHMARK_TEXT[:20],
 }
@@ -50,7 +50,7 @@ _LISTS = [path for path in ADDRESSES if path in ("/documents", "/dropped", "/dom
 _FOREIGN_MARKUP = """[...document.querySelectorAll("*")].filter((element) =>
   element.matches(`img, iframe, object, embed, base, audio, video, math, animate, foreignObject, plaintext, body style,
     svg script, svg style, svg [href], link:not([href="/style.css"]), meta[http-equiv=refresh], [style], [srcdoc],
-    [formaction], [autofocus], [background]`)
+    [formaction]:not([formaction^="/labels?"]), [autofocus], [background]`)
   || [...element.attributes].some((attribute) => attribute.name.startsWith("on"))
   || (element.matches("a, area") && !/^(https?)?:$/.test(element.protocol))  // ":" of an invalid URL
   || (element.matches("a, area") && element.host !== location.host && !element.relList.contains("noreferrer"))

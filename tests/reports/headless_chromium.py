@@ -15,7 +15,7 @@ from playwright.sync_api import Page, Request, sync_playwright
 # Elements that overflow, other than those that are meant to scroll.
 CUT_OFF = """[...document.querySelectorAll("body, body *")].filter((element) =>
   element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display !== "inline"
-  && !element.closest("svg, .scroll")).map((element) => element.outerHTML)"""
+  && !element.closest("svg, .scroll, input, textarea")).map((element) => element.outerHTML)"""
 # Shapes outside of their figure: labels lie in the padding around the plot.
 OUTSIDE_OF_CHARTS = """[...document.querySelectorAll("svg :not(title, desc)")].filter((shape) => {
   const box = shape.getBoundingClientRect(), all = shape.closest("figure").getBoundingClientRect();
