@@ -40,7 +40,7 @@ ADDRESSES = {
     "/tokenizer?entry=300": "300",
     "/model": "model",
     "/search?q=planted": "planted = 1",
-    f"/trace?text={quote(BENCHMARK_TEXT)}": id_of(1),
+    f"/trace?text={quote(BENCHMARK_TEXT)}": "in 1 document",
     "/reports/dedup/report.html": _EVIL[:20],
     "/reports/overlap-report/report.html": BENCHMARK_TEXT[:20],
 }
