@@ -109,6 +109,7 @@ def _check_texts(browser: BrowserPage, text: str) -> None:
     assert browser.evaluate("window.planted") is None
     assert browser.evaluate(_FOREIGN_MARKUP) == []
     assert browser.evaluate("document.scripts.length") == 1
+    assert browser.locator("main").count() == 1  # parts are not whole pages
     shown = browser.evaluate(_SHOWN)
     assert text in shown
     assert str(7 * 191) not in shown  # of a template
