@@ -1,51 +1,52 @@
-"""Takes the pictures in docs/pictures of a demo's reports: `python docs/pictures.py CORPUS`; needs Chromium."""
+"""Takes the pictures in docs/pictures of a demo's corpus: `python docs/pictures.py CORPUS`; needs Chromium."""
 
 from __future__ import annotations
 
-import base64
 import sys
 from pathlib import Path
+from urllib.parse import quote
+
+from playwright.sync_api import FloatRect
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "tests" / "reports"))
 
-from headless_chromium import Browser, chromium  # noqa: E402
+from headless_chromium import BrowserPage, resize, serve_corpus, start_chromium, visit  # noqa: E402
 
 FOLDER = REPOSITORY / "docs" / "pictures"
-WIDTH = 1000
 MAX_BYTES = 200_000
-# The page of each picture, the CSS selector of the element at its top, and its height.
+_DROPPED_URL = "http://mirror.example/python/reprlib.html"
+# The page of each picture in `webtext browse`, the CSS selector of the element at its top, its width and its height.
 PICTURES = {
-    "index": ("index.html", "h1", 590),
-    "dedup": ("dedup/report.html", ".pair:nth-of-type(3)", 500),
-    "pretrain": ("pretrain/training.html", "h1", 857),
-    "overlap": ("overlap-report/report.html", "#benchmarks", 760),
+    "overview": ("/", "h1", 1200, 760),
+    "document": (f"/document?url={quote(_DROPPED_URL)}", "h1", 1000, 760),
+    "dropped": ("/dropped?stage=dedup&reason=near_duplicate&seed=1", "h1", 1000, 760),
+    "dedup": ("/reports/dedup/report.html", ".pair:nth-of-type(3)", 1000, 500),
+    "pretrain": ("/reports/pretrain/training.html", "h1", 1000, 857),
+    "overlap": ("/reports/overlap-report/report.html", "#benchmarks", 1000, 760),
 }
 
 
-def take_picture(browser: Browser, page: Path, top: str, height: int) -> bytes:
+def take_picture(browser: BrowserPage, address: str, top: str, width: int, height: int) -> bytes:
     """Return the part of a page that begins at an element, as PNG."""
-    browser.open(page, WIDTH, height)
-    y = browser.run(f"document.querySelector({top!r}).getBoundingClientRect().top")
-    # Without the footer, which has the path of the page.
-    rest = browser.run("document.querySelector('footer').getBoundingClientRect().top") - y
-    clip = {"x": 0, "y": max(0, y - 10), "width": WIDTH, "height": min(height, rest), "scale": 1}
-    return base64.b64decode(browser.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"])
+    resize(browser, width, height)
+    visit(browser, address)
+    y = browser.evaluate(f"document.querySelector({top!r}).getBoundingClientRect().top")
+    # Without the footer of a report, which has the path of the page.
+    ends = "[...document.querySelectorAll('main, footer')].map((end) => end.getBoundingClientRect())"
+    rest = browser.evaluate(f"Math.min(...{ends}.map((box, index) => index ? box.top : box.bottom))") - y
+    clip: FloatRect = {"x": 0, "y": max(0, y - 10), "width": width, "height": min(height, rest)}
+    return browser.screenshot(full_page=True, clip=clip)
 
 
-def main(corpus: Path) -> None:
-    """Take all pictures; exit with a message if Chromium or a report is missing, or a picture is too large."""
-    program = chromium()
-    if program is None:
-        sys.exit("chromium is not installed; install it, e.g. by `apt-get install chromium`")
-    with Browser(program) as browser:
-        for name, (page, top, height) in PICTURES.items():
-            if not (corpus / page).is_file():
-                sys.exit(f"{corpus / page}: no such file; run `webtext demo --corpus {corpus}` first")
-            picture = take_picture(browser, (corpus / page).absolute(), top, height)
+def main(corpus: str) -> None:
+    """Take all pictures; exit with a message if one is too large."""
+    FOLDER.mkdir(exist_ok=True)
+    with start_chromium() as (browser, _), serve_corpus(browser, "--corpus", corpus) as site:
+        for name, (path, top, width, height) in PICTURES.items():
+            picture = take_picture(browser, site + path, top, width, height)
             if len(picture) > MAX_BYTES:
                 sys.exit(f"{name}.png: has {len(picture):,} bytes; at most {MAX_BYTES:,} are allowed")
-            FOLDER.mkdir(exist_ok=True)
             (FOLDER / f"{name}.png").write_bytes(picture)
             print(f"{FOLDER / name}.png: {len(picture):,} bytes")
 
@@ -53,4 +54,4 @@ def main(corpus: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python docs/pictures.py CORPUS")
-    main(Path(sys.argv[1]))
+    main(sys.argv[1])

@@ -90,15 +90,25 @@ def warm_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Headless Chromium for the tests of pages, which are skipped if it is not installed."""
-    from headless_chromium import Browser, chromium  # in tests/reports
+def chromium() -> Iterator[Any]:
+    """The page of `browser`, and the list of its problems, for fixtures of the session."""
+    from headless_chromium import start_chromium  # in tests/reports
 
-    program = chromium()
-    if program is None:
-        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
-    with Browser(program) as started:
-        yield started
+    try:
+        with start_chromium() as page_and_problems:
+            yield page_and_problems
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def browser(chromium: Any) -> Iterator[Any]:
+    """A page of headless Chromium, which must have no problems; the test is skipped if Chromium is not installed."""
+    page, problems = chromium
+    problems.clear()
+    yield page
+    page.evaluate("0")  # returns after the events of the page
+    assert problems == []
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from headless_chromium import OUTSIDE_OF_CHARTS, Browser
+from headless_chromium import OUTSIDE_OF_CHARTS, BrowserPage, open_page
 from hypothesis import given
 from hypothesis import strategies as st
 from page_reading import Page, render_figure
@@ -58,14 +58,16 @@ def test_the_chance_level_is_within_the_axis_and_named() -> None:
 
 
 @pytest.mark.parametrize("width", [400, 1200])
-def test_text_has_the_same_size_at_every_width(browser: Browser, tmp_path: Path, width: int) -> None:
+def test_text_has_the_same_size_at_every_width(browser: BrowserPage, tmp_path: Path, width: int) -> None:
     path = tmp_path / "page.html"
     recipe = {"grad_clip": 1.0, "steps": 3, "batch_size": 1, "context": 8}
     about = {"title": "t", "parameters": 1, "vocab_size": 1, "facts": {}, "recipe": recipe}
     rows = [{"step": step, "loss": 3.0} for step in range(3)]
     path.write_text(render_training_page(rows, [], about), encoding="utf-8")
-    browser.open(path, width)
-    assert browser.run(OUTSIDE_OF_CHARTS) == []
-    height = browser.run("document.querySelector('svg .tick').getBoundingClientRect().height")
+    open_page(browser, path, width)
+    assert browser.evaluate(OUTSIDE_OF_CHARTS) == []
+    height = browser.evaluate("document.querySelector('svg .tick').getBoundingClientRect().height")
     assert 12 <= height <= 18
-    assert browser.run("Math.max(...[...document.querySelectorAll('figure')].map((one) => one.clientWidth))") <= 736
+    assert (
+        browser.evaluate("Math.max(...[...document.querySelectorAll('figure')].map((one) => one.clientWidth))") <= 736
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from headless_chromium import CUT_OFF, OUTSIDE_OF_CHARTS, Browser
+from headless_chromium import CUT_OFF, OUTSIDE_OF_CHARTS, BrowserPage, open_page
 from page_reading import Page, render_figure
 
 from pipelines.comparison.statistics import Measure, Scores, compare_runs, summarize_pairs
@@ -154,12 +154,10 @@ def test_a_band_surrounds_its_curve() -> None:
 
 @pytest.mark.parametrize("width", [1600, 400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_cut_off_in_a_browser(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
+def test_nothing_is_cut_off_in_a_browser(browser: BrowserPage, tmp_path: Path, width: int, scheme: str) -> None:
     path = tmp_path / "compare.html"
     path.write_text(render_comparison_page(content_of(3)), encoding="utf-8")
-    browser.problems.clear()
-    browser.open(path, width, 900, scheme)
-    assert browser.problems == []
-    assert browser.run(CUT_OFF) == []
-    assert browser.run("document.documentElement.scrollWidth") == width
-    assert browser.run(OUTSIDE_OF_CHARTS) == []
+    open_page(browser, path, width, 900, scheme)
+    assert browser.evaluate(CUT_OFF) == []
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+    assert browser.evaluate(OUTSIDE_OF_CHARTS) == []

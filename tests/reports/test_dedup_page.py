@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headless_chromium import CUT_OFF, OUTSIDE_OF_CHARTS, Browser
+from headless_chromium import CUT_OFF, OUTSIDE_OF_CHARTS, BrowserPage, open_page
 from page_reading import Page
 
 from pipelines.reports.dedup import compare_texts, render_dedup_report
@@ -126,25 +126,25 @@ def test_a_text_that_is_not_known_is_said_and_nothing_is_marked() -> None:
 
 @pytest.mark.parametrize("width", [400, 1200])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_cut_off(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
+def test_nothing_is_cut_off(browser: BrowserPage, tmp_path: Path, width: int, scheme: str) -> None:
     path = tmp_path / "report.html"
     long = document("x" * 300, "word " * 1000 + "y" * 400, characters=9999)
     path.write_text(report(pairs=[(0.9, long, long)] * 3, clusters=[(2, long, [(long, 0.9)])]), encoding="utf-8")
-    browser.problems.clear()
-    browser.open(path, width, scheme=scheme)
-    assert browser.run("document.documentElement.scrollWidth") <= width
-    assert browser.run(CUT_OFF) == []
-    assert browser.run(OUTSIDE_OF_CHARTS) == []
+    open_page(browser, path, width, scheme=scheme)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate(CUT_OFF) == []
+    assert browser.evaluate(OUTSIDE_OF_CHARTS) == []
     # In a narrow window the cells of the largest clusters stand below each other, so that none is hidden.
     box, cell = "document.querySelector('.scroll:has(.stack)')", "document.querySelector('.stack td')"
-    assert browser.run(f"{box}.scrollWidth <= {box}.clientWidth")
-    assert browser.run(f"getComputedStyle({cell}, '::before').content") == ('"Documents: "' if width == 400 else "none")
+    assert browser.evaluate(f"{box}.scrollWidth <= {box}.clientWidth")
+    assert browser.evaluate(f"getComputedStyle({cell}, '::before').content") == (
+        '"Documents: "' if width == 400 else "none"
+    )
     # A table that scrolls has a shade where it continues.
-    assert "gradient" in browser.run(f"getComputedStyle({box}).backgroundImage")
-    assert browser.problems == []
+    assert "gradient" in browser.evaluate(f"getComputedStyle({box}).backgroundImage")
 
 
-def test_a_planted_script_does_not_run(browser: Browser, tmp_path: Path) -> None:
+def test_a_planted_script_does_not_run(browser: BrowserPage, tmp_path: Path) -> None:
     evil = document(_EVIL, _EVIL, url=_EVIL)
     path = tmp_path / "report.html"
     page = report(
@@ -154,10 +154,8 @@ def test_a_planted_script_does_not_run(browser: Browser, tmp_path: Path) -> None
         dropped={_EVIL: 3},
     )
     path.write_text(page, encoding="utf-8")
-    browser.problems.clear()
-    browser.open(path)
-    assert browser.run("window.planted") is None
-    assert browser.run("document.scripts.length") == 1
-    assert browser.run("document.images.length") == 0
-    assert browser.run("document.body.textContent").count(_EVIL) >= 8
-    assert browser.problems == []
+    open_page(browser, path)
+    assert browser.evaluate("window.planted") is None
+    assert browser.evaluate("document.scripts.length") == 1
+    assert browser.evaluate("document.images.length") == 0
+    assert browser.evaluate("document.body.textContent").count(_EVIL) >= 8

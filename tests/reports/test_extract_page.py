@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headless_chromium import CUT_OFF, Browser
+from headless_chromium import CUT_OFF, BrowserPage, open_page
 from page_reading import Page
 
 from pipelines.reports.extract import render_extract_report
@@ -74,19 +74,19 @@ def test_several_dropped_blocks_in_a_row_are_folded() -> None:
     assert f"✗ 5 blocks: {_LONG[:60]}… ✗ 0.10 {_LONG[:60]}…" in page.text
 
 
-def test_kept_blocks_are_in_view(browser: Browser, tmp_path: Path) -> None:
+def test_kept_blocks_are_in_view(browser: BrowserPage, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     blocks = [(f"Menu {number}", 0.01, False) for number in range(100)] + [("The river rises.", 0.98, True)] * 60
     path.write_text(report([sample(0.5, blocks=blocks, total_blocks=160)]), encoding="utf-8")
-    browser.open(path)
+    open_page(browser, path)
     bottom = "document.querySelector('{}').getBoundingClientRect().bottom"
-    assert browser.run(f"{bottom.format('.blocks > .kept')} < {bottom.format('.blocks')}")
-    assert browser.run(
+    assert browser.evaluate(f"{bottom.format('.blocks > .kept')} < {bottom.format('.blocks')}")
+    assert browser.evaluate(
         "document.querySelector('.blocks').scrollHeight > document.querySelector('.blocks').clientHeight"
     )
-    assert not browser.run("document.querySelector('.run li').checkVisibility()")
-    browser.run("document.querySelector('.run > summary').click()")
-    assert browser.run("document.querySelector('.run li').checkVisibility()")
+    assert not browser.evaluate("document.querySelector('.run li').checkVisibility()")
+    browser.evaluate("document.querySelector('.run > summary').click()")
+    assert browser.evaluate("document.querySelector('.run li').checkVisibility()")
 
 
 def test_other_extractors_have_outcomes_only() -> None:
@@ -113,31 +113,27 @@ def test_only_web_pages_are_linked() -> None:
 
 @pytest.mark.parametrize("width", [400, 1200])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_cut_off(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
+def test_nothing_is_cut_off(browser: BrowserPage, tmp_path: Path, width: int, scheme: str) -> None:
     path = tmp_path / "report.html"
     pages = [sample(0.5 + number / 100, title="x" * 300, url=f"https://e.com/{'y' * 300}") for number in range(3)]
     path.write_text(report(pages), encoding="utf-8")
-    browser.problems.clear()
-    browser.open(path, width, scheme=scheme)
+    open_page(browser, path, width, scheme=scheme)
     folded = "document.querySelector('.blocks details').lastElementChild.checkVisibility()"
-    assert not browser.run(folded)
-    browser.run("document.querySelector('.blocks summary').click()")
-    assert browser.run(folded)
-    assert browser.run("document.documentElement.scrollWidth") <= width
-    assert browser.run(CUT_OFF) == []
-    assert browser.problems == []
+    assert not browser.evaluate(folded)
+    browser.evaluate("document.querySelector('.blocks summary').click()")
+    assert browser.evaluate(folded)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate(CUT_OFF) == []
 
 
-def test_a_planted_script_does_not_run(browser: Browser, tmp_path: Path) -> None:
+def test_a_planted_script_does_not_run(browser: BrowserPage, tmp_path: Path) -> None:
     evil = sample(0.5, blocks=[(_EVIL, 0.5, True), (_EVIL * 9, 0.1, False)], title=_EVIL, id=_EVIL, url=_EVIL)
     evil |= {"type": _EVIL, "reason": _EVIL}
     text = render_extract_report("fast", {(_EVIL, _EVIL): 1}, [(_EVIL, 1)], CONFIDENCES, [evil], (300, 9))
     path = tmp_path / "report.html"
     path.write_text(text, encoding="utf-8")
-    browser.problems.clear()
-    browser.open(path)
-    assert browser.run("window.planted") is None
-    assert browser.run("document.scripts.length") == 1
-    assert browser.run("document.images.length") == 0
-    assert browser.run("document.body.textContent").count(_EVIL) >= 8
-    assert browser.problems == []
+    open_page(browser, path)
+    assert browser.evaluate("window.planted") is None
+    assert browser.evaluate("document.scripts.length") == 1
+    assert browser.evaluate("document.images.length") == 0
+    assert browser.evaluate("document.body.textContent").count(_EVIL) >= 8

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headless_chromium import CUT_OFF, OUTSIDE_OF_CHARTS, Browser
+from headless_chromium import CUT_OFF, OUTSIDE_OF_CHARTS, BrowserPage, open_page
 from small_overlap_report import benchmark, full_report
 
 from pipelines.reports.overlap import render_overlap_report
@@ -24,55 +24,51 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
-def test_tables_sort_by_mouse_and_by_keyboard(browser: Browser, page: Path) -> None:
-    browser.problems.clear()
-    browser.open(page)
-    assert browser.run(_FIRST_CELLS) == "wikitext2,gsm8k,shakespeare"
+def test_tables_sort_by_mouse_and_by_keyboard(browser: BrowserPage, page: Path) -> None:
+    open_page(browser, page)
+    assert browser.evaluate(_FIRST_CELLS) == "wikitext2,gsm8k,shakespeare"
     positions = f"{_BUTTON}.find((button) => button.textContent === '% of positions')"
-    browser.run(f"{positions}.click()")
-    assert browser.run(_FIRST_CELLS) == "shakespeare,wikitext2,gsm8k"
-    assert browser.run(_STATES)[3] == "descending"
-    browser.run(f"{positions}.focus()")
-    browser.press("Enter", 13, "\r")
-    assert browser.run(_FIRST_CELLS) == "gsm8k,wikitext2,shakespeare"
-    assert browser.run(_STATES)[3] == "ascending"
-    browser.run(f"{_BUTTON}[0].click()")
-    assert browser.run(_FIRST_CELLS) == "gsm8k,shakespeare,wikitext2"
-    assert browser.run(_STATES) == ["ascending"] + ["none"] * (1 + len(COLUMNS))
+    browser.evaluate(f"{positions}.click()")
+    assert browser.evaluate(_FIRST_CELLS) == "shakespeare,wikitext2,gsm8k"
+    assert browser.evaluate(_STATES)[3] == "descending"
+    browser.evaluate(f"{positions}.focus()")
+    browser.keyboard.press("Enter")
+    assert browser.evaluate(_FIRST_CELLS) == "gsm8k,wikitext2,shakespeare"
+    assert browser.evaluate(_STATES)[3] == "ascending"
+    browser.evaluate(f"{_BUTTON}[0].click()")
+    assert browser.evaluate(_FIRST_CELLS) == "gsm8k,shakespeare,wikitext2"
+    assert browser.evaluate(_STATES) == ["ascending"] + ["none"] * (1 + len(COLUMNS))
     # Rows without a figure stay last in both directions.
     for _ in range(2):
-        browser.run(f"{_BUTTON}[5].click()")
-        assert browser.run(_FIRST_CELLS).startswith("wikitext2,")
-    assert browser.problems == []
+        browser.evaluate(f"{_BUTTON}[5].click()")
+        assert browser.evaluate(_FIRST_CELLS).startswith("wikitext2,")
 
 
-def test_passages_are_shown_from_their_marks(browser: Browser, page: Path) -> None:
-    browser.open(page)
+def test_passages_are_shown_from_their_marks(browser: BrowserPage, page: Path) -> None:
+    open_page(browser, page)
     distance = "(box) => box.querySelector('mark').getBoundingClientRect().top - box.getBoundingClientRect().top"
     boxes = "[...document.querySelectorAll('{} .blocks')]"
-    assert all(0 <= top <= 49 for top in browser.run(f"{boxes.format('.passages')}.map({distance})"))
+    assert all(0 <= top <= 49 for top in browser.evaluate(f"{boxes.format('.passages')}.map({distance})"))
     visible = "document.querySelector('.more mark').checkVisibility()"
-    assert not browser.run(visible)
-    browser.run("document.querySelector('.more summary').click()")
-    assert browser.run(visible)
+    assert not browser.evaluate(visible)
+    browser.evaluate("document.querySelector('.more summary').click()")
+    assert browser.evaluate(visible)
 
 
 @pytest.mark.parametrize("width", [400, 800, 1600])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_cut_off(browser: Browser, page: Path, width: int, scheme: str) -> None:
-    browser.problems.clear()
-    browser.open(page, width, scheme=scheme)
-    browser.run("document.querySelectorAll('details').forEach((details) => details.open = true)")
-    assert browser.run("document.documentElement.scrollWidth") <= width
-    assert browser.run(CUT_OFF) == []
-    assert browser.run(OUTSIDE_OF_CHARTS) == []
-    assert browser.run("getComputedStyle(document.body).backgroundColor") == (
+def test_nothing_is_cut_off(browser: BrowserPage, page: Path, width: int, scheme: str) -> None:
+    open_page(browser, page, width, scheme=scheme)
+    browser.evaluate("document.querySelectorAll('details').forEach((details) => details.open = true)")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate(CUT_OFF) == []
+    assert browser.evaluate(OUTSIDE_OF_CHARTS) == []
+    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == (
         "rgb(251, 251, 250)" if scheme == "light" else "rgb(20, 23, 27)"
     )
-    assert browser.problems == []
 
 
-def test_the_table_fits_a_window_of_1200_pixels(browser: Browser, tmp_path: Path) -> None:
+def test_the_table_fits_a_window_of_1200_pixels(browser: BrowserPage, tmp_path: Path) -> None:
     large: dict[str, Any] = {
         "ngrams": 123_456_789,
         "examples": 1_234_567,
@@ -87,21 +83,20 @@ def test_the_table_fits_a_window_of_1200_pixels(browser: Browser, tmp_path: Path
     rows = [benchmark(name, split, 100.0, **large) for name, split in zip(names, ("validation", None), strict=True)]
     path = tmp_path / "report.html"
     path.write_text(render_overlap_report(full_report(benchmarks=rows, sensitivity=None)), encoding="utf-8")
-    browser.open(path)
+    open_page(browser, path)
     box = "document.querySelector('.scroll:has(.main)')"
-    assert browser.run(f"{box}.scrollWidth - {box}.clientWidth") <= 0
+    assert browser.evaluate(f"{box}.scrollWidth - {box}.clientWidth") <= 0
 
 
-def test_printed_pages_show_whole_tables_and_passages(browser: Browser, page: Path) -> None:
-    browser.open(page, 718)
-    browser.call("Emulation.setEmulatedMedia", media="print")
-    assert browser.run("document.documentElement.scrollWidth") <= 718
+def test_printed_pages_show_whole_tables_and_passages(browser: BrowserPage, page: Path) -> None:
+    open_page(browser, page, 718)
+    browser.emulate_media(media="print")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 718
     box = "document.querySelector('.passages .blocks')"
-    assert browser.run(f"{box}.scrollHeight <= {box}.clientHeight")
-    browser.call("Emulation.setEmulatedMedia", media="")
+    assert browser.evaluate(f"{box}.scrollHeight <= {box}.clientHeight")
 
 
-def test_a_planted_script_does_not_run(browser: Browser, tmp_path: Path) -> None:
+def test_a_planted_script_does_not_run(browser: BrowserPage, tmp_path: Path) -> None:
     evil = '</title></style></script><script>window.planted = 1</script><img src=x onerror="planted = 1">'
     report = full_report(corpus=evil, normalisation=evil)
     for row in report["benchmarks"]:
@@ -118,9 +113,7 @@ def test_a_planted_script_does_not_run(browser: Browser, tmp_path: Path) -> None
         common |= {"ngram": evil, "benchmarks": [evil]}
     path = tmp_path / "report.html"
     path.write_text(render_overlap_report(report), encoding="utf-8")
-    browser.problems.clear()
-    browser.open(path)
-    assert browser.run("window.planted") is None
-    assert browser.run("document.scripts.length") == 1
-    assert browser.run("document.body.innerText").count(evil) >= 10
-    assert browser.problems == []
+    open_page(browser, path)
+    assert browser.evaluate("window.planted") is None
+    assert browser.evaluate("document.scripts.length") == 1
+    assert browser.evaluate("document.body.innerText").count(evil) >= 10

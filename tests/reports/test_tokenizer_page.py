@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headless_chromium import CUT_OFF, Browser
+from headless_chromium import CUT_OFF, BrowserPage, open_page
 from page_reading import Page
 
 from pipelines.reports.tokenizer import render_tokenizer_report
@@ -112,11 +112,9 @@ def test_a_report_without_data() -> None:
 
 
 @pytest.mark.parametrize("width", [400, 800, 1600])
-def test_nothing_is_cut_off_in_a_browser(browser: Browser, tmp_path: Path, width: int) -> None:
+def test_nothing_is_cut_off_in_a_browser(browser: BrowserPage, tmp_path: Path, width: int) -> None:
     path = tmp_path / "report.html"
     path.write_text(render_tokenizer_report(_report()), encoding="utf-8")
-    browser.problems.clear()
-    browser.open(path, width)
-    assert browser.problems == []
-    assert browser.run(CUT_OFF) == []
-    assert browser.run("document.documentElement.scrollWidth") == width
+    open_page(browser, path, width)
+    assert browser.evaluate(CUT_OFF) == []
+    assert browser.evaluate("document.documentElement.scrollWidth") == width

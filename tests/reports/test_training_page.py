@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headless_chromium import CUT_OFF, OUTSIDE_OF_CHARTS, Browser
+from headless_chromium import CUT_OFF, OUTSIDE_OF_CHARTS, BrowserPage, open_page
 from page_reading import Page, render_figure
 
 from pipelines.reports.charts import Axis, Series, line_chart
@@ -155,13 +155,11 @@ def test_an_axis_can_start_at_the_minimum() -> None:
 
 @pytest.mark.parametrize("width", [1600, 800, 400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_cut_off_in_a_browser(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
+def test_nothing_is_cut_off_in_a_browser(browser: BrowserPage, tmp_path: Path, width: int, scheme: str) -> None:
     rows, timing = run(2000)
     path = tmp_path / "training.html"
     path.write_text(render_training_page(rows, timing, ABOUT, SPIKES), encoding="utf-8")
-    browser.problems.clear()
-    browser.open(path, width, 900, scheme)
-    assert browser.problems == []
-    assert browser.run(CUT_OFF) == []
-    assert browser.run("document.documentElement.scrollWidth") == width
-    assert browser.run(OUTSIDE_OF_CHARTS) == []
+    open_page(browser, path, width, 900, scheme)
+    assert browser.evaluate(CUT_OFF) == []
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+    assert browser.evaluate(OUTSIDE_OF_CHARTS) == []
