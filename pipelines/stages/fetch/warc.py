@@ -12,12 +12,12 @@ import hashlib
 import http.client
 import itertools
 import re
+import struct
 import uuid
-import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
-from isal import igzip_lib
+from isal import igzip_lib, isal_zlib
 
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.records.archives import read_archive
@@ -28,8 +28,9 @@ _PRINTABLE_ASCII = "".join(map(chr, range(0x20, 0x7F)))
 # Pages become 17% larger than at zlib's best level, 15 times as fast. Level 0 builds no code tables: a request takes a
 # fifth of the time, and 130 bytes more.
 _LEVEL, _SMALL_LEVEL, _SMALL_BYTES = 2, 0, 1024
-# Of a gzip member, in whose header flags say that a comment follows.
-_FLAGS_AT, _HAS_COMMENT, _HEADER_BYTES = 3, b"\x10", 10
+# The header of a gzip member, also if a comment follows, and the most bytes of a block that is not compressed.
+_GZIP_HEADER, _COMMENT_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff", b"\x1f\x8b\x08\x10\0\0\0\0\0\xff"
+_STORED_BYTES = 65_535
 _BASE32 = ["".join(pair) for pair in itertools.product("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", repeat=2)]
 
 
@@ -88,8 +89,14 @@ def _member(
 
 
 def _store(record: bytes) -> bytes:
-    """Return a gzip member with the bytes as they are; what is compressed already gains nothing."""
-    return zlib.compress(record, level=0, wbits=16 + zlib.MAX_WBITS)
+    """Return a gzip member with the bytes as they are (RFC 1951, 3.2.4), in a sixth of the time of compressing them."""
+    pieces = [_GZIP_HEADER]
+    for start in range(0, len(record), _STORED_BYTES):
+        part = record[start : start + _STORED_BYTES]
+        is_last = start + len(part) == len(record)
+        pieces += [struct.pack("<?HH", is_last, len(part), len(part) ^ 0xFFFF), part]
+    pieces.append(struct.pack("<II", isal_zlib.crc32(record), len(record) & 0xFFFFFFFF))
+    return b"".join(pieces)
 
 
 @functools.lru_cache(maxsize=4)  # a response has its own, and its request names it
@@ -159,5 +166,4 @@ def _blank_member(fields: bytes, size_bytes: int) -> bytes:
     """Return a gzip member of a size: a `metadata` record without a block, behind a comment of spaces."""
     member = _store(b"WARC/1.1\r\nWARC-Type: metadata\r\n%bContent-Length: 0\r\n\r\n\r\n\r\n" % fields)
     comment = b" " * (size_bytes - len(member) - 1) + b"\0"
-    header = member[:_FLAGS_AT] + _HAS_COMMENT + member[_FLAGS_AT + 1 : _HEADER_BYTES]
-    return header + comment + member[_HEADER_BYTES:]
+    return _COMMENT_HEADER + comment + member[len(_GZIP_HEADER) :]
