@@ -17,7 +17,7 @@ import itertools
 import json
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from urllib.parse import urljoin
 
 from pipelines import progress, storage
@@ -25,7 +25,7 @@ from pipelines.algorithms.web.urls import registered_domain
 from pipelines.errors import WebtextError
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import ACCEPT_ENCODING, Exchange
-from pipelines.stages.fetch.links import classify_links, request_url, url_origin
+from pipelines.stages.fetch.links import url_origin
 from pipelines.stages.fetch.outcomes import OK, Failure, Outcome, dropped, unexpected_failure
 from pipelines.stages.fetch.report import ACTIVITY, SHOWN_HOSTS
 from pipelines.stages.fetch.robots import RobotsRules, rules_without_file
@@ -43,7 +43,7 @@ GIVE_UP_AFTER = 20
 _TIMEOUT_FAILURES = 5
 _HOST_FAILURES = frozenset({"dns", "connection", "tls", "timeout", "http_rate_limited"})
 
-# How often the activity is written and the stop file looked for: both may be in an object store.
+# How often the activity is written, which may be in an object store.
 _ACTIVITY_S = 5.0
 
 # If this many sites in a row do not respond, the local network is at fault; their outcomes are not recorded.
@@ -189,14 +189,8 @@ def user_agent(config: FetchConfig) -> str:
     return f"{config.user_agent} (+{config.contact})" if config.contact else config.user_agent
 
 
-def crawl(
-    links: Sequence[str],
-    done: Collection[int],
-    config: FetchConfig,
-    segments: SegmentWriter,
-    suspicious: Collection[str] = UNREACHED,
-) -> None:
-    """Fetch the links whose position is not in `done`, and record an outcome for each.
+def crawl(urls: Mapping[int, str], config: FetchConfig, segments: SegmentWriter, suspicious: Collection[str]) -> None:
+    """Fetch links, by their position, and record an outcome for each.
 
     Raises WebtextError if all of many sites in a row fail for `suspicious` reasons, StorageError if a segment cannot be
     written.
@@ -207,53 +201,33 @@ def crawl(
         "Accept-Encoding": ACCEPT_ENCODING,
     }
     client = Client[Visit](headers, config.concurrency, config.allow_private_addresses)
-    work = _Crawl(links, done, config, segments, suspicious)
+    work = _Crawl(urls, config, segments, suspicious)
     with contextlib.closing(client):
         work.run(client)
-
-
-def check_stop_file(config: FetchConfig) -> None:
-    """Raise WebtextError if the stop file exists."""
-    if config.stop_file and storage.exists(config.stop_file):
-        raise WebtextError(
-            f"{config.stop_file}: exists, so the fetch stopped; remove it and re-run the same command to resume"
-        )
 
 
 class _Crawl:
     """`open` is the number of links without an outcome; `suspicious` are reasons that may be the local network's."""
 
     def __init__(
-        self, links: Sequence[str], done: Collection[int], config: FetchConfig, writer: SegmentWriter,
-        suspicious: Collection[str],
-    ) -> None:  # fmt: skip
-        self._links, self._suspicious = links, suspicious
+        self, urls: Mapping[int, str], config: FetchConfig, segments: SegmentWriter, suspicious: Collection[str]
+    ) -> None:
+        self._urls, self._suspicious = urls, suspicious
         self._config = config
-        self._segments = writer
-        self.open = 0
+        self._segments = segments
+        self.open = len(urls)
         self._show_at = 0.0
         self._outcomes: Counter[str] = Counter()
         self._page_bytes = 0
         self._unreached: list[Outcome] = []
         self._unreached_sites: set[str | None] = set()
-        self._queues = HostQueues(self._group_by_origin(done), config.per_host_delay, config.per_domain_hosts)
-
-    def _group_by_origin(self, done: Collection[int]) -> dict[str, list[int]]:
-        """Return the positions by origin, in order; record those that need no request."""
-        positions: dict[str, list[int]] = {}
-        for link, wire_url, failure in classify_links(self._links, self._config.max_pages_per_domain):
-            if link in done:
-                continue
-            self.open += 1
-            if failure is None:
-                positions.setdefault(url_origin(wire_url), []).append(link)
-            else:
-                self._record(dropped(link, failure))
-        return positions
+        by_origin = defaultdict[str, list[int]](list)
+        for link, url in urls.items():
+            by_origin[url_origin(url)].append(link)
+        self._queues = HostQueues(by_origin, config.per_host_delay, config.per_domain_hosts)
 
     def run(self, client: Client[Visit]) -> None:
         """Run until every link has its outcome."""
-        check_stop_file(self._config)
         while self.open > len(self._unreached):
             until = time.monotonic() + _TICK_S  # rules can be slow to match, and disallow many pages in a row
             while client.idle and (now := time.monotonic()) < until and (host := self._queues.acquire(now)) is not None:
@@ -272,7 +246,7 @@ class _Crawl:
         storage.remove(self._segments.folder + ACTIVITY)
 
     def _show_activity(self) -> None:
-        """Every few seconds, write outcomes so far, open hosts and the slowest requests; look for the stop file."""
+        """Every few seconds, write outcomes so far, open hosts and the slowest requests."""
         now = time.monotonic()
         if now < self._show_at:
             return
@@ -283,7 +257,6 @@ class _Crawl:
         activity |= {"hosts": len(hosts), "slowest": heapq.nlargest(SHOWN_HOSTS, busy)}
         with storage.atomic_write(self._segments.folder + ACTIVITY, durable=False) as stream:
             stream.write(json.dumps(activity).encode())
-        check_stop_file(self._config)
 
     def _next_visit(self, host: Host) -> Visit | None:
         """Return the visit that is requested next from a host, None if none is, or robots.txt disallows the next."""
@@ -292,13 +265,13 @@ class _Crawl:
         while host.has_work:
             if host.rules is None and host.give_up is None:
                 host.awaits_rules = True
-                url = host.visits[0].url if host.visits else request_url(self._links[host.links[-1]])
+                url = host.visits[0].url if host.visits else self._urls[host.links[-1]]
                 return Visit(urljoin(url, "/robots.txt"), robots_of=host.origin)
             if host.visits:
                 visit = host.visits.pop(0)
             else:
                 link = host.links.pop()
-                visit = Visit(request_url(self._links[link]), link=link)
+                visit = Visit(self._urls[link], link=link)
             if host.give_up is None:
                 if (refusal := self._check_rules(host, visit.url)) is None:
                     return visit
@@ -360,7 +333,7 @@ class _Crawl:
             host.failures = host.failures + count if failure.reason in _HOST_FAILURES else 0
             if host.failures >= GIVE_UP_AFTER:
                 detail = f"not requested: the pages before it failed in a row ({failure.detail})"
-                host.give_up = dataclasses.replace(failure, detail=detail), exchange.status
+                host.give_up = Failure(failure.reason, detail), exchange.status
             self._fail(visit, failure, exchange.status, exchange.started_at)
 
     def _fail(self, visit: Visit, failure: Failure, status: int | None, at: dt.datetime | None = None) -> None:

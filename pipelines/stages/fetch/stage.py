@@ -13,15 +13,15 @@ from pipelines.engine.manifest import ShardEntry, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.errors import UsageError, WebtextError
 from pipelines.records import shards
-from pipelines.records.inputs import open_stage
+from pipelines.records.inputs import fingerprint_files, open_stage
 from pipelines.records.removals import REMOVED, read_removals
 from pipelines.records.wishes import read_honor
 from pipelines.stages.fetch.archives import archives_input, query_archives
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
-from pipelines.stages.fetch.links import LinkShard, divide_lists, open_links, read_links
-from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, OK, REASONS, Failure, dropped
-from pipelines.stages.fetch.page_sources import open_source, record_absent, take_pages
+from pipelines.stages.fetch.links import LinkShard, classify_links, divide_lists, open_links, read_links
+from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REASONS, Failure, dropped
+from pipelines.stages.fetch.page_sources import open_source, take_pages
 from pipelines.stages.fetch.report import PAGE, TABLES, write_report
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter, find_known, write_shard_files
 
@@ -53,9 +53,6 @@ def fetch(
     header = user_agent(config)
     if not config.user_agent.strip() or not (header.isascii() and header.isprintable()):
         raise UsageError(f"--user-agent must not be empty, and it and --contact must be printable ASCII: {header!r}")
-    stop_file = config.stop_file
-    if stop_file and storage.is_local(stop_file) and not storage.is_folder(storage.parent(stop_file)):
-        raise UsageError(f"--stop-file {stop_file}: its folder does not exist, so the file could not be created")
     read_honor(config.honor)  # raises for unknown signals before any request
     for reason in retry:
         check_known(reason, [name for name in REASONS if name not in NO_REQUEST], "reason", "--retry")
@@ -63,8 +60,8 @@ def fetch(
         raise UsageError(f"{output}: --retry needs a finished fetch; run the command without it first")
     source = open_links(links)
     inputs = {source.name: source.fingerprint}
-    if page_source := open_source(config):
-        inputs[PAGES] = page_source.fingerprint
+    if pages := open_source(config):
+        inputs[PAGES] = fingerprint_files(pages, storage.names_below_common_folder(pages))
     if archives := archives_input(config):
         inputs[ARCHIVES] = archives
     elif has_manifest(output) and (archives := (earlier := read_manifest(output).identity.inputs).get(ARCHIVES)):
@@ -74,7 +71,7 @@ def fetch(
     with stage_run(STAGE, config, inputs=inputs, output=output, options=options, reopen=bool(retry)) as run:
         examples = ""
         if not run.finished:
-            if not config.contact and page_source is None:
+            if not config.contact and not pages:
                 run.note("no --contact set: site owners cannot reach you")
             known, earlier_result = Counter[str](), open_stage(run.earlier, ["fetch"]) if run.earlier else None
             removals = read_removals(storage.parent(output))
@@ -82,10 +79,10 @@ def fetch(
             divide_lists(run, source.shards)
             if earlier_result:
                 known = find_known(run, source.shards, context, may_lose=options.overwrite)
-            if config.archive or page_source:
+            if config.archive or pages:
                 run.map(_crawl_shard, source.shards, context, phase=config.source, work=True, total=source.records)
-                if page_source:
-                    take_pages(run, source.shards, context, page_source)
+                if pages:
+                    take_pages(run, source.shards, context, pages, inputs[PAGES])
                 query_archives(run, source.shards, context)
             # Segments go as soon as their shard is complete, not at the end of the stage, because together they
             # need as much disk space as the result.
@@ -150,19 +147,27 @@ def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
 
 
 def _crawl_links(links: Sequence[str], shard: LinkShard, context: FetchContext) -> None:
-    """Request the links of a shard that have no outcome yet, into segments."""
-    done = set(context.latest(shard))
+    """Request the links of a shard that have no outcome yet, into segments.
+
+    Without requests to the web, a link is absent until an archive or a file has its page.
+    """
+    config, removals, done = context.config, context.removals, context.latest(shard)
     progress.advance(len(done))
-    if len(done) < len(links):
-        with SegmentWriter(context.segments_folder(shard)) as writer:
-            for link, url in enumerate(links if context.removals else ()):
-                if link not in done and context.removals.find_row({"url": url, "id": id_of_url(url)}) is not None:
-                    writer.add(dropped(link, Failure(REMOVED, ""), source=context.config.source))
-                    done.add(link)
-                    progress.advance()
-            if context.config.source == LIVE:
-                # Sites that could not be reached before say nothing about the local network.
-                suspicious = UNREACHED if UNREACHED.isdisjoint(context.retry) else ()
-                crawl(links, done, context.config, writer, suspicious)
+    if len(done) == len(links):
+        return
+    requests: dict[int, str] = {}
+    with SegmentWriter(context.segments_folder(shard)) as writer:
+        for link, url, failure in classify_links(links, config.max_pages_per_domain):
+            if link in done:
+                continue
+            if removals and removals.find_row({"url": links[link], "id": id_of_url(links[link])}) is not None:
+                failure = Failure(REMOVED)
+            if failure is None and config.source == LIVE:
+                requests[link] = url
             else:
-                record_absent(links, done, context.config, writer)
+                writer.add(dropped(link, failure or Failure(NOT_IN_SOURCE), source=config.source))
+                progress.advance()
+        if requests:
+            # Sites that could not be reached before say nothing about the local network.
+            suspicious = UNREACHED if UNREACHED.isdisjoint(context.retry) else ()
+            crawl(requests, config, writer, suspicious)
