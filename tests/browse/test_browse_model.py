@@ -156,7 +156,8 @@ def test_without_a_model_the_page_says_what_makes_one(tmp_path: Path) -> None:
     page = open_client(str(tmp_path)).get("/model").text
     assert "webtext pretrain" in page
     assert "webtext evaluate" in page
-    answer = open_client([str(tmp_path)]).get("/model")
+    (tmp_path / "documents.jsonl").write_text('{"text": "one two"}\n')
+    answer = open_client([str(tmp_path / "documents.jsonl")]).get("/model")
     assert answer.status_code == 400
     assert "--corpus" in answer.text
 
