@@ -16,6 +16,8 @@ from browser_client import open_client
 from listed_corpus import DOCUMENTS, document, id_of, write_corpus
 from starlette.testclient import TestClient
 
+from pipelines.algorithms.quality.redaction import SPAN_TYPE
+
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
@@ -182,3 +184,29 @@ def test_documents_of_other_programs_have_the_filters_of_their_columns(tmp_path:
 def test_one_document_is_opened_by_its_url_or_id(client: TestClient) -> None:
     assert '<form class="filter" action="/document">' in client.get("/documents").text
     assert f'href="/document?id={id_of(3)}"' in client.get("/documents").text
+
+
+def test_quality_and_redactions_of_filtered_documents(tmp_path: Path) -> None:
+    qualities = [None, 0.05, 0.5, 0.95]
+    spans = [[{"kind": "email", "start": 0, "end": 3}] * number for number in range(4)]
+    columns = {
+        "id": pa.array([f"d{number}" for number in range(4)]),
+        "text": pa.array(["one two"] * 4),
+        "quality": pa.array(qualities, pa.float32()),
+        "redactions": pa.array(spans, SPAN_TYPE),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "filtered.parquet")
+    client = open_client([str(tmp_path / "filtered.parquet")])
+
+    def ids(query: str) -> list[str]:
+        return re.findall(r"\?id=(d\d)", client.get(f"/documents?{query}").text)
+
+    assert ids("sort=quality") == ["d3", "d2", "d1", "d0"]
+    assert ids("sort=-quality") == ["d1", "d2", "d3", "d0"]
+    assert ids("sort=-quality&after=2") == ["d2", "d3", "d0"]  # after d1
+    assert ids("sort=-quality&before=1") == ["d1", "d2", "d3"]  # before d0, whose quality is not known
+    assert ids("quality_min=0.3") == ["d2", "d3"]
+    page = client.get("/documents").text
+    assert page.count("low quality") == 1
+    assert "2 redactions" in page
+    assert "0.95" in page
