@@ -22,6 +22,7 @@ OUTSIDE_OF_CHARTS = """[...document.querySelectorAll("svg :not(title, desc)")].f
   return box.left < all.left - 1 || box.right > all.right + 1 || box.top < all.top - 1
     || box.bottom > all.bottom + 1; }).map((shape) => shape.outerHTML)"""
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_TIMEOUT_MS = 120_000  # the first archived page waits for the compilation of the extractor
 
 BrowserPage = Page  # `Page` of page_reading is HTML without a browser
 
@@ -30,13 +31,17 @@ BrowserPage = Page  # `Page` of page_reading is HTML without a browser
 def start_chromium() -> Iterator[tuple[BrowserPage, list[str]]]:
     """Yield a page of the installed Chromium and the list that its problems are added to.
 
-    Problems are console messages, exceptions, requests that failed, and requests to other machines. Raises
-    FileNotFoundError if Chromium is not installed.
+    Problems are console messages, exceptions, requests that failed, unless by leaving the page, and requests to other
+    machines. Raises FileNotFoundError if Chromium is not installed.
     """
     program = next(filter(None, map(shutil.which, _NAMES)), None)
     if program is None:
         raise FileNotFoundError("Chromium is not installed; install it, e.g. by `apt-get install chromium`")
     problems: list[str] = []
+
+    def note_failure(request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":
+            problems.append(f"request failed: {request.url}")
 
     def check_address(request: Request) -> None:
         if urlsplit(request.url).hostname not in (None, "127.0.0.1"):
@@ -44,9 +49,10 @@ def start_chromium() -> Iterator[tuple[BrowserPage, list[str]]]:
 
     with sync_playwright() as playwright, playwright.chromium.launch(executable_path=program) as browser:
         page = browser.new_page()
+        page.set_default_timeout(_TIMEOUT_MS)
         page.on("console", lambda message: problems.append(message.text))
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("requestfailed", lambda request: problems.append(f"request failed: {request.url}"))
+        page.on("requestfailed", note_failure)
         page.on("request", check_address)
         yield page, problems
 
