@@ -24,7 +24,8 @@ _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nSet-Cooki
 def _read_urls(data: bytes, folder: Path) -> None:
     from pipelines.algorithms.web.urls import canonical_url, registered_domain
     from pipelines.stages.fetch.addresses import literal_address
-    from pipelines.stages.fetch.links import BadUrlError, redirect_url, request_url, url_origin
+    from pipelines.stages.fetch.links import redirect_url, request_url, url_origin
+    from pipelines.stages.fetch.outcomes import Failure
 
     for text in data.decode("utf-8", "surrogateescape").split("\n")[:1000]:
         canonical = canonical_url(text)
@@ -32,7 +33,7 @@ def _read_urls(data: bytes, folder: Path) -> None:
         registered_domain(text)
         literal_address(text)
         for make_url in (request_url, functools.partial(redirect_url, "http://a.example/b/c")):
-            with contextlib.suppress(BadUrlError):
+            with contextlib.suppress(Failure):
                 url = make_url(text)
                 assert url_origin(url)
 

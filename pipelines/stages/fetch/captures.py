@@ -22,20 +22,13 @@ from pipelines.records.archives import MAX_HEADER_BYTES, RECORD_DAMAGE, BoundedA
 from pipelines.records.documents import parse_instant
 from pipelines.records.reader import table_schema
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.exchange import BodyError, Response, content_coding, decode_body
-from pipelines.stages.fetch.links import BadUrlError, LinkShard, read_links, redirect_url
-from pipelines.stages.fetch.outcomes import DETAIL_CHARACTERS, LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REDIRECTS, Outcome
+from pipelines.stages.fetch.exchange import Response, content_coding, decode_body
+from pipelines.stages.fetch.links import LinkShard, read_links, redirect_url
+from pipelines.stages.fetch.outcomes import DETAIL_CHARACTERS, OK, REDIRECTS, Failure, Outcome, is_missing
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.visit import page_failure, wish_failure
 from pipelines.stages.fetch.warc import response_record
 
-# Why a link counts as gone: another request would probably fail, too, and the site has not refused it.
-GONE = frozenset(
-    """
-    dns connection tls timeout incomplete bad_response bad_redirect too_many_redirects robots_unreachable
-    http_not_found http_client_error http_server_error http_unexpected
-    """.split()
-)
 # In a copy of a record, where the record was read.
 COPY_OF = "X-Copy-Of"
 _HEAD_BYTES = 1 << 16
@@ -46,10 +39,6 @@ _NOT_FOUND = re.compile(
     re.IGNORECASE,
 )
 _SAME_PAGE = re.compile(r"^https?://(www\.)?|/$")
-
-
-class CaptureError(Exception):
-    """A capture that is not a page of the link, with the reason in snake_case."""
 
 
 class Wanted(NamedTuple):
@@ -84,12 +73,8 @@ def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterato
         for row in shards.read_rows(file.path, names):
             times += [int(at.timestamp()) if (at := row.get("captured_at")) else row["created_utc"] or None]
     for outcome in context.latest(shard).values():
-        reason = outcome.outcome.removeprefix("dropped.")
-        is_wanted = reason in GONE or (
-            context.config.archive_for == "all" and reason not in (*NO_REQUEST, "private_address")
-        )
         is_done = token in (outcome.archives or "").split(",")
-        if ((is_wanted and outcome.source == LIVE) or reason == NOT_IN_SOURCE) and not is_done:
+        if not is_done and is_missing(outcome, context.config.archive_for == "all"):
             yield Wanted(links[outcome.link], times[outcome.link], outcome)
 
 
@@ -124,45 +109,43 @@ def find_page(
     for row in rows:
         try:
             if not is_same_page(row["url"], url):
-                raise CaptureError("other_page")
+                raise Failure("other_page")
             capture = read(row)
             if capture.response.status not in REDIRECTS:
                 return _usable_capture(capture, wanted, config), None, refused
             location = redirect_url(capture.url, capture.response.header("location") or "")
             if is_same_page(location, capture.url) and location == url:
-                raise CaptureError("redirect_loop")
+                raise Failure("redirect_loop")
             return None, capture._replace(url=location), refused
-        except (CaptureError, BadUrlError) as error:
-            refused[str(error) if isinstance(error, CaptureError) else "bad_redirect"] += 1
+        except Failure as failure:
+            refused[failure.reason] += 1
     return None, None, refused
 
 
 def _usable_capture(capture: Capture, wanted: Wanted, config: FetchConfig) -> Capture:
-    """Return a capture with the coding of its body; raise CaptureError if it is not a page of the link."""
+    """Return a capture with the coding of its body; raise Failure if it is not a page of the link."""
     days = config.archive_window
     # A redirect within an archive can lead to another time.
     if days is not None and wanted.at is not None and abs(capture.captured_at.timestamp() - wanted.at) > days * 86400:
-        raise CaptureError("outside_window")
+        raise Failure("outside_window")
     response, body = capture.response, capture.response.body or b""
     limit, coding = config.max_page_bytes, None
     try:
         coding = content_coding(response.header("content-encoding"))
         decoded = decode_body(body, coding, limit + 1)
-    except BodyError as error:
-        if error.failure.reason != "bad_encoding":
-            raise CaptureError(error.failure.reason) from error
+    except Failure as failure:
+        if failure.reason != "bad_encoding":
+            raise
         coding, decoded = None, body  # archives decode bodies, and some keep the header
     if len(decoded) > limit:
-        raise CaptureError("too_large")
+        raise Failure("too_large")
     response = dataclasses.replace(response, coding=coding, decoded_bytes=len(decoded))
-    if failure := page_failure(response):
-        raise CaptureError(failure.reason)
-    if failure := wish_failure(response, config):
-        raise CaptureError(failure.reason)
+    if problem := page_failure(response) or wish_failure(response, config):
+        raise problem
     title = _TITLE.search(decoded[:_HEAD_BYTES].decode("utf-8", "replace"))
     path, captured_path = (page_of(url).partition("?")[0].partition("/")[2] for url in (wanted.url, capture.url))
     if (title and _NOT_FOUND.search(" ".join(title[1].split()))) or (path and not captured_path):
-        raise CaptureError("soft_not_found")  # its title says so, or it is the home page of its site
+        raise Failure("soft_not_found")  # its title says so, or it is the home page of its site
     return capture._replace(response=response)
 
 
@@ -179,27 +162,27 @@ def page_of(url: str) -> str:
 def read_record(path_of: Callable[[str], str], max_bytes: int, row: Mapping[str, Any]) -> Capture:
     """Return the response of a row of an index in its WARC or ARC file, of which `path_of` returns the path.
 
-    Raises CaptureError if there is none, StorageError if the file cannot be read now.
+    Raises Failure if there is none, StorageError if the file cannot be read now.
     """
     path, offset, length = path_of(row["warc_filename"]), row["warc_record_offset"], row["warc_record_length"]
     if length > max_bytes + MAX_HEADER_BYTES:
-        raise CaptureError("too_large")
+        raise Failure("too_large")
     try:
         data = storage.read_range(path, offset, length)
         record = next(BoundedArchiveIterator(io.BytesIO(data), is_arc(path)))
         if (capture := capture_of(record, max_bytes)) is None:
-            raise CaptureError("no_response_record")
+            raise Failure("no_response_record")
         response = capture.response
         if response.truncated and not response.body and response.status not in REDIRECTS:
-            raise CaptureError("truncated")
+            raise Failure("truncated")
         if not is_same_page(capture.url, row["url"]):
-            raise CaptureError("other_page")  # the index does not belong to these files
+            raise Failure("other_page")  # the index does not belong to these files
         place = record.rec_headers.get_header(COPY_OF) or f"{path}#{offset}+{length}"
         return capture._replace(captured_at=row["fetch_time"], record=place)
     except InputError as error:
-        raise CaptureError("no_file") from error
+        raise Failure("no_file") from error
     except (*RECORD_DAMAGE, StopIteration, TypeError, zlib.error, OSError) as error:
-        raise CaptureError("damaged_record") from error
+        raise Failure("damaged_record") from error
 
 
 def capture_of(record: Any, max_bytes: int = -1) -> Capture | None:

@@ -360,7 +360,7 @@ class _Crawl:
             host.failures = host.failures + count if failure.reason in _HOST_FAILURES else 0
             if host.failures >= GIVE_UP_AFTER:
                 detail = f"not requested: the pages before it failed in a row ({failure.detail})"
-                host.give_up = dataclasses.replace(failure, detail=detail), exchange.status
+                host.give_up = Failure(failure.reason, detail), exchange.status
             self._fail(visit, failure, exchange.status, exchange.started_at)
 
     def _fail(self, visit: Visit, failure: Failure, status: int | None, at: dt.datetime | None = None) -> None:

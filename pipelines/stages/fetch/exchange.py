@@ -28,26 +28,18 @@ _CODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 _UNSUPPORTED = {"br", "zstd", "compress", "x-compress"}
 
 
-class BodyError(Exception):
-    """A body that cannot be read completely: too large, truncated, or not in its declared content encoding."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.detail)
-        self.failure = failure
-
-
 def content_coding(header: str | None) -> str | None:
-    """Return `gzip`, `deflate` or None for a Content-Encoding header; raise BodyError for unsupported encodings."""
+    """Return `gzip`, `deflate` or None for a Content-Encoding header; raise Failure for unsupported encodings."""
     tokens = [token.strip().lower() for token in (header or "").split(",")]
     if any(token in _UNSUPPORTED for token in tokens) or sum(token in _CODINGS for token in tokens) > 1:
-        raise BodyError(Failure("unsupported_encoding", f"Content-Encoding: {header}"))
+        raise Failure("unsupported_encoding", f"Content-Encoding: {header}")
     return next((_CODINGS[token] for token in tokens if token in _CODINGS), None)
 
 
 def decode_body(body: bytes, coding: str | None, limit: int, is_whole: bool = True) -> bytes:
     """Return at most `limit` decoded bytes of a body; like warcio, of one gzip member, ignoring what follows.
 
-    Raises BodyError if it is not in the encoding, or truncated although it `is_whole`.
+    Raises Failure if it is not in the encoding, or truncated although it `is_whole`.
     """
     if coding is None or not body:
         return body[:limit]
@@ -60,9 +52,9 @@ def decode_body(body: bytes, coding: str | None, limit: int, is_whole: bool = Tr
             problem = problem or error
             continue
         if is_whole and len(decoded) < limit and not decompressor.eof:
-            raise BodyError(Failure("incomplete", f"truncated {coding} data", True))
+            raise Failure("incomplete", f"truncated {coding} data", True)
         return decoded
-    raise BodyError(Failure("bad_encoding", f"not {coding} data ({problem})"))
+    raise Failure("bad_encoding", f"not {coding} data ({problem})")
 
 
 def looks_binary(body: bytes, coding: str | None) -> bool:
@@ -133,13 +125,13 @@ class Exchange:
 def body_length(head: Response) -> int | None:
     """Return the length of a body, None if it is chunked or ends with the connection (RFC 9112, 6.3).
 
-    Raises BodyError for what readers disagree about, so that no framing is stored as text.
+    Raises Failure for what readers disagree about, so that no framing is stored as text.
     """
     codings, lengths = head.values("transfer-encoding"), head.values("content-length")
     if codings == {"chunked"}:
         return None
     if codings - {"identity"}:
-        raise BodyError(Failure("unsupported_encoding", f"Transfer-Encoding: {', '.join(sorted(codings))[:200]}"))
+        raise Failure("unsupported_encoding", f"Transfer-Encoding: {', '.join(sorted(codings))[:200]}")
     if len(lengths) > 1 or any(not _LENGTH.fullmatch(length) for length in lengths):
-        raise BodyError(Failure("bad_response", f"Content-Length: {' and '.join(sorted(lengths))[:200]}"))
+        raise Failure("bad_response", f"Content-Length: {' and '.join(sorted(lengths))[:200]}")
     return next(map(int, lengths), None)

@@ -151,19 +151,15 @@ def _read_file(path: str, report_bytes: bool = False) -> Iterator[str]:
             yield url or ""
 
 
-class BadUrlError(ValueError):
-    """A URL that cannot be requested."""
-
-
 def request_url(url: str) -> str:
     """Return the form of a URL that is sent: ASCII, escaped, without fragment, user and password.
 
-    Raises BadUrlError for a scheme other than http and https, or an invalid host.
+    Raises Failure for a scheme other than http and https, or an invalid host.
     """
     if len(url) <= _MAX_URL_BYTES and _PLAIN.fullmatch(url):
         return url
     if not url.strip().lower().startswith(_SCHEMES):
-        raise BadUrlError("is not an http or https URL")
+        raise Failure("bad_url", "is not an http or https URL")
     prepared = requests.PreparedRequest()
     try:
         prepared.prepare_url(url.strip(), None)
@@ -171,23 +167,24 @@ def request_url(url: str) -> str:
         url_origin(encoded)
         (urlsplit(encoded).hostname or "").encode("idna")  # labels must have 1 to 63 bytes
     except ValueError as error:  # what requests and urllib raise for URLs are all ValueErrors
-        raise BadUrlError(str(error)) from error
+        raise Failure("bad_url", str(error)) from error
     if not encoded.isascii():
-        raise BadUrlError("cannot be written in ASCII")
+        raise Failure("bad_url", "cannot be written in ASCII")
     if len(encoded) > _MAX_URL_BYTES:
-        raise BadUrlError(f"has more than {_MAX_URL_BYTES} bytes ({len(encoded)})")
+        raise Failure("bad_url", f"has more than {_MAX_URL_BYTES} bytes ({len(encoded)})")
     return encoded
 
 
 def redirect_url(base: str, location: str) -> str:
-    """Resolve a `Location` header; raise BadUrlError if the result cannot be requested."""
+    """Resolve a `Location` header; raise Failure if the result cannot be requested."""
+    target = location
     # http.client reads headers as Latin-1; servers write UTF-8.
     with contextlib.suppress(UnicodeError):
-        location = location.encode("latin-1").decode("utf-8")
+        target = location.encode("latin-1").decode("utf-8")
     try:
-        return request_url(urljoin(base, location.strip()))
-    except ValueError as error:
-        raise BadUrlError(str(error)) from error
+        return request_url(urljoin(base, target.strip()))
+    except (Failure, ValueError) as error:
+        raise Failure("bad_redirect", f"{location[:200]}: {error}") from error
 
 
 def url_origin(url: str) -> str:
@@ -199,7 +196,7 @@ def url_origin(url: str) -> str:
 def _origin_of(scheme_and_host: str) -> str:
     parts = urlsplit(scheme_and_host)
     if not parts.hostname:
-        raise BadUrlError("has no host")
+        raise Failure("bad_url", "has no host")
     return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORTS[parts.scheme]}"
 
 
@@ -209,8 +206,8 @@ def classify_links(links: Sequence[str], max_per_domain: int | None) -> Iterator
     for link, url in enumerate(links):
         try:
             wire_url = request_url(url)
-        except BadUrlError as error:
-            yield link, "", Failure("bad_url", str(error))
+        except Failure as problem:
+            yield link, "", problem
             continue
         failure: Failure | None = None
         if wire_url in seen:

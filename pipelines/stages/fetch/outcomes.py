@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 
 import msgspec
@@ -49,22 +48,30 @@ REASONS = {
 
 # Links are dropped for these reasons without a request, which depends on other links.
 NO_REQUEST = frozenset({"bad_url", "duplicate_url", "domain_limit", "removed"})
+# Why a link counts as gone: another request would probably fail, too, and the site has not refused it.
+_GONE = frozenset(
+    """
+    dns connection tls timeout incomplete bad_response bad_redirect too_many_redirects robots_unreachable
+    http_not_found http_client_error http_server_error http_unexpected
+    """.split()
+)
 
 # The detail of a failure can quote text of any length that a server sent.
 DETAIL_CHARACTERS = 300
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a page could not be fetched; `retryable` says whether a retry may succeed."""
+class Failure(Exception):  # noqa: N818 - also a value
+    """Why there is no page: a drop reason, or of a capture in an archive why it is refused.
 
-    reason: str
-    detail: str
-    retryable: bool = False
+    `retryable` says whether a retry may succeed.
+    """
 
-    def __post_init__(self) -> None:
-        """Shorten the detail."""
-        object.__setattr__(self, "detail", self.detail[:DETAIL_CHARACTERS])
+    def __init__(self, reason: str, detail: str = "", retryable: bool = False) -> None:
+        super().__init__(reason, detail, retryable)
+        self.reason, self.detail, self.retryable = reason, detail[:DETAIL_CHARACTERS], retryable
+
+    def __str__(self) -> str:
+        return self.detail
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -85,6 +92,13 @@ class Outcome(msgspec.Struct, frozen=True):
     # The archives that were asked so far.
     archives: str | None = None
     detail: str | None = None
+
+
+def is_missing(outcome: Outcome, even_if_live: bool) -> bool:
+    """Return whether archives may have the page of a link: it is gone or absent, or any page of the web is wanted."""
+    reason = outcome.outcome.removeprefix("dropped.")
+    may_be_archived = reason in _GONE or (even_if_live and reason not in (*NO_REQUEST, "private_address"))
+    return (may_be_archived and outcome.source == LIVE) or reason == NOT_IN_SOURCE
 
 
 def dropped(

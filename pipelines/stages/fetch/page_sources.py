@@ -31,7 +31,7 @@ from pipelines.records.reader import file_format, read_records, table_schema
 from pipelines.records.text_columns import is_text
 from pipelines.records.url_lists import JSON_SUFFIXES, TABLE_SUFFIXES
 from pipelines.stages.fetch.archives import INDEX_SCHEMA, Lookup, look_up
-from pipelines.stages.fetch.captures import COPY_OF, Capture, CaptureError, capture_of, page_of, read_record
+from pipelines.stages.fetch.captures import COPY_OF, Capture, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import Response
 from pipelines.stages.fetch.links import LinkShard, classify_links
@@ -215,7 +215,7 @@ def _read_file(folder: str, max_bytes: int, row: dict[str, Any]) -> Capture:
         with open_decompressed(path) as stream:
             body = stream.read(max_bytes + 1)
     except InputError as error:
-        raise CaptureError("unreadable") from error
+        raise Failure("unreadable") from error
     name = strip_compression(path)
     kind = next((kind for suffix, kind in _TEXT_TYPES.items() if name.endswith(suffix)), "text/html")
     response = Response(200, "OK", "HTTP/1.1", (("Content-Type", kind),), body=body)

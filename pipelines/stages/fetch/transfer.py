@@ -23,7 +23,7 @@ import pycurl
 from pipelines import storage
 from pipelines.errors import InputError
 from pipelines.stages.fetch import addresses
-from pipelines.stages.fetch.exchange import BodyError, Exchange, Response, body_length, content_coding, decode_body
+from pipelines.stages.fetch.exchange import Exchange, Response, body_length, content_coding, decode_body
 from pipelines.stages.fetch.links import url_origin
 from pipelines.stages.fetch.outcomes import Failure, unexpected_failure
 
@@ -190,10 +190,10 @@ class Transfer(Generic[Token]):
                 is_whole = exchange.failure is None and response.truncated is None
                 decoded = decode_body(body, response.coding, limit + 1, is_whole)
                 if len(decoded) > limit and not self._request.truncate:
-                    raise BodyError(self._too_large())
+                    raise self._too_large()
                 response.body, response.decoded_bytes = body, min(len(decoded), limit)
-            except BodyError as error:
-                exchange.failure = error.failure
+            except Failure as failure:
+                exchange.failure = failure.with_traceback(None)  # which would hold the body
         if exchange.failure is not None and response is not None:
             response.truncated = _TRUNCATIONS.get(exchange.failure.reason, "unspecified")
             response.coding = response.body = None
@@ -244,8 +244,8 @@ class Transfer(Generic[Token]):
         def callback(data: bytes) -> int:
             try:
                 return len(data) if function(data) else -1
-            except BodyError as error:
-                self._exchange.failure = error.failure
+            except Failure as failure:
+                self._exchange.failure = failure.with_traceback(None)
             except Exception as error:  # noqa: BLE001 - pycurl would print it; see `failure_of`
                 self._error = error
             return -1
@@ -255,7 +255,7 @@ class Transfer(Generic[Token]):
     def _read_header(self, line: bytes) -> bool:
         self._header_bytes += len(line)
         if self._header_bytes > _MAX_HEADER_BYTES:
-            raise BodyError(Failure("bad_response", f"more than {_MAX_HEADER_BYTES:,} bytes of headers"))
+            raise Failure("bad_response", f"more than {_MAX_HEADER_BYTES:,} bytes of headers")
         if self._exchange.response is not None:
             return True  # a trailer
         # Without a new socket: libcurl replaces a connection that was closed meanwhile.
@@ -270,7 +270,7 @@ class Transfer(Generic[Token]):
             return True
         version, status, reason = [*"".join(self._head[:1]).split(None, 2), "", "", ""][:3]
         if not (version.startswith("HTTP/") and _STATUS.fullmatch(status)):  # libcurl reads the first digits
-            raise BodyError(Failure("bad_response", f"status {status[:20]}"))
+            raise Failure("bad_response", f"status {status[:20]}")
         if status[0] == "1" and status != "101":
             return True
         headers: list[tuple[str, str]] = []
@@ -284,7 +284,7 @@ class Transfer(Generic[Token]):
         return self._begin_body(Response(int(status), reason.strip(), version, tuple(headers)))
 
     def _begin_body(self, response: Response) -> bool:
-        """Return whether the body is to be read, or thrown away; raise BodyError if it cannot be read."""
+        """Return whether the body is to be read, or thrown away; raise Failure if it cannot be read."""
         self._exchange.response = response
         if response.status == 101 or not self._request.wants_body(response):
             response.truncated = "unspecified"
@@ -297,7 +297,7 @@ class Transfer(Generic[Token]):
             response.coding = content_coding(response.header("content-encoding"))
         length = body_length(response)
         if not self._request.truncate and length is not None and length > self._request.max_bytes:
-            raise BodyError(Failure("too_large", f"Content-Length: {length}"))
+            raise Failure("too_large", f"Content-Length: {length}")
         self._body = storage.temporary_file(_BODY_BYTES_IN_MEMORY)
         return True
 
@@ -309,7 +309,7 @@ class Transfer(Generic[Token]):
         if self._body_bytes <= self._request.max_bytes:
             return True
         if not self._request.truncate:
-            raise BodyError(self._too_large())
+            raise self._too_large()
         self._exchange.response.truncated = "length"
         return False
 

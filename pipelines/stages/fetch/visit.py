@@ -11,7 +11,7 @@ from pipelines.records.wishes import read_honor
 from pipelines.stages.fetch import robots
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import Exchange, Response, decode_body, looks_binary
-from pipelines.stages.fetch.links import BadUrlError, redirect_url
+from pipelines.stages.fetch.links import redirect_url
 from pipelines.stages.fetch.outcomes import REDIRECTS, Failure, status_failure
 from pipelines.stages.fetch.transfer import Request
 
@@ -79,8 +79,8 @@ class Visit:
             return Failure("bad_redirect", f"status {response.status} without a Location")
         try:
             url = redirect_url(self.url, location)
-        except BadUrlError as error:
-            return Failure("bad_redirect", f"{location[:200]}: {error}")
+        except Failure as failure:
+            return failure
         if len(self.history) >= max_redirects:
             return Failure("too_many_redirects", f"more than {max_redirects}")
         self.history.append(self.url)

@@ -23,20 +23,12 @@ from pipelines.engine.retry import Retries, RetryableError, RetryPolicy, is_retr
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError
 from pipelines.records.documents import parse_instant
-from pipelines.stages.fetch.captures import (
-    Capture,
-    CaptureError,
-    Wanted,
-    find_page,
-    is_same_page,
-    record_answer,
-    wanted_links,
-)
+from pipelines.stages.fetch.captures import Capture, Wanted, find_page, is_same_page, record_answer, wanted_links
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import check_stop_file, user_agent
 from pipelines.stages.fetch.exchange import Response
 from pipelines.stages.fetch.links import LinkShard, redirect_url, request_url
-from pipelines.stages.fetch.outcomes import REDIRECTS
+from pipelines.stages.fetch.outcomes import REDIRECTS, Failure
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.transfer import Request
 from pipelines.stages.fetch.transport import Client
@@ -107,11 +99,11 @@ class Wayback:
             answer = self._retries.run(functools.partial(self._send, url))
             place = _PLAYBACK.search(url)
             if place is None:
-                raise CaptureError("left_the_archive")
+                raise Failure("left_the_archive")
             if answer.status in REDIRECTS:
                 url = redirect_url(url, answer.header("location") or "")
                 if not url.startswith(f"{self._config.wayback_url}/"):
-                    raise CaptureError("left_the_archive")
+                    raise Failure("left_the_archive")
                 continue
             prefix = len(_ORIGINAL)
             stored = [(name[prefix:], value) for name, value in answer.headers if name.lower().startswith(_ORIGINAL)]
@@ -123,9 +115,9 @@ class Wayback:
             body = (answer.body or b"")[: self._config.max_page_bytes + 1]
             response = Response(answer.status, answer.reason, "HTTP/1.1", tuple(stored), body=body)
             if (captured_at := parse_instant(f"{place[1]}T{place[2]}Z")) is None:
-                raise CaptureError("no_date")
+                raise Failure("no_date")
             return Capture(place[3], captured_at, response, url)
-        raise CaptureError("too_many_redirects")
+        raise Failure("too_many_redirects")
 
     def _pause(self, seconds: float) -> None:
         """Send the next request no earlier than this."""
@@ -134,7 +126,7 @@ class Wayback:
     def _send(self, url: str, parse: Callable[[Response], Any] | None = None) -> Any:
         """Send a request when the rate allows it and return what `parse` makes of the response, by default a capture.
 
-        Raises RetryableError for a temporary error or a ValueError of `parse`, CaptureError for what cannot be decoded.
+        Raises RetryableError for a temporary error or a ValueError of `parse`, Failure for what cannot be decoded.
         """
         if self._sent >= self._config.wayback_requests:
             raise _OutOfBudgetError
@@ -157,7 +149,7 @@ class Wayback:
         self.refusals = self.refusals + 1 if exchange.status == 429 else 0
         if exchange.failure is not None:
             if parse is None and exchange.failure.reason in ("bad_encoding", "unsupported_encoding"):
-                raise CaptureError(exchange.failure.reason)
+                raise exchange.failure
             raise RetryableError(exchange.failure.detail, unreachable=not exchange.reached)
         assert exchange.response is not None
         if is_retryable_status(exchange.response.status):

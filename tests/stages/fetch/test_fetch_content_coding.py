@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.stages.fetch.exchange import BodyError, content_coding, decode_body, looks_binary
+from pipelines.stages.fetch.exchange import content_coding, decode_body, looks_binary
+from pipelines.stages.fetch.outcomes import Failure
 
 
 def _raw_deflate(data: bytes) -> bytes:
@@ -35,9 +36,9 @@ def test_a_bomb_is_not_decoded_beyond_the_limit(coding: str) -> None:
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 def test_data_in_another_encoding_is_refused(coding: str) -> None:
-    with pytest.raises(BodyError) as caught:
+    with pytest.raises(Failure) as caught:
         decode_body(b"<html>not compressed at all</html>", coding, 1000)
-    assert caught.value.failure.reason == "bad_encoding"
+    assert caught.value.reason == "bad_encoding"
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "raw"])
@@ -45,9 +46,9 @@ def test_truncated_data_is_refused_unless_a_part_is_wanted(coding: str) -> None:
     data = bytes(range(256)) * 9
     body = _raw_deflate(data) if coding == "raw" else _ENCODERS[coding](data)
     coding = "deflate" if coding == "raw" else coding
-    with pytest.raises(BodyError) as caught:
+    with pytest.raises(Failure) as caught:
         decode_body(body[:-9], coding, 10_000)
-    assert (caught.value.failure.reason, caught.value.failure.retryable) == ("incomplete", True)
+    assert (caught.value.reason, caught.value.retryable) == ("incomplete", True)
     part = decode_body(body[:-9], coding, 10_000, is_whole=False)
     assert part == data[: len(part)]
 
@@ -67,9 +68,9 @@ def test_headers(header: str | None, coding: str | None) -> None:
 
 @pytest.mark.parametrize("header", ["br", "zstd", "gzip, br", "gzip, gzip", "compress"])
 def test_unsupported_encodings(header: str) -> None:
-    with pytest.raises(BodyError) as caught:
+    with pytest.raises(Failure) as caught:
         content_coding(header)
-    assert caught.value.failure.reason == "unsupported_encoding"
+    assert caught.value.reason == "unsupported_encoding"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.stages.fetch import links
-from pipelines.stages.fetch.links import BadUrlError, redirect_url, request_url, url_origin
+from pipelines.stages.fetch.links import redirect_url, request_url, url_origin
+from pipelines.stages.fetch.outcomes import Failure
 
 
 @pytest.mark.parametrize(
@@ -35,16 +36,16 @@ def test_request_urls(url: str, wire: str) -> None:
      "http://[::1", "http://*.example.org/", "http://example.org:99999/", "httpx://example.org/"],
 )  # fmt: skip
 def test_urls_that_cannot_be_requested(url: str) -> None:
-    with pytest.raises(BadUrlError):
+    with pytest.raises(Failure):
         request_url(url)
 
 
 def test_a_url_that_does_not_fit_into_a_line_of_warc_is_refused() -> None:
     assert len(request_url("http://example.org/" + "a" * 15_900)) < 16_000
     for url in ("http://example.org/" + "a" * 16_000, "http://example.org/" + "ä" * 5_000):
-        with pytest.raises(BadUrlError, match="has more than 16000 bytes"):
+        with pytest.raises(Failure, match="has more than 16000 bytes"):
             request_url(url)
-    with pytest.raises(BadUrlError):
+    with pytest.raises(Failure):
         redirect_url("http://example.org/", "/" + "a" * 16_000)
 
 
@@ -52,7 +53,7 @@ def test_a_url_that_does_not_fit_into_a_line_of_warc_is_refused() -> None:
 def test_any_text_is_refused_or_becomes_stable_ascii(text: str) -> None:
     try:
         wire = request_url(text)
-    except BadUrlError:
+    except Failure:
         return
     assert wire.isascii()
     assert "#" not in wire
@@ -64,7 +65,7 @@ def test_any_text_is_refused_or_becomes_stable_ascii(text: str) -> None:
 def test_any_location_is_refused_or_resolved(location: str) -> None:
     try:
         url = redirect_url("http://example.org/a/b", location)
-    except BadUrlError:
+    except Failure:
         return
     assert request_url(url) == url
 
