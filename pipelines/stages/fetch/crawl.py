@@ -17,7 +17,7 @@ import itertools
 import json
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from urllib.parse import urljoin
 
 from pipelines import progress, storage
@@ -25,7 +25,7 @@ from pipelines.algorithms.web.urls import registered_domain
 from pipelines.errors import WebtextError
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import ACCEPT_ENCODING, Exchange
-from pipelines.stages.fetch.links import classify_links, request_url, url_origin
+from pipelines.stages.fetch.links import url_origin
 from pipelines.stages.fetch.outcomes import OK, Failure, Outcome, dropped, unexpected_failure
 from pipelines.stages.fetch.report import ACTIVITY, SHOWN_HOSTS
 from pipelines.stages.fetch.robots import RobotsRules, rules_without_file
@@ -189,14 +189,8 @@ def user_agent(config: FetchConfig) -> str:
     return f"{config.user_agent} (+{config.contact})" if config.contact else config.user_agent
 
 
-def crawl(
-    links: Sequence[str],
-    done: Collection[int],
-    config: FetchConfig,
-    segments: SegmentWriter,
-    suspicious: Collection[str] = UNREACHED,
-) -> None:
-    """Fetch the links whose position is not in `done`, and record an outcome for each.
+def crawl(urls: Mapping[int, str], config: FetchConfig, segments: SegmentWriter, suspicious: Collection[str]) -> None:
+    """Fetch links, by their position, and record an outcome for each.
 
     Raises WebtextError if all of many sites in a row fail for `suspicious` reasons, StorageError if a segment cannot be
     written.
@@ -207,7 +201,7 @@ def crawl(
         "Accept-Encoding": ACCEPT_ENCODING,
     }
     client = Client[Visit](headers, config.concurrency, config.allow_private_addresses)
-    work = _Crawl(links, done, config, segments, suspicious)
+    work = _Crawl(urls, config, segments, suspicious)
     with contextlib.closing(client):
         work.run(client)
 
@@ -224,32 +218,21 @@ class _Crawl:
     """`open` is the number of links without an outcome; `suspicious` are reasons that may be the local network's."""
 
     def __init__(
-        self, links: Sequence[str], done: Collection[int], config: FetchConfig, writer: SegmentWriter,
-        suspicious: Collection[str],
-    ) -> None:  # fmt: skip
-        self._links, self._suspicious = links, suspicious
+        self, urls: Mapping[int, str], config: FetchConfig, segments: SegmentWriter, suspicious: Collection[str]
+    ) -> None:
+        self._urls, self._suspicious = urls, suspicious
         self._config = config
-        self._segments = writer
-        self.open = 0
+        self._segments = segments
+        self.open = len(urls)
         self._show_at = 0.0
         self._outcomes: Counter[str] = Counter()
         self._page_bytes = 0
         self._unreached: list[Outcome] = []
         self._unreached_sites: set[str | None] = set()
-        self._queues = HostQueues(self._group_by_origin(done), config.per_host_delay, config.per_domain_hosts)
-
-    def _group_by_origin(self, done: Collection[int]) -> dict[str, list[int]]:
-        """Return the positions by origin, in order; record those that need no request."""
-        positions: dict[str, list[int]] = {}
-        for link, wire_url, failure in classify_links(self._links, self._config.max_pages_per_domain):
-            if link in done:
-                continue
-            self.open += 1
-            if failure is None:
-                positions.setdefault(url_origin(wire_url), []).append(link)
-            else:
-                self._record(dropped(link, failure))
-        return positions
+        by_origin = defaultdict[str, list[int]](list)
+        for link, url in urls.items():
+            by_origin[url_origin(url)].append(link)
+        self._queues = HostQueues(by_origin, config.per_host_delay, config.per_domain_hosts)
 
     def run(self, client: Client[Visit]) -> None:
         """Run until every link has its outcome."""
@@ -292,13 +275,13 @@ class _Crawl:
         while host.has_work:
             if host.rules is None and host.give_up is None:
                 host.awaits_rules = True
-                url = host.visits[0].url if host.visits else request_url(self._links[host.links[-1]])
+                url = host.visits[0].url if host.visits else self._urls[host.links[-1]]
                 return Visit(urljoin(url, "/robots.txt"), robots_of=host.origin)
             if host.visits:
                 visit = host.visits.pop(0)
             else:
                 link = host.links.pop()
-                visit = Visit(request_url(self._links[link]), link=link)
+                visit = Visit(self._urls[link], link=link)
             if host.give_up is None:
                 if (refusal := self._check_rules(host, visit.url)) is None:
                     return visit

@@ -10,7 +10,7 @@ import datetime as dt
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -34,9 +34,9 @@ from pipelines.stages.fetch.archives import INDEX_SCHEMA, Lookup, look_up
 from pipelines.stages.fetch.captures import COPY_OF, Capture, capture_of, page_of, read_record
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import Response
-from pipelines.stages.fetch.links import LinkShard, classify_links
-from pipelines.stages.fetch.outcomes import LIVE, NOT_IN_SOURCE, REDIRECTS, Failure, dropped
-from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
+from pipelines.stages.fetch.links import LinkShard
+from pipelines.stages.fetch.outcomes import LIVE, REDIRECTS, Failure
+from pipelines.stages.fetch.segments import FetchContext
 from pipelines.stages.fetch.visit import page_failure
 from pipelines.storage.compression import open_decompressed, strip_compression
 
@@ -82,15 +82,6 @@ def list_pages(config: FetchConfig) -> tuple[list[str], list[str], list[str]] | 
     files = [path for path in storage.walk_files(folder) if path != storage.absolute_path(table)]
     names = [path.removeprefix(f"{folder}/") for path in files]
     return names, [table, *files], [storage.basename(table), *names]
-
-
-def record_absent(links: Sequence[str], done: Collection[int], config: FetchConfig, writer: SegmentWriter) -> None:
-    """Record each link whose position is not in `done` as absent, which it is until its page is found."""
-    now = dt.datetime.now(dt.UTC)
-    for link, _, failure in classify_links(links, config.max_pages_per_domain):
-        if link not in done:
-            writer.add(dropped(link, failure or Failure(NOT_IN_SOURCE, ""), fetched_at=now, source=config.source))
-            progress.advance(1)
 
 
 def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, source: PageSource) -> None:

@@ -19,9 +19,9 @@ from pipelines.records.wishes import read_honor
 from pipelines.stages.fetch.archives import archives_input, query_archives
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
-from pipelines.stages.fetch.links import LinkShard, divide_lists, open_links, read_links
-from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, OK, REASONS, Failure, dropped
-from pipelines.stages.fetch.page_sources import open_source, record_absent, take_pages
+from pipelines.stages.fetch.links import LinkShard, classify_links, divide_lists, open_links, read_links
+from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REASONS, Failure, dropped
+from pipelines.stages.fetch.page_sources import open_source, take_pages
 from pipelines.stages.fetch.report import PAGE, TABLES, write_report
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter, find_known, write_shard_files
 
@@ -150,19 +150,27 @@ def _crawl_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
 
 
 def _crawl_links(links: Sequence[str], shard: LinkShard, context: FetchContext) -> None:
-    """Request the links of a shard that have no outcome yet, into segments."""
-    done = set(context.latest(shard))
+    """Request the links of a shard that have no outcome yet, into segments.
+
+    Without requests to the web, a link is absent until an archive or a file has its page.
+    """
+    config, removals, done = context.config, context.removals, context.latest(shard)
     progress.advance(len(done))
-    if len(done) < len(links):
-        with SegmentWriter(context.segments_folder(shard)) as writer:
-            for link, url in enumerate(links if context.removals else ()):
-                if link not in done and context.removals.find_row({"url": url, "id": id_of_url(url)}) is not None:
-                    writer.add(dropped(link, Failure(REMOVED, ""), source=context.config.source))
-                    done.add(link)
-                    progress.advance()
-            if context.config.source == LIVE:
-                # Sites that could not be reached before say nothing about the local network.
-                suspicious = UNREACHED if UNREACHED.isdisjoint(context.retry) else ()
-                crawl(links, done, context.config, writer, suspicious)
+    if len(done) == len(links):
+        return
+    requests: dict[int, str] = {}
+    with SegmentWriter(context.segments_folder(shard)) as writer:
+        for link, url, failure in classify_links(links, config.max_pages_per_domain):
+            if link in done:
+                continue
+            if removals and removals.find_row({"url": links[link], "id": id_of_url(links[link])}) is not None:
+                failure = Failure(REMOVED)
+            if failure is None and config.source == LIVE:
+                requests[link] = url
             else:
-                record_absent(links, done, context.config, writer)
+                writer.add(dropped(link, failure or Failure(NOT_IN_SOURCE), source=config.source))
+                progress.advance()
+        if requests:
+            # Sites that could not be reached before say nothing about the local network.
+            suspicious = UNREACHED if UNREACHED.isdisjoint(context.retry) else ()
+            crawl(requests, config, writer, suspicious)
