@@ -37,7 +37,6 @@ from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.schemas import make_schema
 from pipelines.stages.fetch.captures import Capture, find_page, read_record, record_answer, wanted_links
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.crawl import check_stop_file
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.outcomes import REDIRECTS
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
@@ -332,7 +331,6 @@ def _store_pages(shard: LinkShard, lookup: Lookup) -> TaskResult:
                 else:
                     record_answer(writer, links[link], token, page, refused)
                 progress.advance(1)
-            check_stop_file(fetch.config)
     result = write_wanted(dataclasses.replace(lookup, number=lookup.number + 1), shard.index, redirects)
     return TaskResult(files=result.files, counts={f"refused_{reason}": count for reason, count in counts.items()})
 

@@ -77,9 +77,6 @@ class FetchConfig:
         minimum=1,
         example=10_000,
     )
-    stop_file: str | None = option(
-        None, "Stop when this file exists; a re-run resumes.", identity=False, example="stop"
-    )
     allow_private_addresses: bool = option(
         False, "Also fetch from private, loopback and other addresses outside the public internet."
     )

@@ -43,7 +43,7 @@ GIVE_UP_AFTER = 20
 _TIMEOUT_FAILURES = 5
 _HOST_FAILURES = frozenset({"dns", "connection", "tls", "timeout", "http_rate_limited"})
 
-# How often the activity is written and the stop file looked for: both may be in an object store.
+# How often the activity is written, which may be in an object store.
 _ACTIVITY_S = 5.0
 
 # If this many sites in a row do not respond, the local network is at fault; their outcomes are not recorded.
@@ -206,14 +206,6 @@ def crawl(urls: Mapping[int, str], config: FetchConfig, segments: SegmentWriter,
         work.run(client)
 
 
-def check_stop_file(config: FetchConfig) -> None:
-    """Raise WebtextError if the stop file exists."""
-    if config.stop_file and storage.exists(config.stop_file):
-        raise WebtextError(
-            f"{config.stop_file}: exists, so the fetch stopped; remove it and re-run the same command to resume"
-        )
-
-
 class _Crawl:
     """`open` is the number of links without an outcome; `suspicious` are reasons that may be the local network's."""
 
@@ -236,7 +228,6 @@ class _Crawl:
 
     def run(self, client: Client[Visit]) -> None:
         """Run until every link has its outcome."""
-        check_stop_file(self._config)
         while self.open > len(self._unreached):
             until = time.monotonic() + _TICK_S  # rules can be slow to match, and disallow many pages in a row
             while client.idle and (now := time.monotonic()) < until and (host := self._queues.acquire(now)) is not None:
@@ -255,7 +246,7 @@ class _Crawl:
         storage.remove(self._segments.folder + ACTIVITY)
 
     def _show_activity(self) -> None:
-        """Every few seconds, write outcomes so far, open hosts and the slowest requests; look for the stop file."""
+        """Every few seconds, write outcomes so far, open hosts and the slowest requests."""
         now = time.monotonic()
         if now < self._show_at:
             return
@@ -266,7 +257,6 @@ class _Crawl:
         activity |= {"hosts": len(hosts), "slowest": heapq.nlargest(SHOWN_HOSTS, busy)}
         with storage.atomic_write(self._segments.folder + ACTIVITY, durable=False) as stream:
             stream.write(json.dumps(activity).encode())
-        check_stop_file(self._config)
 
     def _next_visit(self, host: Host) -> Visit | None:
         """Return the visit that is requested next from a host, None if none is, or robots.txt disallows the next."""

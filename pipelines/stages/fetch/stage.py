@@ -53,9 +53,6 @@ def fetch(
     header = user_agent(config)
     if not config.user_agent.strip() or not (header.isascii() and header.isprintable()):
         raise UsageError(f"--user-agent must not be empty, and it and --contact must be printable ASCII: {header!r}")
-    stop_file = config.stop_file
-    if stop_file and storage.is_local(stop_file) and not storage.is_folder(storage.parent(stop_file)):
-        raise UsageError(f"--stop-file {stop_file}: its folder does not exist, so the file could not be created")
     read_honor(config.honor)  # raises for unknown signals before any request
     for reason in retry:
         check_known(reason, [name for name in REASONS if name not in NO_REQUEST], "reason", "--retry")

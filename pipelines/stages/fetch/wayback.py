@@ -25,7 +25,7 @@ from pipelines.errors import InputError
 from pipelines.records.documents import parse_instant
 from pipelines.stages.fetch.captures import Capture, Wanted, find_page, is_same_page, record_answer, wanted_links
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.crawl import check_stop_file, user_agent
+from pipelines.stages.fetch.crawl import user_agent
 from pipelines.stages.fetch.exchange import Response
 from pipelines.stages.fetch.links import LinkShard, redirect_url, request_url
 from pipelines.stages.fetch.outcomes import REDIRECTS, Failure
@@ -41,7 +41,6 @@ _MAX_REDIRECTS = 5
 _POLICY = RetryPolicy(attempts=6, longest_backoff_s=600.0, longest_wait_s=3600.0)
 # After this many links in a row without an answer, the archive is down.
 _UNANSWERED_LINKS = 3
-_STOP_CHECK_S = 5.0
 # After a 429 without Retry-After; clients that ignore it are blocked for an hour.
 _REFUSED_S = 60.0
 _STAMP = "%Y%m%d%H%M%S"
@@ -130,10 +129,7 @@ class Wayback:
         """
         if self._sent >= self._config.wayback_requests:
             raise _OutOfBudgetError
-        check_stop_file(self._config)
-        while (wait_s := self._next_at - time.monotonic()) > 0:
-            time.sleep(min(wait_s, _STOP_CHECK_S))
-            check_stop_file(self._config)
+        time.sleep(max(0.0, self._next_at - time.monotonic()))
         self._pause(60.0 / self._config.wayback_rate)
         self._sent += 1
         exchange = self._client.perform(

@@ -83,22 +83,6 @@ def test_an_odd_answer_of_waybacks_index_is_asked_for_again(
     assert set(sources(fetched).values()) == {"2014-01-01"}
 
 
-@pytest.mark.parametrize("archive", ["wayback", "commoncrawl"])
-def test_a_stop_file_ends_what_asks_archives_too(tmp_path: Path, web: LocalWeb, archive: str) -> None:
-    urls, stop = [web.url(path) for path in ("/live", "/a", "/b")], tmp_path / "stop"
-    captures = [Archived(url, "2014-01-01") for url in urls]
-    write_crawl(tmp_path / "crawl", captures)
-    with wayback(captures) as machine:
-        options = crawl_options(tmp_path / "crawl") if archive == "commoncrawl" else machine_options(machine)
-        fetch_links(tmp_path, urls)
-        stop.touch()
-        with pytest.raises(WebtextError, match="stop: exists, so the fetch stopped; remove it and re-run"):
-            fetch_links(tmp_path, urls, **options, stop_file=str(stop))
-        assert machine.requests == []
-        stop.unlink()
-        assert list(sources(fetch_links(tmp_path, urls, **options)).values()) == ["live", *["2014-01-01"] * 2]
-
-
 def test_archived_pages_can_ask_not_to_be_archived(tmp_path: Path, web: LocalWeb) -> None:
     text = b'<head><meta name="robots" content="noarchive"></head><p>text'
     write_crawl(tmp_path / "crawl", [Archived(web.url("/a"), "2014-05-14", text)])
@@ -225,17 +209,6 @@ def test_passwords_are_not_sent_to_wayback(tmp_path: Path, web: LocalWeb, monkey
     assert [sent.get("Authorization") for sent in headers] == [None, None]
 
 
-def test_a_stop_file_ends_what_waits_for_wayback(
-    tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pipelines.stages.fetch.wayback._STOP_CHECK_S", 0.05)
-    stop = tmp_path / "stop"
-    with wayback([]) as machine:
-        monkeypatch.setattr(machine, "answer", lambda path: (stop.touch(), (503, {"Retry-After": "3600"}, b""))[1])
-        with pytest.raises(WebtextError, match="stop: exists, so the fetch stopped"):
-            fetch_links(tmp_path, [web.url("/a")], **machine_options(machine), stop_file=str(stop))
-
-
 def test_a_retry_is_not_added_to_a_run_that_has_asked_archives(
     tmp_path: Path, web: LocalWeb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,7 +244,6 @@ def test_wrong_options_are_refused_before_any_request(tmp_path: Path, web: Local
         ({"archive": ("commoncrawl",)}, "needs --cc-index"),
         ({"archive": ("wayback",), "wayback_url": "ftp://x"}, "ftp://x: is not an http or https URL"),
         ({"cc_index": ("x.parquet",)}, "--cc-index has no effect without --archive commoncrawl"),
-        ({"stop_file": "/no/such/stop"}, "--stop-file /no/such/stop: its folder does not exist"),
         ({"archive_for": "all"}, "--archive-for has no effect without --archive;"),
         ({"archive": ("wayback",), "cc_records": "x"}, "--cc-records has no effect without --archive commoncrawl"),
         ({"archive": ("commoncrawl",), "cc_index": ("x",), "wayback_rate": 5.0}, "--wayback-rate has no effect"),

@@ -16,8 +16,6 @@ import pytest
 from fetch_run import read_records, run_fetch
 from local_web import HTML, Answer, LocalWeb, Request
 
-from pipelines.errors import WebtextError
-
 _TEXT = b"<p>some text</p>"
 
 
@@ -196,25 +194,3 @@ def test_a_wish_not_to_be_archived_is_honored_on_request(tmp_path: Path, page: A
                 records = read_records(folder / "fetch" / "pages-00000.warc.gz")
                 [stored] = [body for kind, url, body in records if (kind, url) == ("response", web.url("/a"))]
                 assert stored == b""
-
-
-def test_a_stop_file_ends_the_run_which_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.stages.fetch.crawl._ACTIVITY_S", 0.0)
-    stop = tmp_path / "stop"
-    pages: dict[str, Any] = {f"/{number}": _TEXT for number in range(10)}
-
-    def ask_to_stop(handler: Any) -> None:
-        stop.touch()
-        _slow(handler)
-
-    with LocalWeb({**pages, "/3": ask_to_stop}) as web:
-        urls = [web.url(path) for path in pages]
-        with pytest.raises(
-            WebtextError, match=r"stop: exists, so the fetch stopped; remove it and re-run the same command to resu"
-        ):
-            run_fetch(tmp_path, urls, stop_file=str(stop))
-        assert len(web.paths()) < 7
-        stop.unlink()
-        fetched = run_fetch(tmp_path, urls, stop_file=str(stop))
-        assert set(fetched.outcomes.values()) == {"ok"}
-        assert len(web.paths()) <= 11
