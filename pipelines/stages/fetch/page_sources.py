@@ -12,7 +12,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,23 +46,22 @@ _TEXT_TYPES = {".txt": "text/plain", ".md": "text/markdown", ".xhtml": "applicat
 _NAMED = 5
 
 
-class PageSource(NamedTuple):
-    """The files of `--source warc`, or of `--source files` the names below its folder."""
+@dataclasses.dataclass(frozen=True)
+class PageSource:
+    """The files of `--source warc`, or of `--source files` the names below its folder; `paths` are all that is read."""
 
     files: Sequence[str]
-    fingerprint: str
+    paths: Sequence[str]
+    names: Sequence[str]
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A hash of the names and of the content of all files, which are read for it."""
+        return inputs.fingerprint_files(self.paths, self.names)
 
 
 def open_source(config: FetchConfig) -> PageSource | None:
     """Return the files to take pages from, None for the web and archives; raise UsageError for missing options."""
-    if not (listed := list_pages(config)):
-        return None
-    files, paths, names = listed
-    return PageSource(files, inputs.fingerprint_files(paths, names))
-
-
-def list_pages(config: FetchConfig) -> tuple[list[str], list[str], list[str]] | None:
-    """Return what `open_source` does, without reading a file: the files, and the paths and names to fingerprint."""
     kind, table = config.source, config.urls
     if kind in (LIVE, "archives"):
         return None
@@ -71,7 +70,7 @@ def list_pages(config: FetchConfig) -> tuple[list[str], list[str], list[str]] | 
             raise UsageError("--source warc: needs --pages, WARC or ARC files")
         files = inputs.expand_paths(config.pages, (".warc", ".arc"))
         names = storage.names_below_common_folder(files)
-        return files, files, names
+        return PageSource(files, files, names)
     if len(config.pages) != 1 or not table:
         raise UsageError("--source files: needs --pages, the folder of the files, and --urls, the table of their URLs")
     if not storage.is_folder(config.pages[0]):
@@ -81,7 +80,7 @@ def list_pages(config: FetchConfig) -> tuple[list[str], list[str], list[str]] | 
     folder = storage.absolute_path(config.pages[0]).rstrip("/")
     files = [path for path in storage.walk_files(folder) if path != storage.absolute_path(table)]
     names = [path.removeprefix(f"{folder}/") for path in files]
-    return names, [table, *files], [storage.basename(table), *names]
+    return PageSource(names, [table, *files], [storage.basename(table), *names])
 
 
 def take_pages(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, source: PageSource) -> None:

@@ -55,6 +55,7 @@ class Client(Generic[Token]):
         self._proxies = getproxies()
         # As requests finds it.
         path = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
+        file, folder = (None, path) if storage.is_folder(path) else (path, None)
         self._options: dict[int, Any] = {
             pycurl.HTTPHEADER: [f"{name}: {value}" for name, value in headers.items()],
             pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
@@ -67,13 +68,10 @@ class Client(Generic[Token]):
             pycurl.HTTP_CONTENT_DECODING: int(decode),
             pycurl.CONNECTTIMEOUT_MS: _CONNECT_TIMEOUT_MS,
             _SUPPRESS_CONNECT_HEADERS: 1,
-            pycurl.CAINFO: path,
-            pycurl.PROXY_CAINFO: path,
+            pycurl.ACCEPT_ENCODING: "" if decode else None,
+            **dict.fromkeys((pycurl.CAINFO, pycurl.PROXY_CAINFO), file),
+            **dict.fromkeys((pycurl.CAPATH, pycurl.PROXY_CAPATH), folder),
         }
-        if storage.is_folder(path):
-            self._options |= dict.fromkeys((pycurl.CAPATH, pycurl.PROXY_CAPATH), path)
-            self._options |= dict.fromkeys((pycurl.CAINFO, pycurl.PROXY_CAINFO))
-        self._options |= {pycurl.ACCEPT_ENCODING: ""} if decode else {}
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch_socket)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
