@@ -29,7 +29,7 @@ def render_fetch_report(
     for name, status, count in outcomes:
         totals[name] += count
         statuses.setdefault(name, []).append((count, status))
-    pages = [name for name in ("ok", *_ARCHIVES, "warc", "files") if totals[name]]
+    pages = [name for name in ("ok", *_ARCHIVES, "warc") if totals[name]]
     names = sorted(totals, key=lambda name: (name not in pages, -totals[name], name))
     return render(
         "fetch.html",

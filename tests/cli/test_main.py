@@ -186,7 +186,7 @@ def test_the_generated_docs_are_current() -> None:
         (["dedup", "-i", "."], 2, "error: .: input and output (./dedup) overlap"),
         (["tokenize", "-i", "c/out/x.jsonl", "-o", "c"], 2, "error: c/out/x.jsonl: input and output (c) overlap"),
         (["dedup", "-i", ""], 2, "error: -i '': must not be empty\n"),
-        (["fetch", "--corpus", "c", "--urls="], 2, "error: --urls '': must not be empty\n"),
+        (["fetch", "--corpus", "c", "--cc-records="], 2, "error: --cc-records '': must not be empty\n"),
         (["dedup", "--threshold", "nan"], 2, "error: --threshold nan: is not a number\n"),
         (
             ["remove-wikipedia"],

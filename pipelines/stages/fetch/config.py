@@ -14,22 +14,15 @@ class FetchConfig:
 
     source: str = option(
         "live",
-        "live: the web. archives: only --archive. warc: WARC/ARC in --pages. files: those in --pages, named by --urls.",
-        choices=("live", "archives", "warc", "files"),
+        "live: the web. archives: only --archive. warc: WARC/ARC in --pages.",
+        choices=("live", "archives", "warc"),
         group="Source",
     )
     pages: tuple[str, ...] = option(
         (),
-        "With --source warc: WARC and ARC files, folders or globs. With --source files: the folder of the files.",
+        "With --source warc: WARC and ARC files, folders or globs.",
         identity=False,
-        only_with="source=warc|files",
-    )
-    urls: str | None = option(
-        None,
-        "With --source files: table with the columns url, file and, if known, fetched_at (CSV, TSV, JSONL, Parquet).",
-        identity=False,
-        example="urls.csv",
-        only_with="source=files",
+        only_with="source=warc",
     )
     concurrency: int = option(
         32, "Concurrent hosts per worker.", identity=False, minimum=1, maximum=1024, group="Politeness"

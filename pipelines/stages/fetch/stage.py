@@ -13,7 +13,7 @@ from pipelines.engine.manifest import ShardEntry, has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.errors import UsageError, WebtextError
 from pipelines.records import shards
-from pipelines.records.inputs import open_stage
+from pipelines.records.inputs import fingerprint_files, open_stage
 from pipelines.records.removals import REMOVED, read_removals
 from pipelines.records.wishes import read_honor
 from pipelines.stages.fetch.archives import archives_input, query_archives
@@ -60,8 +60,8 @@ def fetch(
         raise UsageError(f"{output}: --retry needs a finished fetch; run the command without it first")
     source = open_links(links)
     inputs = {source.name: source.fingerprint}
-    if page_source := open_source(config):
-        inputs[PAGES] = page_source.fingerprint
+    if pages := open_source(config):
+        inputs[PAGES] = fingerprint_files(pages, storage.names_below_common_folder(pages))
     if archives := archives_input(config):
         inputs[ARCHIVES] = archives
     elif has_manifest(output) and (archives := (earlier := read_manifest(output).identity.inputs).get(ARCHIVES)):
@@ -71,7 +71,7 @@ def fetch(
     with stage_run(STAGE, config, inputs=inputs, output=output, options=options, reopen=bool(retry)) as run:
         examples = ""
         if not run.finished:
-            if not config.contact and page_source is None:
+            if not config.contact and not pages:
                 run.note("no --contact set: site owners cannot reach you")
             known, earlier_result = Counter[str](), open_stage(run.earlier, ["fetch"]) if run.earlier else None
             removals = read_removals(storage.parent(output))
@@ -79,10 +79,10 @@ def fetch(
             divide_lists(run, source.shards)
             if earlier_result:
                 known = find_known(run, source.shards, context, may_lose=options.overwrite)
-            if config.archive or page_source:
+            if config.archive or pages:
                 run.map(_crawl_shard, source.shards, context, phase=config.source, work=True, total=source.records)
-                if page_source:
-                    take_pages(run, source.shards, context, page_source)
+                if pages:
+                    take_pages(run, source.shards, context, pages, inputs[PAGES])
                 query_archives(run, source.shards, context)
             # Segments go as soon as their shard is complete, not at the end of the stage, because together they
             # need as much disk space as the result.

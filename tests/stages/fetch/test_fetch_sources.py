@@ -304,12 +304,7 @@ def test_real_archives_are_read(shared_data: Path, tmp_path: Path, name: str, ur
     ("config", "problem"),
     [
         ({"source": "live", "pages": ("a.warc",)}, "no effect without --source"),
-        ({"source": "live", "urls": "a.csv"}, "no effect without --source"),
         ({"source": "warc"}, "needs --pages"),
-        ({"source": "warc", "pages": ("a.warc",), "urls": "a.csv"}, "--urls has no effect without --source files"),
-        ({"source": "files", "pages": ("a.html",), "urls": "a.csv"}, r"--pages a\.html: is not a folder"),
-        ({"source": "files", "pages": (".",)}, "needs --pages, the folder"),
-        ({"source": "files", "pages": (".",), "urls": "urls.txt"}, "is not a table"),
         (
             {"source": "warc", "pages": ("a.warc",), "archive": ("wayback",)},
             "--archive has no effect without --source live",
@@ -329,21 +324,18 @@ def test_another_source_is_not_mixed_with_an_earlier_result(tmp_path: Path) -> N
     assert first.rows
 
 
-@pytest.mark.parametrize("kind", ["gz", "bz2", "files"])
+@pytest.mark.parametrize("kind", ["gz", "bz2"])
 def test_an_interrupted_run_resumes_from_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     before, after, urls = tmp_path / "before", tmp_path / "after", [_HOST + "/a", _HOST + "/b"]
     before.mkdir()
-    options: dict[str, Any] = {"source": "files", "urls": "saved/urls.csv"} if kind == "files" else {}
     warc = b"".join(archived_record(_page(path)) for path in ("/a", "/b"))
     for name, content in {
         "a.warc.gz": warc if kind == "gz" else b"",
         "a.warc.bz2": bz2.compress(gzip.decompress(warc)) if kind == "bz2" else b"",
-        "a.html": b"<p>text</p>",
-        "urls.csv": "\n".join(["url,file", *(f"{url},a.html" for url in urls)]).encode(),
     }.items():
-        if content and ("warc" in name) != (kind == "files"):
+        if content:
             (before / "saved").mkdir(exist_ok=True)
             (before / "saved" / name).write_bytes(content)
 
@@ -354,10 +346,8 @@ def test_an_interrupted_run_resumes_from_another_folder(
     with monkeypatch.context() as patch:
         patch.setattr(archives, "_store_pages", stop)
         with pytest.raises(KeyboardInterrupt):
-            take_pages(Path(), urls, "saved", **options)
+            take_pages(Path(), urls, "saved")
     before.rename(after)
     monkeypatch.chdir(tmp_path)
-    if options:
-        options["urls"] = "after/saved/urls.csv"
-    fetched = take_pages(after, urls, "after/saved", **options)
+    fetched = take_pages(after, urls, "after/saved")
     assert [row["outcome"] for row in fetched.rows] == ["ok", "ok"]
