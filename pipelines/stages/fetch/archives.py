@@ -81,15 +81,15 @@ class Lookup:
     """A lookup of all links in the index of an archive, or of the redirects of the one before; its tasks share it.
 
     `index` are the paths of its files, each of which one task joins with the links. `key` returns the key of a URL
-    (None: it has none), `read` the response of a capture. A page is looked up at most `limit` times: once, and after
-    each redirect. Captures are in files below a `folder`, if there is one.
+    (None: it has none), `path_of` the path of a WARC file that the index names. A page is looked up at most `limit`
+    times: once, and after each redirect. The files are below a `folder`, if there is one.
     """
 
     fetch: FetchContext
     token: str
     index: Sequence[str]
     key: Callable[[str], str | None]
-    read: Callable[[dict[str, Any]], Capture]
+    path_of: Callable[[str], str]
     limit: int
     folder: str | None = None
     number: int = 0
@@ -146,10 +146,8 @@ def query_archives(run: StageRun, link_shards: Sequence[LinkShard], context: Fet
             # A page that one index lacks, another may have.
             names = hashlib.sha256(mask_credentials("\n".join(config.cc_index)).encode()).hexdigest()[:8]
             index = open_index(config.cc_index, config.cc_records)
-            read = functools.partial(
-                read_record, functools.partial(storage.join, config.cc_records), config.max_page_bytes
-            )
-            lookup = Lookup(context, f"{name}:{names}", index, surt_key, read, _LOOKUPS, config.cc_records)
+            path_of = functools.partial(storage.join, config.cc_records)
+            lookup = Lookup(context, f"{name}:{names}", index, surt_key, path_of, _LOOKUPS, config.cc_records)
             look_up(run, link_shards, lookup)
         else:
             query_wayback(run, link_shards, context, name)
@@ -316,9 +314,10 @@ def _store_pages(shard: LinkShard, lookup: Lookup) -> TaskResult:
     urls = {row["link"]: row["url"] for row in rows}
     links = {wanted.outcome.link: wanted for wanted in wanted_links(fetch, shard, token) if wanted.outcome.link in urls}
     captures = pa.Table.from_batches(lookup.read_captures(shard.index), CAPTURE_SCHEMA).sort_by("rank")
+    read = functools.partial(read_record, lookup.path_of, fetch.config.max_page_bytes)
 
     def find(item: tuple[int, list[dict[str, Any]]]) -> tuple[Capture | None, Capture | None, Counter[str]]:
-        return find_page(item[1], lookup.read, links[item[0]], urls[item[0]], fetch.config)
+        return find_page(item[1], read, links[item[0]], urls[item[0]], fetch.config)
 
     redirects: list[tuple[str, int, int, int | None, str]] = []
     counts: Counter[str] = Counter()

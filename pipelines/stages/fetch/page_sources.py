@@ -24,7 +24,7 @@ from pipelines.errors import UsageError
 from pipelines.records import inputs
 from pipelines.records.archives import has_members, read_archive
 from pipelines.stages.fetch.archives import INDEX_SCHEMA, Lookup, look_up
-from pipelines.stages.fetch.captures import COPY_OF, capture_of, page_of, read_record
+from pipelines.stages.fetch.captures import COPY_OF, capture_of, page_of
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.outcomes import REDIRECTS
@@ -53,8 +53,7 @@ def take_pages(
     run.map(_index_archive, numbers, task, name=str, phase=phase, work=True, total=len(files), unit="files")
     index = [storage.join(run.output, _index_name(number)) for number in numbers]
     path_of = functools.partial(_archive_path, files, run.output)
-    read = functools.partial(read_record, path_of, context.config.max_page_bytes)
-    look_up(run, link_shards, Lookup(context, token, index, page_of, read, 1 + context.config.max_redirects))
+    look_up(run, link_shards, Lookup(context, token, index, page_of, path_of, 1 + context.config.max_redirects))
 
 
 def _index_name(number: int) -> str:

@@ -232,7 +232,7 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
     (tmp_path / "whole").mkdir()
     whole = take_pages(tmp_path / "whole", urls, tmp_path / "a.warc.zst")
     reads: list[int] = []
-    read = page_sources.read_record
+    read = archives.read_record
 
     def stop(*arguments: Any) -> Any:
         reads.append(1)
@@ -241,7 +241,7 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
         return read(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(page_sources, "read_record", stop)
+        patch.setattr(archives, "read_record", stop)
         patch.setattr(archives, "_READ_AHEAD", 1)
         with pytest.raises(KeyboardInterrupt):
             take_pages(tmp_path, urls, tmp_path / "a.warc.zst")
