@@ -88,21 +88,29 @@ def measure_queries(documents: Path, index_folder: Path, data: Path) -> None:
     }
     for kind, queries in kinds.items():
         times = [timed(functools.partial(index.search, query)) for query in queries]
-        print(f"{kind}: median {statistics.median(times):.3f} s, worst {max(times):.3f} s of {len(times)}")
+        elapsed, cpu = zip(*times, strict=True)
+        middle, worst = (tuple(map(f, (elapsed, cpu))) for f in (statistics.median, max))
+        print(
+            f"{kind}: median {middle[0]:.3f} s, worst {worst[0]:.3f} s of {len(times)}; "
+            f"CPU time {middle[1]:.3f} s, {worst[1]:.3f} s"
+        )
     known = next(iter_phrases(documents, _TRACED_WORDS))
     unknown = " ".join((data / "benchmarks" / "wikitext2-valid.txt").read_text().split()[1000 : 1000 + _TRACED_WORDS])
     for name, text in (("known", f"{known} {unknown}"), ("unknown", f"{unknown} {unknown[::-1]}")):
         passages = trace(index, None, text)
-        seconds = timed(functools.partial(trace, index, None, text))
+        seconds, cpu_s = timed(functools.partial(trace, index, None, text))
         longest = max((passage.words for passage in passages), default=0)
-        print(f"trace of {len(text.split())} words, {name}: {seconds:.2f} s; longest passage {longest} words")
+        print(
+            f"trace of {len(text.split())} words, {name}: {seconds:.2f} s, CPU time {cpu_s:.2f} s; "
+            f"longest passage {longest} words"
+        )
 
 
-def timed(function: Callable[[], object]) -> float:
-    """Return how long a call takes."""
-    started = time.perf_counter()
+def timed(function: Callable[[], object]) -> tuple[float, float]:
+    """Return how long a call takes, and its CPU time."""
+    started, cpu_started = time.perf_counter(), time.process_time()
     function()
-    return time.perf_counter() - started
+    return time.perf_counter() - started, time.process_time() - cpu_started
 
 
 def write_documents(texts: Path, size_bytes: int, folder: Path) -> None:
@@ -120,8 +128,10 @@ def write_documents(texts: Path, size_bytes: int, folder: Path) -> None:
             if pending >= _FILE_BYTES:
                 number = len(list(folder.iterdir()))
                 names = [f"{number}-{row}" for row in range(len(rows))]
+                words = [len(text.split()) for text in rows]
                 urls = [f"http://site{row % 1000}.com/{name}" for row, name in enumerate(names)]
-                table = pa.table({"id": names, "url": urls, "text": rows})
+                domains = [url.split("/")[2] for url in urls]
+                table = pa.table({"id": names, "url": urls, "domain": domains, "text": rows, "words": words})
                 pq.write_table(table, folder / f"{number:03d}.parquet", compression="zstd", row_group_size=4096)
                 written, pending, rows = written + pending, 0, []
                 if written >= size_bytes:
