@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -63,15 +62,12 @@ class SearchIndex:
     def __init__(self, folder: StageFolder, is_stale: bool = False) -> None:
         self.is_stale = is_stale
         self.name = folder.path
-        # tantivy writes locks next to the files, but a corpus may be read-only, or remote.
-        local = storage.temporary_folder_of(self)
         files = folder.files(f"{INDEX}/")
-        storage.fetch_copies([file.path for file in files])
+        # Not in place, since tantivy writes locks next to the files, but a corpus may be read-only.
+        local = storage.link_copies([file.path for file in files], self)
         for file in files:
-            path = os.path.abspath(storage.mapped_path(file.path))
-            if os.path.getsize(path) != file.size_bytes:
+            if storage.size_bytes(storage.join(local, storage.basename(file.path))) != file.size_bytes:
                 raise InputError(f"{file.path}: is damaged; re-run `webtext search --build` to rebuild it")
-            os.symlink(path, storage.join(local, storage.basename(path)))
         try:
             self._index = open_index(local)
             self._searcher = self._index.searcher()

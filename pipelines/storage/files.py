@@ -171,6 +171,18 @@ def fetch_copies(paths: Sequence[str]) -> None:
         map_files(mapped_path, new)
 
 
+def link_copies(paths: Sequence[str], owner: object) -> str:
+    """Return a folder with links to files, or to copies of remote ones, that is removed with the object that needs it.
+
+    For libraries that open a folder, and write locks into it.
+    """
+    fetch_copies(paths)
+    folder = temporary_folder_of(owner)
+    for path in paths:
+        os.symlink(os.path.abspath(mapped_path(path)), join(folder, basename(path)))
+    return folder
+
+
 def exists(path: str) -> bool:
     """Return whether a file or folder exists."""
     with _accessing(path, "read") as (file_system, plain):

@@ -185,3 +185,19 @@ def test_the_first_tab_leads_to_the_content(browser: BrowserPage, site: str) -> 
     assert browser.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
     browser.keyboard.press("Enter")
     assert browser.url == f"{site}/#main"
+
+
+def test_a_drop_is_labelled_by_a_key(browser: BrowserPage, site: str) -> None:
+    _visit(browser, f"{site}/dropped?stage=fetch&reason={quote(_EVIL)}&seed=1")
+    browser.keyboard.press("j")
+    with browser.expect_navigation():
+        browser.keyboard.press("w")
+    assert "0 of 1" in browser.evaluate("document.body.innerText")
+
+
+def test_a_long_text_is_posted(browser: BrowserPage, site: str) -> None:
+    _visit(browser, f"{site}/trace")
+    browser.fill("textarea", f"{BENCHMARK_TEXT} {'word ' * 1000}")
+    with browser.expect_navigation():
+        browser.click("main form button")
+    assert "in 1 document" in browser.evaluate("document.body.innerText")

@@ -7,7 +7,6 @@ its documents alone; they are renamed, since tantivy names them by a random id.
 from __future__ import annotations
 
 import datetime as dt
-import shutil
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -36,6 +35,7 @@ _COLUMNS = ("id", "text", "url", "title", "domain", "created_utc", "words")
 _LAST_SECOND = 253_402_300_799  # of the year 9999
 # A segment of 128 MiB of prose takes a third of this; with more words than fit, the text becomes several segments.
 _HEAP_BYTES = 1 << 30
+_COPY_BYTES = 1 << 20
 
 
 class StoredDocument(msgspec.Struct):
@@ -109,7 +109,8 @@ def write_segments(batches: Iterable[pa.RecordBatch], id: str, output: str) -> t
 def _copy_file(path: str, output: str, name: str) -> FileEntry:
     target = storage.join(INDEX, name)
     with storage.open_read(path) as source, storage.atomic_write(storage.join(output, target)) as stream:
-        shutil.copyfileobj(source, stream, 1 << 20)
+        while block := source.read(_COPY_BYTES):
+            stream.write(block)
     return FileEntry(target, stream.size_bytes, stream.checksum)
 
 

@@ -76,7 +76,7 @@ def test_the_ranking_does_not_depend_on_the_segments(tmp_path: Path, monkeypatch
 
 
 def test_documents_of_any_file(tmp_path: Path) -> None:
-    """Columns may be absent, or of other types, as far as the files do not agree on one; what is not a document is listed as dropped."""
+    """Columns may be absent or of other types; what is not a document is listed as dropped."""
     rows: list[dict[str, Any]] = [
         {"id": "a", "text": "one two", "title": "Name", "url": "https://news.bbc.co.uk/x"},
         {"id": "b", "text": "   "},
