@@ -142,9 +142,9 @@ def _index_documents(batch: pa.RecordBatch) -> Iterator[tantivy.Document]:
         document = tantivy.Document()
         for name, text in zip(WORD_FIELDS, words, strict=True):
             document.add_text(name, text.words)
-        for name, values in zip(NAME_FIELDS, ([row.domain], [row.language], row.subreddits), strict=True):
-            for value in values:
-                document.add_text(name, value or "")
+        subreddits = [("subreddit", name) for name in row.subreddits]
+        for name, value in (("domain", row.domain), ("language", row.language), *subreddits):
+            document.add_text(name, value or "")
         for name in NUMBER_FIELDS:
             if (number := getattr(row, name)) is not None:
                 document.add_unsigned(name, number)
