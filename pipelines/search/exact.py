@@ -41,19 +41,12 @@ def search_exactly(
     index, _ = build_index([text_arrays(pa.array([phrase]))], words)
     source = inputs.open_configured(documents, config, options)
     options = options.for_input(inputs.size_on_disk(source.files))
-    found, rows = 0, list[tuple[float, int, Match]]()
-    context = (index, phrase, limit)
-    with (
-        show_progress(options.progress, "search", source.records, "records"),
-        contextlib.closing(
-            options.executor.map(_scan_shard, source.shards, context, options.progress.advance, item_name)
-        ) as results,
-    ):
-        for shard, (count, matches) in results:
-            found += count
-            rows += [(match.score, -shard.index, match) for match in matches]
-    best = heapq.nlargest(limit, rows, key=lambda row: row[:2])
-    return Matches(found, [match for _, _, match in best])
+    context, advance = (index, phrase, limit), options.progress.advance
+    scans = contextlib.closing(options.executor.map(_scan_shard, source.shards, context, advance, item_name))
+    with show_progress(options.progress, "search", source.records, "records"), scans as results:
+        parts = [part for _, part in sorted((shard.index, part) for shard, part in results)]
+    matches = [match for _, best in parts for match in best]
+    return Matches(sum(count for count, _ in parts), heapq.nlargest(limit, matches, key=lambda match: match.score))
 
 
 def _scan_shard(shard: inputs.DocumentShard, context: tuple[NgramIndex, str, int]) -> tuple[int, list[Match]]:

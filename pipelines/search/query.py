@@ -61,7 +61,6 @@ class SearchIndex:
 
     def __init__(self, folder: StageFolder, is_stale: bool = False) -> None:
         self.is_stale = is_stale
-        self.name = folder.path
         files = folder.files(f"{INDEX}/")
         # Not in place, since tantivy writes locks next to the files, but a corpus may be read-only.
         local = storage.link_copies([file.path for file in files], self)
@@ -73,7 +72,7 @@ class SearchIndex:
             self._searcher = self._index.searcher()
         except ValueError as error:
             remedy = "rebuild it with `webtext search --build --overwrite`"
-            raise InputError(f"{self.name}: tantivy cannot read the index ({error}); {remedy}") from error
+            raise InputError(f"{folder.path}: tantivy cannot read the index ({error}); {remedy}") from error
 
     @staticmethod
     def open(corpus: str) -> SearchIndex:

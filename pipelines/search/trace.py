@@ -95,9 +95,7 @@ def _longest_matches(words: int, ngram: int, occurs: Callable[[int, int], bool])
             yield first, last
             if last == stop:
                 break
-            first = bisect.bisect_left(
-                places, True, first + 1, last + 1 - ngram, key=lambda start: occurs(start, last + 1)
-            )
+            first = bisect.bisect_left(places, True, first + 1, last + 1 - ngram, key=lambda at: occurs(at, last + 1))
 
 
 def _find_words(text: str, words: Sequence[str]) -> tuple[int, int] | None:

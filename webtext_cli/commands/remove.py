@@ -16,9 +16,7 @@ from webtext_cli.options import StageCall, stage_command
 @stage_command("remove")
 @click.argument("requests", required=False)
 @click.option("--pages", is_flag=True, help="Also blank the pages in the WARC files of fetch.")
-@click.option(
-    "--rebuild", is_flag=True, help="Then rebuild token shards, overlap index, overlap report and search index."
-)
+@click.option("--rebuild", is_flag=True, help="Then rebuild tokens, overlap index and report, and search index.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; remove nothing.")
 def command(call: StageCall, requests: str | None, pages: bool, rebuild: bool, dry_run: bool) -> None:
     """Remove documents from every stage of a corpus, on request.

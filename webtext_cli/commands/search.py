@@ -26,31 +26,12 @@ _TITLE, _PASSAGE = 80, 300
 @stage_command("search")
 @click.argument("query", required=False)
 @click.option("--build", "is_build", is_flag=True, help="Build the index, or update it; needs no query.")
-@click.option(
-    "--exact",
-    "is_exact",
-    is_flag=True,
-    help="Find the words of QUERY in this order by reading all documents, without an index.",
-)
-@click.option(
-    "--trace",
-    "traced",
-    metavar="FILE",
-    help="Find the longest passages of a text that occur in the corpus; - is standard input.",
-)
+@click.option("--exact", "is_exact", is_flag=True, help="Find the words of QUERY in a row, in all documents; no index.")
+@click.option("--trace", "traced", metavar="FILE", help="Find the longest passages of a text; - is standard input.")
 @click.option("--domain", metavar="NAME", help="Only documents of this registered domain.")
 @click.option("--language", metavar="CODE", help="Only documents in this language.")
-@click.option(
-    "--year", type=Number(int, 1, 9999), metavar="YEAR", help="Only documents that were submitted in this year."
-)
-@click.option(
-    "--limit",
-    "-n",
-    type=Number(int, 1, 1000),
-    default=10,
-    show_default=True,
-    help="Maximum number of documents, or of passages.",
-)
+@click.option("--year", type=Number(int, 1, 9999), metavar="YEAR", help="Only documents submitted in this year.")
+@click.option("--limit", "-n", type=Number(int, 1), default=10, show_default=True, help="Maximum number of results.")
 @input_option(DOCUMENTS_HELP, is_argument=False)
 def command(
     call: StageCall, query: str | None, is_build: bool, is_exact: bool, traced: str | None, domain: str | None,
@@ -89,7 +70,11 @@ def command(
     elif query:
         print_result(_open_index(call).search(query, **filters, limit=limit), call.as_json, _print_matches)
     elif traced:
-        print_result(_trace(call, traced, limit), call.as_json, _print_passages)
+        from pipelines.search.trace import trace
+
+        index, [path] = _open_index(call), with_standard_input([traced], call.quiet)
+        passages = trace(index, None, storage.read_bytes(path).decode(errors="replace"), limit=limit)
+        print_result(passages, call.as_json, _print_passages)
 
 
 def _open_index(call: StageCall) -> SearchIndex:
@@ -99,16 +84,6 @@ def _open_index(call: StageCall) -> SearchIndex:
     if index.is_stale:
         complain("note: the documents have changed since the index was built; `webtext search --build` updates it")
     return index
-
-
-def _trace(call: StageCall, path: str, limit: int) -> list[Passage]:
-    index = _open_index(call)
-    from pipelines.corpus.tables import CorpusTables
-    from pipelines.search.trace import trace
-
-    text = storage.read_bytes(*with_standard_input([path], call.quiet)).decode(errors="replace")
-    tables = CorpusTables(call.corpus, call.config(), call.run_options()) if index.is_stale else None
-    return trace(index, tables, text, limit=limit)
 
 
 def _print_matches(matches: Matches) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -31,11 +31,11 @@ NAME_FIELDS = ("domain", "language", "subreddit")
 NUMBER_FIELDS = ("year", "words")
 FIELDS = (*WORD_FIELDS, *NAME_FIELDS, *NUMBER_FIELDS)
 _STORED = "document"
-_COLUMNS = ("id", "text", "url", "title", "domain", "created_utc", "words")
+_TEXT_COLUMNS = ("id", "text", "url", "title", "domain", "language")
+_COLUMNS = (*_TEXT_COLUMNS, "created_utc", "words", "subreddits")
 _LAST_SECOND = 253_402_300_799  # of the year 9999
 # A segment of 128 MiB of prose takes a third of this; with more words than fit, the text becomes several segments.
 _HEAP_BYTES = 1 << 30
-_COPY_BYTES = 1 << 20
 
 
 class StoredDocument(msgspec.Struct):
@@ -46,8 +46,10 @@ class StoredDocument(msgspec.Struct):
     url: str | None = None
     title: str | None = None
     domain: str | None = None
+    language: str | None = None
     year: int | None = None
     words: int | None = None
+    subreddits: list[str] = []
 
 
 def open_index(folder: str, is_written: bool = False) -> tantivy.Index:
@@ -98,20 +100,11 @@ def write_segments(batches: Iterable[pa.RecordBatch], id: str, output: str) -> t
         writer.wait_merging_threads()
         for number, segment in enumerate(storage.read_json(storage.join(folder, META))["segments"]):
             old, new = segment["segment_id"].replace("-", ""), f"{id}{number:08x}"
-            for name in storage.list_folder(folder):
-                if name.startswith(old):
-                    files.append(_copy_file(storage.join(folder, name), output, name.replace(old, new)))
-            description = storage.json_bytes({**segment, "segment_id": new})
-            files.append(shards.write_file(output, storage.join(INDEX, f"{new}.json"), description))
+            names = [name for name in storage.list_folder(folder) if name.startswith(old)]
+            parts = {name.replace(old, new): storage.read_bytes(storage.join(folder, name)) for name in names}
+            parts[f"{new}.json"] = storage.json_bytes({**segment, "segment_id": new})
+            files += [shards.write_file(output, storage.join(INDEX, name), data) for name, data in parts.items()]
     return documents, files
-
-
-def _copy_file(path: str, output: str, name: str) -> FileEntry:
-    target = storage.join(INDEX, name)
-    with storage.open_read(path) as source, storage.atomic_write(storage.join(output, target)) as stream:
-        while block := source.read(_COPY_BYTES):
-            stream.write(block)
-    return FileEntry(target, stream.size_bytes, stream.checksum)
 
 
 def write_meta(output: str, segments: Iterable[str]) -> FileEntry:
@@ -127,14 +120,15 @@ def stored_documents(batch: pa.RecordBatch) -> Iterator[StoredDocument]:
     """Yield what is stored of documents; other files may have columns of any type, or none."""
     batch = with_domains(batch)
     for row in batch.select([name for name in batch.schema.names if name in _COLUMNS]).to_pylist():
-        url, title, domain = (
-            value if isinstance(value := row.get(name), str) else None for name in ("url", "title", "domain")
+        fields: dict[str, Any] = {name: value for name in _TEXT_COLUMNS if isinstance(value := row.get(name), str)}
+        created, words, subreddits = row.get("created_utc"), row.get("words"), row.get("subreddits")
+        if isinstance(created, int) and 0 <= created <= _LAST_SECOND:
+            fields["year"] = dt.datetime.fromtimestamp(created, dt.UTC).year
+        yield StoredDocument(
+            **fields,
+            words=words if isinstance(words, int) and words >= 0 else count_words(row["text"]),
+            subreddits=[*map(str, filter(None, subreddits))] if isinstance(subreddits, list) else [],
         )
-        created, words = row.get("created_utc"), row.get("words")
-        is_known = isinstance(created, int) and 0 <= created <= _LAST_SECOND
-        year = dt.datetime.fromtimestamp(created, dt.UTC).year if is_known else None
-        words = words if isinstance(words, int) and words >= 0 else count_words(row["text"])
-        yield StoredDocument(row["id"], row["text"], url, title, domain, year, words)
 
 
 def _index_documents(batch: pa.RecordBatch) -> Iterator[tantivy.Document]:
@@ -143,19 +137,14 @@ def _index_documents(batch: pa.RecordBatch) -> Iterator[tantivy.Document]:
 
     compress = zstandard.ZstdCompressor(level=1).compress
     stored = [*stored_documents(batch)]
-    normal = [normalize_texts(pa.array([getattr(row, name) or "" for row in stored])) for name in WORD_FIELDS]
-    others = [
-        batch.column(name).to_pylist() if name in batch.schema.names else [None] * len(stored)
-        for name in ("language", "subreddits")
-    ]
-    for row, words, language, subreddits in zip(stored, zip(*normal, strict=True), *others, strict=True):
+    columns = [normalize_texts(pa.array([getattr(row, name) or "" for row in stored])) for name in WORD_FIELDS]
+    for row, words in zip(stored, zip(*columns, strict=True), strict=True):
         document = tantivy.Document()
         for name, text in zip(WORD_FIELDS, words, strict=True):
             document.add_text(name, text.words)
-        for name, values in zip(NAME_FIELDS, ([row.domain], [language], subreddits or ()), strict=True):
-            for value in values:
-                if isinstance(value, str):
-                    document.add_text(name, value)
+        subreddits = [("subreddit", name) for name in row.subreddits]
+        for name, value in (("domain", row.domain), ("language", row.language), *subreddits):
+            document.add_text(name, value or "")
         for name in NUMBER_FIELDS:
             if (number := getattr(row, name)) is not None:
                 document.add_unsigned(name, number)

@@ -33,8 +33,8 @@ class _Context:
 
     output: str
     fingerprint: str
-    folder: str = ""
-    earlier: Mapping[str, ShardEntry] = dataclasses.field(default_factory=dict)
+    folder: str
+    earlier: Mapping[str, ShardEntry]
 
     def name_task(self, shard: inputs.DocumentShard) -> str:
         """Return a name that says which documents the task indexes: of a stage, those of a file."""
@@ -56,10 +56,8 @@ def search(config: SearchConfig, *, documents: str | Sequence[str], output: str,
     prints = {"documents": source.fingerprint, "tantivy": version.rpartition(", ")[2]}
     with stage_run(STAGE, config, inputs=prints, output=output, options=options, texts=source.files) as run:
         if not run.finished:
-            context = _Context(run.output, source.fingerprint)
-            if run.earlier:
-                earlier = {entry.name: entry for entry in read_manifest(run.earlier).shards}
-                context = dataclasses.replace(context, folder=run.earlier, earlier=earlier)
+            earlier = {entry.name: entry for entry in read_manifest(run.earlier).shards} if run.earlier else {}
+            context = _Context(run.output, source.fingerprint, run.earlier or "", earlier)
             entries = run.map(_index_shard, source.shards, context, name=context.name_task, total=source.records)
             described = [file.name for entry in entries for file in entry.files if file.name.endswith(".json")]
             run.once("index", lambda: TaskResult(files=(write_meta(run.output, described),)))
