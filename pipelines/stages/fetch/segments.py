@@ -3,8 +3,9 @@
 A killed run repeats only the requests under way. A run that adds links to a result does not request known pages again:
 their outcomes are the first segments, and their WARC files are linked as they are.
 
-A segment is a file of entries in the order in which they became known: WARC records, or the outcome of a link, which
-refers to records before it. Checksums show where it is torn or damaged: what follows does not count.
+A segment is a WARC file and a journal of the outcomes of some links, in the order in which they became known. A line of
+the journal is the outcome and the size of the WARC file at that time, as JSON, behind a CRC-32 of both this JSON and
+the records since the line before. So a line counts only if the records to which it refers are on the disk, too.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ import contextlib
 import dataclasses
 import datetime as dt
 import json
-import struct
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -46,19 +46,19 @@ FLUSH_OUTCOMES = 1000
 FLUSH_BYTES = 64 << 20
 FLUSH_S = 30.0
 
+_COPY_BYTES = 8 << 20
 # Where links are divided as in the earlier result, its shard of the same number has all known links of a shard;
 # otherwise all its shards are searched.
 _PHASES = ("known", "all-known")
-_SEGMENT, _SUFFIX = "segment-", ".entries"
-# An entry: the sizes of its records and of its outcome as JSON, one of which is empty, both, and a CRC-32 of all this.
-_SIZES = struct.Struct("<II")
-_CHECKSUM_BYTES = 4
+_SEGMENT = "segment-"
+_WARC = ".warc.gz"
+_JOURNAL = ".journal"
 
 
 class Segment(NamedTuple):
-    """The intact part of a segment: its outcomes, and the size of its records."""
+    """The intact part of a segment: its outcomes, and the bytes of the WARC file to which they refer."""
 
-    path: str
+    warc_path: str
     warc_size_bytes: int
     outcomes: list[Outcome]
 
@@ -70,9 +70,10 @@ class SegmentWriter:
         self.folder = folder
         self._number = 1 + max(map(shards.shard_number, storage.list_folder(folder)), default=-1)
         self._started_at = time.monotonic()
-        self._outcomes = self._warc_bytes = 0
-        self._open_file = contextlib.ExitStack()
-        self._file: storage.HashingWriter | None = None
+        self._outcomes = 0
+        self._checksum = 0
+        self._open_files = contextlib.ExitStack()
+        self._files: tuple[storage.HashingWriter, storage.HashingWriter] | None = None
 
     def __enter__(self) -> SegmentWriter:
         return self
@@ -83,63 +84,76 @@ class SegmentWriter:
             self.flush()
 
     def append(self, records: bytes) -> tuple[str, int]:
-        """Append WARC records, and return the name of their segment and their offset among its records."""
-        self._write(records, b"")
-        place = f"{_SEGMENT}{self._number - 1:06d}{_SUFFIX}", self._warc_bytes
-        self._warc_bytes += len(records)
+        """Append WARC records and return the name of their file and their offset."""
+        warc, _ = self._segment()
+        place = f"{_SEGMENT}{self._number - 1:06d}{_WARC}", warc.size_bytes
+        warc.write(records)
+        self._checksum = isal_zlib.crc32(records, self._checksum)
         return place
 
     def add(self, outcome: Outcome) -> None:
         """Add the outcome of a link, whose records were appended before."""
-        self._write(b"", msgspec.json.encode(outcome)).flush()
+        warc, journal = self._segment()
+        line = msgspec.json.encode((warc.size_bytes, outcome))
+        warc.flush()
+        journal.write(b"%08x %b\n" % (isal_zlib.crc32(line, self._checksum), line))
+        journal.flush()
+        self._checksum = 0
         self._outcomes += 1
         self.flush_if_due()
 
     def flush_if_due(self) -> None:
-        """Start a new segment if this one is large or old enough."""
+        """Start a new segment if this one is large or old enough, and its last records are those of an outcome."""
+        if self._checksum:
+            return  # no line refers to these records yet, such as those of a redirect
+        size_bytes = self._files[0].size_bytes if self._files is not None else 0
         too_old = time.monotonic() - self._started_at >= FLUSH_S
-        if self._outcomes >= FLUSH_OUTCOMES or self._warc_bytes >= FLUSH_BYTES or too_old:
+        if self._outcomes >= FLUSH_OUTCOMES or size_bytes >= FLUSH_BYTES or too_old:
             self.flush()
 
     def flush(self) -> None:
         """Make the segment durable, and start the next one."""
         self._started_at = time.monotonic()
-        self._outcomes = self._warc_bytes = 0
-        self._file = None
-        self._open_file.close()
+        self._outcomes = self._checksum = 0
+        self._files = None
+        self._open_files.close()
 
-    def _write(self, records: bytes, outcome: bytes) -> storage.HashingWriter:
-        """Append an entry, and return the file."""
-        if self._file is None:
-            path = storage.join(self.folder, f"{_SEGMENT}{self._number:06d}{_SUFFIX}")
+    def _segment(self) -> tuple[storage.HashingWriter, storage.HashingWriter]:
+        """Return the WARC file and the journal that are being written."""
+        if self._files is None:
+            stem = storage.join(self.folder, f"{_SEGMENT}{self._number:06d}")
             self._number += 1
-            self._file = self._open_file.enter_context(storage.gradual_write(path))
-        entry = b"".join((_SIZES.pack(len(records), len(outcome)), records, outcome))
-        self._file.write(entry + isal_zlib.crc32(entry).to_bytes(_CHECKSUM_BYTES))
-        return self._file
+            # Closed in reverse: in an object store, the journal must not be without its records.
+            journal = self._open_files.enter_context(storage.gradual_write(f"{stem}{_JOURNAL}"))
+            self._files = self._open_files.enter_context(storage.gradual_write(f"{stem}{_WARC}")), journal
+        return self._files
 
 
 def open_segments(folder: str) -> list[Segment]:
-    """Return the segments of a folder in order, each up to its first damage."""
-    segments: list[Segment] = []
-    for name in sorted(name for name in storage.list_folder(folder) if name.endswith(_SUFFIX)):
-        path, size_bytes, outcomes = storage.join(folder, name), 0, list[Outcome]()
-        for records, outcome in _read_entries(path):
-            size_bytes += len(records)
-            outcomes += [msgspec.json.decode(outcome, type=Outcome)] if outcome else []
-        segments.append(Segment(path, size_bytes, outcomes))
-    return segments
+    """Return the segments of a folder in order, up to the first damage in any of them."""
+    names = sorted(name for name in storage.list_folder(folder) if name.endswith(_JOURNAL))
+    return [_read_intact(storage.join(folder, name.removesuffix(_JOURNAL))) for name in names]
 
 
-def _read_entries(path: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the records and the outcome of each entry of a segment, up to its first damage."""
-    with storage.open_read(path) as stream:
-        while len(sizes := stream.read(_SIZES.size)) == _SIZES.size:
-            records, outcome = map(stream.read, _SIZES.unpack(sizes))
-            checksum = isal_zlib.crc32(outcome, isal_zlib.crc32(records, isal_zlib.crc32(sizes)))
-            if stream.read(_CHECKSUM_BYTES) != checksum.to_bytes(_CHECKSUM_BYTES):
-                return
-            yield records, outcome
+def _read_intact(stem: str) -> Segment:
+    """Return a segment up to the first line that is torn, or that its records do not match."""
+    segment = Segment(stem + _WARC, 0, [])
+    with contextlib.ExitStack() as stack:
+        journal = stack.enter_context(storage.open_read(stem + _JOURNAL))
+        warc = stack.enter_context(storage.open_read(stem + _WARC)) if storage.exists(stem + _WARC) else None
+        for line in journal:
+            checksum, _, text = line.removesuffix(b"\n").partition(b" ")
+            try:
+                end, outcome = msgspec.json.decode(text, type=tuple[int, Outcome])
+                size_bytes = end - segment.warc_size_bytes
+                records = warc.read(size_bytes) if warc is not None and size_bytes else b""
+                if int(checksum, 16) != isal_zlib.crc32(text, isal_zlib.crc32(records)):
+                    break
+            except ValueError:  # whatever a disk may hold after a loss of power
+                break
+            segment.outcomes.append(outcome)
+            segment = segment._replace(warc_size_bytes=end)
+    return segment
 
 
 def latest_outcomes(segments: Sequence[Segment]) -> dict[int, Outcome]:
@@ -147,7 +161,7 @@ def latest_outcomes(segments: Sequence[Segment]) -> dict[int, Outcome]:
 
     An outcome that repeats an earlier one, after an archive had no page, does not count if its records were damaged.
     """
-    sizes = {storage.basename(segment.path): segment.warc_size_bytes for segment in segments}
+    sizes = {storage.basename(segment.warc_path): segment.warc_size_bytes for segment in segments}
     latest: dict[int, Outcome] = {}
     for outcome in (outcome for segment in segments for outcome in segment.outcomes):
         file = outcome.warc_file or ""
@@ -328,7 +342,8 @@ def _write_warc(
     with storage.atomic_write(storage.join(output, name)) as stream:
         stream.write(info)
         for segment in segments:
-            starts[storage.basename(segment.path)] = stream.size_bytes
-            for records, _ in _read_entries(segment.path):
-                stream.write(records)
+            starts[storage.basename(segment.warc_path)] = stream.size_bytes
+            for start in range(0, segment.warc_size_bytes, _COPY_BYTES):
+                size_bytes = min(_COPY_BYTES, segment.warc_size_bytes - start)
+                stream.write(storage.read_range(segment.warc_path, start, size_bytes))
     return FileEntry(name, stream.size_bytes, stream.checksum), starts

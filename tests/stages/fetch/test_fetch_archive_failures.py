@@ -233,7 +233,7 @@ def test_answers_of_archives_for_links_whose_outcome_was_damaged_are_left_out(
     with wayback([Archived(web.url("/b"), "2014-01-01")], [(404, {}), (429, {})]) as machine:
         with pytest.raises(WebtextError, match="status 429"):
             run_fetch(tmp_path, urls, **machine_options(machine))
-        (tmp_path / "fetch" / "_work" / "pages-00000" / "segment-000000.entries").unlink()
+        (tmp_path / "fetch" / "_work" / "pages-00000" / "segment-000000.journal").unlink()
         fetched = run_fetch(tmp_path, urls, **machine_options(machine))
     assert list(fetched.outcomes.values()) == ["ok", "http_not_found", "http_not_found"]
     assert web.paths() == ["/live", "/a", "/b", "/live", "/b"]

@@ -107,8 +107,8 @@ def test_what_is_damaged_in_a_segment_is_refetched(
 ) -> None:
     with LocalWeb(_pages(40)) as web:
         folder = _interrupted(tmp_path, web, monkeypatch, after=25)
-        for number in range(2):
-            path = folder / f"segment-{number:06d}.entries"
+        for number, part in enumerate(("journal", "warc.gz")):
+            path = folder / f"segment-{number:06d}.{part}"
             data = bytearray(path.read_bytes())
             data[len(data) // 2] ^= 0xFF
             if damage == "missing":
