@@ -59,11 +59,6 @@ def id_of(number: int) -> str:
     return f"{PAYLOADS[number % 100][:40]} {number}".replace("://", "")  # which only a URL may contain
 
 
-def words_of(number: int) -> str:
-    """Return the words of the document with a payload."""
-    return words_text(number, 120)
-
-
 def documents() -> list[dict[str, Any]]:
     """Return the documents: one per payload, and a near-copy of every second one."""
     rows = []
@@ -71,7 +66,7 @@ def documents() -> list[dict[str, Any]]:
         evil = PAYLOADS[number % 100]
         fields = {field.name: evil for field in DOCUMENT_SCHEMA if field.type == pa.string()}
         lists = {name: [evil, f"{evil} 2"] for name in ("submission_ids", "subreddits", "signals")}
-        text = f"{evil}\n\n{words_of(number % 100)}\n\n{evil} {words_text(number, 9)}"
+        text = f"{evil}\n\n{words_text(number % 100, 120)}\n\n{evil} {words_text(number, 9)}"
         numbers = {"confidence": 0.5, "score": number, "created_utc": 1_450_000_000 + number * 10_000_000, "words": 129}
         url = URLS[number % len(URLS)] if number < 100 else None
         row = {**fields, **lists, **numbers, "id": id_of(number), "text": text, "url": url, "language": "en"}
