@@ -122,8 +122,8 @@ class SearchIndex:
         filters = [tantivy.Query.term_query(schema, name, value) for name, value in names.items() if value is not None]
         # They do not change the ranking.
         parsed = parsed.and_must_match(*(tantivy.Query.boost_query(condition, 0.0) for condition in filters))
-        count, documents = self.find(parsed, limit, offset)
         pattern = compile_phrases(phrases)
+        count, documents = self.find(parsed, limit, offset)
         return Matches(count, [make_match(document, score, pattern) for score, document in documents])
 
     def find_phrase(self, words: Sequence[str], limit: int) -> tuple[int, list[StoredDocument]]:
@@ -136,9 +136,8 @@ class SearchIndex:
     def find(self, query: tantivy.Query, limit: int, offset: int = 0) -> tuple[int, list[tuple[float, StoredDocument]]]:
         """Return how many documents match, and some of them with their scores, the highest first."""
         result = self._searcher.search(query, limit=max(1, limit), offset=offset)
-        hits = result.hits[:limit]
-        count: int = result.count  # type: ignore[attr-defined]  # not in its stubs
-        return count, [(score, read_stored(self._searcher.doc(address))) for score, address in hits]
+        documents = [(score, read_stored(self._searcher.doc(address))) for score, address in result.hits[:limit]]
+        return result.count, documents  # type: ignore[attr-defined]  # not in its stubs
 
 
 def _phrases(clause: Mapping[str, Any]) -> Iterator[str]:

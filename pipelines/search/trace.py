@@ -112,5 +112,4 @@ def _characters(text: str, normal: NormalText, first: int, last: int) -> tuple[i
     """Return the characters of a text from its word `first` to before `last`."""
     # A word may end inside of a character: `İ` in lower case is a letter and a mark.
     is_first_byte = np.frombuffer(text.encode(), np.uint8) & 0xC0 != 0x80
-    start, end = (int(is_first_byte[:at].sum()) for at in (normal.starts[first], normal.ends[last - 1]))
-    return start, end
+    return int(is_first_byte[: normal.starts[first]].sum()), int(is_first_byte[: normal.ends[last - 1]].sum())
