@@ -68,7 +68,7 @@ def documents() -> list[dict[str, Any]]:
         lists = {name: [evil, f"{evil} 2"] for name in ("submission_ids", "subreddits", "signals")}
         text = f"{evil}\n\n{words_text(number % 100, 120)}\n\n{evil} {words_text(number, 9)}"
         numbers = {"confidence": 0.5, "score": number, "created_utc": 1_450_000_000 + number * 10_000_000, "words": 129}
-        url = URLS[number % len(URLS)] if number < 100 else None
+        url = URLS[number] if number < len(URLS) else None
         row = {**fields, **lists, **numbers, "id": id_of(number), "text": text, "url": url, "language": "en"}
         # Blocks of a page are found by a process, which takes a second: only one document has its page.
         place = {"warc_file": _WARC if number == ARCHIVED else None, "warc_offset": 0}
