@@ -77,8 +77,7 @@ def serve_corpus(browser: BrowserPage, *source: str) -> Iterator[str]:
         try:
             assert server.stdout is not None
             address = server.stdout.readline().strip()
-            if not address.startswith("http://"):
-                raise RuntimeError("webtext browse did not start; see its error above")
+            assert address.startswith("http://"), "webtext browse did not start; see its error above"
             browser.goto(address)
             yield address.partition("/?")[0]
         finally:
