@@ -98,8 +98,7 @@ def build_hostile_corpus(corpus: Path) -> Path:
     _run(corpus, "train-bpe", read, vocab_size=400)
     _run(corpus, "tokenize", read | {"tokenizer": f"{corpus}/train-bpe"}, held_out=0.2)
     _run(corpus, "overlap-report", read | {"benchmarks": [f"evil={benchmark}"]})
-    if "search" in BY_NAME:
-        _run(corpus, "search", read)
+    _run(corpus, "search", read)
     return corpus
 
 

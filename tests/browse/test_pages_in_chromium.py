@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from hostile_corpus import ARCHIVED, BENCHMARK_TEXT, PAYLOADS, build_hostile_corpus, documents, id_of
 from small_web import words_text
 
-from pipelines.browse.app import PAGES
 from pipelines.records.schemas import DOCUMENT_SCHEMA
 
 _EVIL, _ID = PAYLOADS[0], quote(id_of(0), safe="")
@@ -77,14 +76,6 @@ def documents_site(chromium: tuple[BrowserPage, list[str]], tmp_path_factory: py
         yield address
 
 
-def _visit(browser: BrowserPage, address: str) -> None:
-    """Open a page, unless it is still to be written."""
-    path = "/" + address.split("/", 3)[3].partition("?")[0]
-    if not path.startswith("/reports/") and path not in {route.path for page in PAGES for route in page.ROUTES}:
-        pytest.skip(f"there is no page {path} yet")
-    visit(browser, address)
-
-
 def _check_layout(browser: BrowserPage) -> None:
     """Check that nothing is cut off in wide and narrow windows, light and dark."""
     for width, scheme in itertools.product((1200, 400), ("light", "dark")):
@@ -108,7 +99,7 @@ def _check_texts(browser: BrowserPage, text: str) -> None:
 
 @pytest.mark.parametrize("path", ADDRESSES)
 def test_a_page_fits_and_shows_hostile_texts_as_texts(browser: BrowserPage, site: str, path: str) -> None:
-    _visit(browser, site + path)
+    visit(browser, site + path)
     _check_texts(browser, ADDRESSES[path])
     if not re.match("/document/|/reports/", path):  # parts have no style of their own; tests/reports has the reports
         _check_layout(browser)
@@ -116,14 +107,14 @@ def test_a_page_fits_and_shows_hostile_texts_as_texts(browser: BrowserPage, site
 
 @pytest.mark.parametrize("path", ["/documents", f"/document?id={_ID}", "/domains"])
 def test_a_file_of_hostile_documents(browser: BrowserPage, documents_site: str, path: str) -> None:
-    _visit(browser, documents_site + path)
+    visit(browser, documents_site + path)
     _check_texts(browser, ADDRESSES[path])
     _check_layout(browser)
 
 
 @pytest.mark.parametrize("number", range(1, len(PAYLOADS)))
 def test_the_page_of_a_document(browser: BrowserPage, site: str, number: int) -> None:
-    _visit(browser, f"{site}/document?id={quote(id_of(number), safe='')}")
+    visit(browser, f"{site}/document?id={quote(id_of(number), safe='')}")
     _check_texts(browser, words_text(number, 60)[:60])
     _check_layout(browser)
 
@@ -133,7 +124,7 @@ def test_the_page_of_a_document(browser: BrowserPage, site: str, number: int) ->
 @pytest.mark.parametrize("path", [path for path in ADDRESSES if not path.startswith("/document/")])
 def test_wcag(browser: BrowserPage, site: str, path: str, scheme: str) -> None:
     resize(browser, scheme=scheme)
-    _visit(browser, site + path)
+    visit(browser, site + path)
     browser.evaluate(Path(os.environ["WEBTEXT_AXE"]).read_text(encoding="utf-8"))
     found = browser.evaluate("axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] })")
     problems = [
@@ -144,7 +135,7 @@ def test_wcag(browser: BrowserPage, site: str, path: str, scheme: str) -> None:
 
 @pytest.mark.parametrize("path", ["/documents", "/dropped", "/domains", "/clusters", "/tokenizer"])
 def test_rows_are_reached_by_keys(browser: BrowserPage, site: str, path: str) -> None:
-    _visit(browser, site + path)
+    visit(browser, site + path)
     focused = "[...document.querySelectorAll('a.row')].indexOf(document.activeElement)"
     for key, row in (("j", 0), ("j", 1), ("k", 0), ("k", 0)):
         browser.keyboard.press(key)
@@ -157,7 +148,7 @@ def test_rows_are_reached_by_keys(browser: BrowserPage, site: str, path: str) ->
 
 
 def test_the_form_and_the_help_are_reached_by_keys(browser: BrowserPage, site: str) -> None:
-    _visit(browser, f"{site}/documents")
+    visit(browser, f"{site}/documents")
     browser.keyboard.press("?")
     assert browser.evaluate("document.querySelector('#keys').open")
     browser.keyboard.press("j")
@@ -170,7 +161,7 @@ def test_the_form_and_the_help_are_reached_by_keys(browser: BrowserPage, site: s
 
 
 def test_the_first_tab_leads_to_the_content(browser: BrowserPage, site: str) -> None:
-    _visit(browser, f"{site}/")
+    visit(browser, f"{site}/")
     browser.keyboard.press("Tab")
     assert browser.evaluate("document.activeElement.textContent") == "Skip to the content"
     assert browser.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
@@ -179,7 +170,7 @@ def test_the_first_tab_leads_to_the_content(browser: BrowserPage, site: str) -> 
 
 
 def test_a_drop_is_labelled_by_a_key(browser: BrowserPage, site: str) -> None:
-    _visit(browser, f"{site}/dropped?stage=fetch&reason={quote(_EVIL)}&seed=1")
+    visit(browser, f"{site}/dropped?stage=fetch&reason={quote(_EVIL)}&seed=1")
     browser.keyboard.press("j")
     with browser.expect_navigation():
         browser.keyboard.press("w")
@@ -187,7 +178,7 @@ def test_a_drop_is_labelled_by_a_key(browser: BrowserPage, site: str) -> None:
 
 
 def test_a_long_text_is_posted(browser: BrowserPage, site: str) -> None:
-    _visit(browser, f"{site}/trace")
+    visit(browser, f"{site}/trace")
     browser.fill("textarea", f"{BENCHMARK_TEXT} {'word ' * 1000}")
     with browser.expect_navigation():
         browser.click("main form button")
