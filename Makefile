@@ -46,7 +46,7 @@ $(BIN)/pip:
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile pip==26.3
 
 $(READY): pyproject.toml constraints.txt | $(BIN)/pip
-	$(INSTALL) --editable '.[train,browse]'
+	$(INSTALL) --editable '.[train,browse,search]'
 	$(COMPILE_SURT)
 	@touch $(READY)
 

@@ -9,6 +9,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from pipelines.engine.run import Summary
@@ -36,7 +37,8 @@ def command(call: StageCall) -> None:
 
     The web is Python's own documentation server on loopback: about 380 pages. The demo writes a submissions dump that
     links to them and runs every stage on it, down to a small GPT-2, a sample of its text, an evaluation, and an overlap
-    report; without torch, all but the model. It connects to no other machine. Re-run it to resume.
+    report; without torch, all but the model, and without tantivy, all but the search index. It connects to no other
+    machine. Re-run it to resume.
 
     \b
     Examples:
@@ -53,13 +55,13 @@ def command(call: StageCall) -> None:
     with contextlib.suppress(WebtextError):
         require_torch()
         has_torch = True
-
+    missing = {name for name, is_there in (("pretrain", has_torch), ("search", find_spec("tantivy"))) if not is_there}
     write_demo_corpus(call.corpus)
     options = dataclasses.replace(
         call.run_options(), progress=make_progress(call.quiet, brief=True), discard_pages=True
     )
     with demo_web():
-        stages = [name for name in call.settings.stages(None, None) if has_torch or name != "pretrain"]
+        stages = [name for name in call.settings.stages(None, None) if name not in missing]
         show = None if call.as_json else lambda summary: say(_stage_line(summary))
         summaries = build(call.corpus, stages, options, show)
     sample, results = None, []
