@@ -70,7 +70,7 @@ def show_answers(request: Request, corpus: str, folder: str, result: Mapping[str
     page = answers[start : start + _ROWS]
     places = [row["place"] for row in page]
     questions = read_questions(corpus, result, places)
-    with site.tables() as tables:
+    with site.tables(request) as tables:
         sources = find_sources(tables, places)
     for row in page:
         fields = {name: value for name, value in questions.get(row["place"], {}).items() if value != row["cluster"]}
