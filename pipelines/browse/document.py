@@ -35,7 +35,7 @@ def show_document(request: Request) -> Response:
         marks, benchmarks = find_benchmarks(tables, shown)
         is_known = {
             "cluster": "kept_document" in facts,
-            "rules": text is not None and "filter" in tables.stages,
+            "rules": text is not None and "filter" in tables.document_stages[1:],  # which reads another stage
             "page": facts.get("warc_file"),
             "tokens": text is not None and {"tokenize", "train-bpe"} & tables.stages.keys(),
         }

@@ -59,7 +59,7 @@ def show_model(request: Request) -> Response:
 
 def show_answers(request: Request, corpus: str, folder: str, result: Mapping[str, Any]) -> Response:
     """Show a page of the answers in a task, all of them, or those that are right or wrong."""
-    site, start, right = site_of(request), number_of(request, "after") or 0, request.query_params.get("right", "")
+    site, start, right = site_of(request), number_of(request, "offset") or 0, request.query_params.get("right", "")
     if right not in ("", "yes", "no"):
         raise UsageError(f"right={right}: is neither yes nor no")
     columns = [name for figure in result["metrics"] for name in figure["columns"] if name in _IS_RIGHT][:1]

@@ -135,10 +135,7 @@ class SearchIndex:
 
     def find(self, query: tantivy.Query, limit: int, offset: int = 0) -> tuple[int, list[tuple[float, StoredDocument]]]:
         """Return how many documents match, and some of them with their scores, the highest first."""
-        try:
-            result = self._searcher.search(query, limit=max(1, limit), offset=offset)
-        except ValueError as error:  # such as of `text:*`
-            raise UsageError(f"the query cannot be run ({error})") from error
+        result = self._searcher.search(query, limit=max(1, limit), offset=offset)
         hits = result.hits[:limit]
         count: int = result.count  # type: ignore[attr-defined]  # not in its stubs
         return count, [(score, read_stored(self._searcher.doc(address))) for score, address in hits]

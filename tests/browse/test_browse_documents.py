@@ -237,3 +237,9 @@ def test_a_document_is_opened_by_any_id(tmp_path: Path, id: str) -> None:
     client = open_client([str(tmp_path / "ids.parquet")])
     [link] = re.findall(r'class="row" href="([^"]*)"', client.get("/documents").text)
     assert "one two" in client.get(html.unescape(link)).text
+
+
+def test_rules_need_the_text_that_the_filter_read(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus")
+    assert "/document/rules?" in open_client(str(corpus)).get(f"/document?id={id_of(1)}").text
+    assert "/document/rules?" not in open_client([str(corpus / "filter")]).get(f"/document?id={id_of(1)}").text

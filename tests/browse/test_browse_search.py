@@ -88,7 +88,7 @@ def test_hostile_texts_and_queries_are_shown_as_text(client: TestClient) -> None
     assert "<script>x" not in page
 
 
-@pytest.mark.parametrize("query", ["q=%22open", "q=a&year=soon", "q=a&offset=-1", "q=text:*"])
+@pytest.mark.parametrize("query", ["q=%22open", "q=a&year=soon", "q=a&offset=-1"])
 def test_bad_queries_are_named(client: TestClient, query: str) -> None:
     answer = client.get(f"/search?{query}")
     assert answer.status_code == 400
