@@ -112,8 +112,7 @@ def show_tokens(request: Request) -> Response:
         tokens.append((id_, text[max(start, end) : stop]))
         end = stop
     numbers = {"offset": offset, "total": len(encoding.ids), "size": _TOKENS, "encoded": _ENCODED_CHARACTERS}
-    document = {"id": id, "url": url, "characters": len(text)}
-    return _render(request, document=document, tokens=tokens, places=places, **numbers)
+    return _render(request, characters=len(text), tokens=tokens, places=places, **numbers)
 
 
 def read_text(tables: CorpusTables, id: str, url: str | None, before: str = "") -> str | None:
