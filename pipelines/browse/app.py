@@ -26,7 +26,7 @@ from pipelines.reports.render import ENVIRONMENT
 PAGES = (overview, documents, document, dropped, groups, tokenizer, models, searching)
 _STATIC = {"style.css": "text/css", "browse.js": "text/javascript"}
 # Reports contain their style and script, which this policy of theirs admits by hash.
-_REPORT_POLICY = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
+_REPORT_POLICY = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([ !#-~]*)">')
 
 
 def make_app(site: Site, token: str, port: int, hosts: Sequence[str] = LOOPBACK) -> Starlette:
@@ -54,16 +54,16 @@ def serve(site: Site, host: str, port: int, on_start: Callable[[str], None]) -> 
         raise StorageError(f"--port {port}: cannot listen on {host} ({reason}); choose another --port") from error
     port, token = listener.getsockname()[1], secrets.token_urlsafe(16)
     is_everywhere = host in ("0.0.0.0", "::")
-    app = make_app(site, token, port, ["*"] if is_everywhere else [*LOOPBACK, host])
+    name = f"[{host}]" if ":" in host else host
+    app = make_app(site, token, port, ["*"] if is_everywhere else [*LOOPBACK, name.lower()])
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
     with listener:
-        name = socket.gethostname() if is_everywhere else f"[{host}]" if ":" in host else host
-        on_start(f"http://{name}:{port}/?{TOKEN}={token}")
+        on_start(f"http://{socket.gethostname() if is_everywhere else name}:{port}/?{TOKEN}={token}")
         with contextlib.suppress(KeyboardInterrupt):  # which uvicorn raises again after its end
             server.run([listener])
 
 
-def _static(request: Request) -> Response:
+async def _static(request: Request) -> Response:
     name = request.url.path.removeprefix("/")
     return Response(ENVIRONMENT.get_template(f"browse/{name}").render(), media_type=_STATIC[name])
 
@@ -77,7 +77,8 @@ def _report(request: Request) -> Response:
     page = storage.read_bytes(path) if storage.is_file(path) else b""
     if not (policy := _REPORT_POLICY.search(page)):
         raise HTTPException(404)
-    headers = {"Content-Security-Policy": f"{policy[1].decode()}; sandbox allow-scripts allow-popups"}
+    # Of two directives of a name, the first one counts.
+    headers = {"Content-Security-Policy": f"sandbox allow-scripts allow-popups; {policy[1].decode()}"}
     return Response(page, headers=headers, media_type="text/html")
 
 

@@ -9,9 +9,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pipelines.browse import document_parts
-from pipelines.browse.document_parts import PARTS, read_offset, read_text
+from pipelines.browse.document_parts import PARTS, read_text
 from pipelines.browse.reading import find_benchmarks, set_text
-from pipelines.browse.site import site_of
+from pipelines.browse.site import number_of, site_of
 from pipelines.corpus.explain import explain
 from pipelines.format import describe_field
 
@@ -21,12 +21,13 @@ _SHOWN_CHARACTERS = 20_000
 
 def show_document(request: Request) -> Response:
     """Show a document by its id or URL, kept, dropped or absent; without either, the form to look one up."""
-    site, query, offset = site_of(request), request.query_params, read_offset(request)
-    target = (query.get("id") or query.get("url") or "").strip()
+    site, query, offset = site_of(request), request.query_params, number_of(request, "offset") or 0
+    id = query.get("id", "")
+    target = id or query.get("url", "").strip()
     if not target:
         return site.render(request, "document.html", history=None)
-    with site.tables() as tables:
-        history = explain(tables, target)
+    with site.tables(request) as tables:
+        history = explain(tables, target, is_id=bool(id))
         # Of fields that differ from stage to stage, the last one.
         facts = {name: value for step in history.steps for name, value in step.fields.items() if value is not None}
         text = read_text(tables, history.id, history.url)
@@ -34,7 +35,7 @@ def show_document(request: Request) -> Response:
         marks, benchmarks = find_benchmarks(tables, shown)
         is_known = {
             "cluster": "kept_document" in facts,
-            "rules": text is not None and "filter" in tables.stages,
+            "rules": text is not None and "filter" in tables.document_stages[1:],  # which reads another stage
             "page": facts.get("warc_file"),
             "tokens": text is not None and {"tokenize", "train-bpe"} & tables.stages.keys(),
         }

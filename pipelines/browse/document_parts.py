@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from pipelines import storage
 from pipelines.algorithms.quality.lines import LINE_STATISTICS
 from pipelines.algorithms.quality.statistics import STATISTICS
-from pipelines.browse.site import site_of
+from pipelines.browse.site import number_of, site_of
 from pipelines.corpus.explain import find_identity
 from pipelines.corpus.tables import CorpusTables, documents_of, place_of, resolve
 from pipelines.errors import UsageError
@@ -36,7 +36,7 @@ _MEMBERS, _TOKENS = 100, 2_000
 
 def show_page(request: Request) -> Response:
     """Show the archived page: its blocks, its source and its headers."""
-    with site_of(request).tables() as tables:
+    with site_of(request).tables(request) as tables:
         _, url = _identify(tables, request.query_params)
         row = tables.first("pages", "url = ? AND warc_file IS NOT NULL", [url]) if "pages" in tables.views else None
         stages = tables.stages
@@ -53,7 +53,7 @@ def show_page(request: Request) -> Response:
 
 def show_rules(request: Request) -> Response:
     """Show the value of the document, as the filter read it, by each rule of the corpus."""
-    with site_of(request).tables() as tables:
+    with site_of(request).tables(request) as tables:
         text = read_text(tables, *_identify(tables, request.query_params), "filter")
         if text is None or "filter" not in tables.stages:
             raise UsageError("the corpus has no text of this document that a filter read")
@@ -66,7 +66,7 @@ def show_rules(request: Request) -> Response:
 
 def show_cluster(request: Request) -> Response:
     """Show the documents of the document's cluster."""
-    with site_of(request).tables() as tables:
+    with site_of(request).tables(request) as tables:
         id, _ = _identify(tables, request.query_params)
         cluster = "cluster = (SELECT any_value(cluster) FROM clusters WHERE id = ?)"
         query = f"FROM clusters WHERE {cluster} ORDER BY id = cluster DESC, jaccard DESC, id LIMIT {_MEMBERS}"
@@ -83,7 +83,7 @@ def show_cluster(request: Request) -> Response:
 def show_difference(request: Request) -> Response:
     """Show two documents, as dedup read them, side by side."""
     sides = list[dict[str, Any]]()
-    with site_of(request).tables() as tables:
+    with site_of(request).tables(request) as tables:
         for name in ("id", "other"):
             id, url = _identify(tables, {"id": request.query_params.get(name, "")})
             text = read_text(tables, id, url, "dedup")
@@ -95,8 +95,8 @@ def show_difference(request: Request) -> Response:
 
 def show_tokens(request: Request) -> Response:
     """Show the tokens of the document, and its places in the token shards."""
-    site, offset = site_of(request), read_offset(request)
-    with site.tables() as tables:
+    site, offset = site_of(request), number_of(request, "offset") or 0
+    with site.tables(request) as tables:
         id, url = _identify(tables, request.query_params)
         text = read_text(tables, id, url) or ""
         folders = [tables.stages[name] for name in ("tokenize", "train-bpe") if name in tables.stages]
@@ -112,8 +112,7 @@ def show_tokens(request: Request) -> Response:
         tokens.append((id_, text[max(start, end) : stop]))
         end = stop
     numbers = {"offset": offset, "total": len(encoding.ids), "size": _TOKENS, "encoded": _ENCODED_CHARACTERS}
-    document = {"id": id, "url": url, "characters": len(text)}
-    return _render(request, document=document, tokens=tokens, places=places, **numbers)
+    return _render(request, characters=len(text), tokens=tokens, places=places, **numbers)
 
 
 def read_text(tables: CorpusTables, id: str, url: str | None, before: str = "") -> str | None:
@@ -125,14 +124,6 @@ def read_text(tables: CorpusTables, id: str, url: str | None, before: str = "") 
     return None
 
 
-def read_offset(request: Request) -> int:
-    """Return the position in a text or its tokens that a request names; raise UsageError if it is not a number."""
-    value = request.query_params.get("offset", "0")
-    if not value.isdecimal() or len(value) > 12:
-        raise UsageError(f"offset={value}: is not a whole number of 0 or more")
-    return int(value)
-
-
 def _render(request: Request, **values: Any) -> Response:
     part = storage.basename(request.url.path)
     return site_of(request).render(request, "document_part.html", part=part, title=PARTS[part][0], **values)
@@ -141,7 +132,7 @@ def _render(request: Request, **values: Any) -> Response:
 def _identify(tables: CorpusTables, query: Mapping[str, str]) -> tuple[str, str | None]:
     """Return the id and the URL of the document that a request names; raise UsageError if there is none."""
     id, url = query.get("id", ""), query.get("url", "")
-    identity = (id, url) if id and url else find_identity(tables, *resolve(id or url))
+    identity = (id, url) if id and url else find_identity(tables, *resolve(id or url, is_id=bool(id)))
     if identity is None:
         raise UsageError(f"id={id or url}: no stage of the corpus has this document")
     return identity

@@ -16,7 +16,7 @@ def show_documents(request: Request) -> Response:
     """Show a page of documents, and how many there are."""
     site, query = site_of(request), request.query_params
     seed, after, before = (number_of(request, name) for name in ("random", "after", "before"))
-    with site.tables() as tables:
+    with site.tables(request) as tables:
         selection = Selection(tables, query)
         cursor, is_backward = (after, False) if before is None else (before, True)
         # One more than is shown, which tells whether there is another page.
@@ -41,7 +41,7 @@ def show_documents(request: Request) -> Response:
 def show_facet(request: Request) -> Response:
     """Show how many of the documents have each of the most frequent values of a column."""
     site, facet = site_of(request), request.query_params.get("facet", "")
-    with site.tables() as tables:
+    with site.tables(request) as tables:
         selection = Selection(tables, request.query_params)
         rows = selection.count_values(facet, _FACET_VALUES)
     state = _state(request, selection)

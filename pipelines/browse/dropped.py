@@ -23,7 +23,7 @@ def show_dropped(request: Request) -> Response:
     site, query = site_of(request), request.query_params
     stage, reason = query.get("stage"), query.get("reason")
     seed = number_of(request, "seed") or _FIRST_SEED
-    with site.tables() as tables:
+    with site.tables(request) as tables:
         rules = count_drops(tables)
         examples = stage and reason and choose_documents(tables, stage=stage, reason=reason, seed=seed, limit=_EXAMPLES)
         kept = _kept_urls(tables, [row["detail"] for row in examples]) if examples and stage == _DEDUP else {}
@@ -51,7 +51,7 @@ def save_label(request: Request) -> Response:
         raise UsageError("labels are saved in a corpus folder; browse one with --corpus")
     sample = address("/dropped", stage=stage, reason=reason, seed=number_of(request, "seed"))
     example = number_of(request, "example") or 0
-    with site.tables() as tables:
+    with site.tables(request) as tables:
         row = tables.first("dropped", "stage = ? AND reason = ? AND id = ?", [stage, reason, id], "url")
         if row is None:
             raise UsageError(f"{id}: {stage} did not drop this document for {reason}")

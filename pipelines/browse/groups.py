@@ -46,7 +46,7 @@ def show_groups(request: Request) -> Response:
     query = request.query_params
     sort, name, offset = query.get("sort") or "documents", query.get("name", ""), number_of(request, "offset") or 0
     check_known(sort, ["name", *groups.columns], "column", "sort")
-    with site.tables() as tables:
+    with site.tables(request) as tables:
         is_counted = tables.first("duckdb_tables()", "table_name = ?", [groups.table], "table_name") is not None
         if not is_counted and "count" in query:
             tables.rows(f"CREATE TEMP TABLE {groups.table} AS {groups.count(tables)}")

@@ -59,7 +59,7 @@ def show_model(request: Request) -> Response:
 
 def show_answers(request: Request, corpus: str, folder: str, result: Mapping[str, Any]) -> Response:
     """Show a page of the answers in a task, all of them, or those that are right or wrong."""
-    site, start, right = site_of(request), number_of(request, "after") or 0, request.query_params.get("right", "")
+    site, start, right = site_of(request), number_of(request, "offset") or 0, request.query_params.get("right", "")
     if right not in ("", "yes", "no"):
         raise UsageError(f"right={right}: is neither yes nor no")
     columns = [name for figure in result["metrics"] for name in figure["columns"] if name in _IS_RIGHT][:1]
@@ -70,7 +70,7 @@ def show_answers(request: Request, corpus: str, folder: str, result: Mapping[str
     page = answers[start : start + _ROWS]
     places = [row["place"] for row in page]
     questions = read_questions(corpus, result, places)
-    with site.tables() as tables:
+    with site.tables(request) as tables:
         sources = find_sources(tables, places)
     for row in page:
         fields = {name: value for name, value in questions.get(row["place"], {}).items() if value != row["cluster"]}

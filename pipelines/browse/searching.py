@@ -19,6 +19,7 @@ from pipelines.search.trace import Passage, trace
 _ROWS, _TRACE_S = 10, 20.0
 # A traced text, and one that fits into a URL.
 _MAX_CHARACTERS, _URL_CHARACTERS = 20_000, 2_000
+_FORM_BYTES = 12 * _MAX_CHARACTERS + 100  # a character has at most 4 bytes, each written as %XX
 
 
 def show_search(request: Request) -> Response:
@@ -34,7 +35,14 @@ async def show_trace(request: Request) -> Response:
     """Show the passages of a text in the URL, or of that of a form, which is moved to the URL if it is short."""
     if request.method != "POST":
         return await run_in_threadpool(trace_text, request, request.query_params.get("text", ""))
-    text = parse_qs((await request.body()).decode("ascii", "replace")).get("text", [""])[0]
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _FORM_BYTES:
+            raise UsageError(
+                f"the form has more than {_FORM_BYTES:,} bytes; at most {_MAX_CHARACTERS:,} characters can be traced"
+            )
+    text = parse_qs(body.decode("ascii", "replace")).get("text", [""])[0]
     if len(text) <= _URL_CHARACTERS:
         return RedirectResponse(address("/trace", text=text), 303)
     return await run_in_threadpool(trace_text, request, text)
@@ -48,7 +56,7 @@ def trace_text(request: Request, text: str) -> Response:
     index = open_index(site)
     if text.strip():
         # One request at a time reads the tables, which only a stale index needs.
-        with site.tables() if index.is_stale else contextlib.nullcontext() as tables:
+        with site.tables(request) if index.is_stale else contextlib.nullcontext() as tables:
             passages = trace(index, tables, text, max_s=_TRACE_S)
     state = {"text": text, "parts": mark_passages(text, passages), "limits": (_MAX_CHARACTERS, _TRACE_S)}
     return site.render(request, "trace.html", 200, index=index, passages=passages, **state)

@@ -71,7 +71,8 @@ class _TokenRequired:
         answer: ASGIApp
         if self._is_token(request.query_params.get(TOKEN)) and request.method == "GET":
             url = request.url.remove_query_params(TOKEN)
-            answer = RedirectResponse(f"{url.path}?{url.query}" if url.query else url.path, 303)
+            path = f"/{url.path.lstrip('/')}"  # // begins the name of another host
+            answer = RedirectResponse(f"{path}?{url.query}" if url.query else path, 303)
             answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
         elif not self._is_token(request.cookies.get(self._cookie)):
             answer = PlainTextResponse(_FORBIDDEN, 403)

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlencode
 
+from anyio import from_thread
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -40,7 +41,8 @@ class Site:
     def __init__(self, source: str | Sequence[str], config: DocumentConfig, options: RunOptions) -> None:
         self.source = source
         self.corpus = source if isinstance(source, str) else None
-        self.name = ", ".join(map(storage.basename, [source] if isinstance(source, str) else source))
+        paths = [source] if isinstance(source, str) else source
+        self.name = ", ".join(storage.basename(storage.absolute_path(path)) for path in paths)
         self.navigation: Sequence[tuple[str, str]] = ()
         self.can_search = self.corpus is not None and find_spec("tantivy") is not None
         self._config, self._options = config, options
@@ -60,12 +62,15 @@ class Site:
         return self._version
 
     @contextlib.contextmanager
-    def tables(self) -> Iterator[CorpusTables]:
+    def tables(self, request: Request | None = None) -> Iterator[CorpusTables]:
         """Give the tables of the finished stages to one request at a time, and end its queries after 20 seconds.
 
-        Raises InputError if no stage has finished, UsageError if a query takes too long.
+        Raises InputError if no stage has finished, UsageError if a query takes too long or its page was left.
         """
         with self._lock:
+            # Those of the next page wait for it.
+            if request and from_thread.run(request.is_disconnected):
+                raise UsageError("the page was left before it was shown")
             if time.monotonic() - self._checked > _CHECK_S:
                 version = self._read_version()
                 if self._tables is None or version != self._version:

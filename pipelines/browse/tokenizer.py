@@ -34,8 +34,8 @@ _SORTS = {"": ("id", 1), "most frequent": ("count", -1), "rarest": ("count", 1),
 
 def show_tokenizer(request: Request) -> Response:
     """Show a page of the entries that contain a text, or one entry with documents in which it occurs."""
-    site, id, start = site_of(request), number_of(request, "entry"), number_of(request, "after") or 0
-    with site.tables() as tables:
+    site, id, start = site_of(request), number_of(request, "entry"), number_of(request, "offset") or 0
+    with site.tables(request) as tables:
         stages, version = tables.stages, site.version
     folder = stages.get("tokenize") or stages.get("train-bpe")
     if folder is None or not folder.files(TOKENIZER):

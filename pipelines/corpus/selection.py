@@ -35,8 +35,8 @@ _FILTERS: dict[str, tuple[str, str, Callable[[str], Any]]] = {
 _ORDERS = {"words": "-words", "-words": "words", "score": "-score", "quality": "-quality", "-quality": "quality"}
 _ORDERS |= {"date": "-created_utc", "-date": "created_utc", "domain": "domain"}
 _SHOWN = "id url title words score quality created_utc language page_type license signals redactions".split()
-# Other programs may have written a time that is none.
-_DATE = "TRY(strftime(make_timestamp(created_utc * 1000000), '%Y-%m-%d')) AS created_utc"
+# Other programs may have written a time that is none. Not the name of the column, by which rows are sorted.
+_DATE = "TRY(strftime(make_timestamp(created_utc * 1000000), '%Y-%m-%d')) AS date"
 _TYPES = {field.name: field.type for field in DOCUMENT_SCHEMA} | {"quality": pa.float32(), "redactions": SPAN_TYPE}
 
 

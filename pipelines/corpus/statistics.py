@@ -14,7 +14,7 @@ from pipelines.errors import InputError
 GROUPS = {
     "domain": ("domain", "domain"),
     "language": ("language", "language"),
-    "year": ("created_utc", "year(make_timestamp(created_utc * 1000000))"),
+    "year": ("created_utc", "TRY(year(make_timestamp(created_utc * 1000000)))"),
     # Most lists have one subreddit, and `list_distinct` takes 3 s for 8,000,000.
     "subreddit": (
         "subreddits",

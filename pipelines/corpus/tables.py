@@ -324,13 +324,13 @@ def documents_of(stage: str) -> str:
     return f"{stage.replace('-', '_')}_documents"
 
 
-def resolve(target: str) -> tuple[str, tuple[str, ...]]:
+def resolve(target: str, *, is_id: bool = False) -> tuple[str, tuple[str, ...]]:
     """Return the column that tells which document a user means, `id` or `url`, and its values, the likeliest first.
 
     A URL is compared as it is, since lists of URLs and texts from elsewhere have it in any form, then in its canonical
     form. Raises UsageError for a URL that is not http(s).
     """
-    if "://" not in target:
+    if is_id or "://" not in target:
         return "id", (target.lower() if is_url_id(target.lower()) else target,)
     url = canonical_url(target)
     if url is None:

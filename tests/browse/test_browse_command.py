@@ -11,12 +11,14 @@ import sys
 import urllib.request
 import webbrowser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("uvicorn")
 import uvicorn
 from browser_client import open_client
+from starlette.testclient import TestClient
 
 from pipelines.browse import site
 from webtext_cli.main import main
@@ -57,6 +59,24 @@ def test_the_browser_is_opened_at_the_address_unless_it_is_not_wanted(
     assert opened == capsys.readouterr().out.splitlines()[:1]
     assert main(["browse", "-i", documents, "--port", "0", "--no-open"]) == 0
     assert len(opened) == 1
+
+
+def test_an_ipv6_address(documents: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    apps: list[Any] = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: apps.append(self.config.app))
+    if main(["browse", "-i", documents, "--port", "0", "--host", "::1", "--no-open"]) != 0:
+        pytest.skip("this machine has no IPv6")
+    url = capsys.readouterr().out.splitlines()[0]
+    assert url.startswith("http://[::1]:")
+    assert TestClient(apps[0], base_url=url.partition("?")[0]).get(url).status_code == 200
+
+
+def test_the_current_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = tmp_path / "my-corpus"
+    corpus.mkdir()
+    (corpus / "webtext.toml").touch()
+    monkeypatch.chdir(corpus)
+    assert "<h1>my-corpus</h1>" in open_client(".").get("/").text
 
 
 def test_a_port_in_use_is_named(documents: str, capsys: pytest.CaptureFixture[str]) -> None:

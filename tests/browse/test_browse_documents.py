@@ -210,3 +210,36 @@ def test_quality_and_redactions_of_filtered_documents(tmp_path: Path) -> None:
     assert page.count("low quality") == 1
     assert "2 redactions" in page
     assert "0.95" in page
+
+
+def test_documents_of_one_day_are_in_the_order_of_their_times(tmp_path: Path) -> None:
+    columns = {
+        "id": [id_of(number) for number in range(45)],
+        "text": ["one two"] * 45,
+        "created_utc": [1_483_260_000 - number for number in range(45)],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "day.parquet")
+    pages = _pages(open_client([str(tmp_path / "day.parquet")]), "/documents?sort=-date")
+    assert [number for page in pages for number in page] == [*reversed(range(45))]
+
+
+def test_a_time_that_is_none_has_no_year(tmp_path: Path) -> None:
+    table = pa.table({"id": ["a", "b"], "text": ["one", "two"], "created_utc": [10**17, 1_500_000_000]})
+    pq.write_table(table, tmp_path / "times.parquet")
+    client = open_client([str(tmp_path / "times.parquet")])
+    assert "(unknown)" in client.get("/documents/facet?facet=year").text
+    assert re.findall(r"\?id=(\w)", client.get("/documents?year=2017").text) == ["b"]
+
+
+@pytest.mark.parametrize("id", ["https://example.com/page", " spaced "])
+def test_a_document_is_opened_by_any_id(tmp_path: Path, id: str) -> None:
+    pq.write_table(pa.table({"id": [id], "text": ["one two"]}), tmp_path / "ids.parquet")
+    client = open_client([str(tmp_path / "ids.parquet")])
+    [link] = re.findall(r'class="row" href="([^"]*)"', client.get("/documents").text)
+    assert "one two" in client.get(html.unescape(link)).text
+
+
+def test_rules_need_the_text_that_the_filter_read(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus")
+    assert "/document/rules?" in open_client(str(corpus)).get(f"/document?id={id_of(1)}").text
+    assert "/document/rules?" not in open_client([str(corpus / "filter")]).get(f"/document?id={id_of(1)}").text

@@ -126,8 +126,8 @@ def test_right_and_wrong_answers_and_pages_are_in_the_url(client: TestClient) ->
     assert re.findall(r">(\w+ \(\d+\))</a>", page) == ["All (30)", "Right (1)", "Wrong (29)"]
     assert 'href="/model?task=quiz&amp;right=no" aria-current="true"' in page
     assert "quiz.jsonl:2 " not in page
-    assert 'rel="next" href="/model?task=quiz&amp;right=no&amp;after=20"' in page
-    assert len(_items(client.get("/model?task=quiz&right=no&after=20").text)) == 9
+    assert 'rel="next" href="/model?task=quiz&amp;right=no&amp;offset=20"' in page
+    assert len(_items(client.get("/model?task=quiz&right=no&offset=20").text)) == 9
     assert len(_items(client.get("/model?task=quiz&right=yes").text)) == 1
 
 

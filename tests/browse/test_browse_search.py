@@ -119,6 +119,14 @@ def test_a_short_text_moves_to_the_url_and_a_long_one_does_not(client: TestClien
         assert "at most 20,000 characters" in answer.text
 
 
+def test_a_form_that_is_too_large_is_refused(client: TestClient) -> None:
+    answer = client.post("/trace", content=b"&" * 1_000_000, headers=_SAME_ORIGIN)
+    assert answer.status_code == 400
+    assert "at most 20,000 characters" in answer.text
+    longest = f"text={'%F0%9F%98%80' * 20_000}".encode()
+    assert "the text has 0 words" in client.post("/trace", content=longest, headers=_SAME_ORIGIN).text
+
+
 def test_a_trace_ends_after_its_time(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.browse.searching._TRACE_S", -1.0)
     answer = client.get("/trace", params={"text": _SENTENCE})
@@ -138,7 +146,9 @@ def test_without_an_index_the_page_gives_the_command_that_builds_it(tmp_path: Pa
     (tmp_path / "webtext.toml").touch()
     for path in ("/search", "/trace"):
         assert "webtext search --build" in open_client(str(tmp_path)).get(path).text
-    assert "--corpus" in open_client([str(tmp_path)]).get("/search").text
+    path = tmp_path / "documents.jsonl"
+    path.write_text('{"text": "one"}\n')
+    assert "--corpus" in open_client([str(path)]).get("/search").text
 
 
 def test_without_tantivy_it_gives_the_command_that_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

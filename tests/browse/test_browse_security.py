@@ -9,7 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("starlette")
+import anyio
 from browser_client import TOKEN, open_client
+from starlette.requests import Request
+
+from pipelines.browse.site import Site
+from pipelines.engine.run import RunOptions
+from pipelines.errors import UsageError
+from pipelines.records.document_options import DocumentConfig
 
 
 @pytest.fixture
@@ -68,3 +75,35 @@ def test_an_unknown_page_is_named(documents: list[str]) -> None:
     assert answer.status_code == 404
     assert "<b>x" not in answer.text
     assert "no such page" in answer.text
+
+
+def test_the_address_without_the_token_is_of_this_server(documents: list[str]) -> None:
+    answer = open_client(documents, with_token=False).get(f"http://127.0.0.1:8765//evil.example/?token={TOKEN}")
+    assert answer.headers["location"] == "/evil.example/"
+
+
+def test_a_report_cannot_leave_its_sandbox(tmp_path: Path) -> None:
+    (tmp_path / "webtext.toml").touch()
+    (tmp_path / "dedup").mkdir()
+    report, client = tmp_path / "dedup" / "report.html", open_client(str(tmp_path))
+    tag = '<meta http-equiv="Content-Security-Policy" content="%s">'
+    report.write_text(tag % "sandbox allow-same-origin allow-scripts")
+    policy = client.get("/reports/dedup/report.html").headers["content-security-policy"]
+    assert policy.startswith("sandbox allow-scripts allow-popups;")  # a second one is ignored
+    for value in ("default-src *\r\nset-cookie: planted=1", "default-src \u20ac"):
+        report.write_text(tag % value)
+        assert client.get("/reports/dedup/report.html").status_code == 404
+
+
+def test_a_page_that_was_left_is_not_read(documents: list[str]) -> None:
+    site = Site(documents, DocumentConfig(), RunOptions())
+
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    def read() -> None:
+        with site.tables(Request({"type": "http"}, receive)):
+            raise AssertionError
+
+    with pytest.raises(UsageError, match="was left"):
+        anyio.run(anyio.to_thread.run_sync, read)

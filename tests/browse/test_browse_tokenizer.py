@@ -72,12 +72,12 @@ def test_entries_have_their_counts_and_the_parts_of_their_merge(client: TestClie
 def test_orders_and_pages_are_in_the_url(client: TestClient) -> None:
     assert next(iter(_rows(client.get("/tokenizer?sort=most+frequent").text))) in ("␣", "the")
     assert [*_rows(client.get("/tokenizer?sort=longest").text)][:2] == ["<|endoftext|>", "the"]
-    first, third = client.get("/tokenizer?sort=rarest").text, client.get("/tokenizer?sort=rarest&after=200").text
-    assert 'rel="next" href="/tokenizer?sort=rarest&amp;after=100"' in first
+    first, third = client.get("/tokenizer?sort=rarest").text, client.get("/tokenizer?sort=rarest&offset=200").text
+    assert 'rel="next" href="/tokenizer?sort=rarest&amp;offset=100"' in first
     assert 'rel="prev"' not in first
     assert len(_rows(first)) == 100
     assert len(_rows(third)) == 59
-    assert 'rel="prev" href="/tokenizer?sort=rarest&amp;after=100"' in third
+    assert 'rel="prev" href="/tokenizer?sort=rarest&amp;offset=100"' in third
     assert 'rel="next"' not in third
 
 
@@ -114,7 +114,7 @@ def test_a_large_corpus_is_counted_in_a_sample(corpus: Path, monkeypatch: pytest
     assert "a random sample of 10 of the" in open_client(str(corpus)).get("/tokenizer").text
 
 
-@pytest.mark.parametrize("query", ["entry=259", "entry=x", "entry=-1", "sort=words", "after=1e3"])
+@pytest.mark.parametrize("query", ["entry=259", "entry=x", "entry=-1", "sort=words", "offset=1e3"])
 def test_bad_parameters_are_named(client: TestClient, query: str) -> None:
     answer = client.get(f"/tokenizer?{query}")
     assert answer.status_code == 400
