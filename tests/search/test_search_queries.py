@@ -6,6 +6,7 @@ import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from small_index import TEXTS, build_index, document, write_documents
@@ -110,11 +111,48 @@ def test_a_snippet_is_where_the_most_matches_are() -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ['"open', "(a", "a AND", "nofield:a", "http://a.com/", "year:abc", "-only", "^", "a^b", "(" * 900, "a" * 1001],
+    [
+        '"open',
+        "(a",
+        "a AND",
+        "nofield:a",
+        "http://a.com/",
+        "year:abc",
+        "-only",
+        "^",
+        "a^b",
+        "(" * 900,
+        "a" * 1001,
+        "title:*",
+        "document:*",
+    ],
 )
 def test_a_bad_query_is_named(index: SearchIndex, query: str) -> None:
     with pytest.raises(UsageError, match=r"the fields are text, title, url|at most 1,000 characters"):
         index.search(query)
+
+
+def test_words_of_queries_are_those_of_texts(tmp_path: Path) -> None:
+    write_documents(tmp_path, [[document(0, "İstanbul’da ΜΕΓΑΣ ΟΔΟΣ, e\u0301te\u0301"), document(1, "ſtraẞe")]])
+    build_index(tmp_path)
+    index = SearchIndex.open(str(tmp_path))
+    queries = (
+        "İSTANBUL",
+        '"İstanbul da"',
+        "ΜΕΓΑΣ\u3000οδοσ OR ΟΔΟΣ",
+        "text:ΜΕΓΑΣ AND da",
+        '"ΜΕΓΑΣ ΟΔΟΣ"',
+        '"e\u0301t e"',
+    )
+    assert [_numbers(index.search(query)) for query in queries] == [{0}] * len(queries)
+    assert _numbers(index.search("ſtraßE\u00a0NOT οδος")) == {1}
+
+
+def test_a_snippet_does_not_show_what_is_between_words_that_are_far_apart(tmp_path: Path) -> None:
+    write_documents(tmp_path, [[document(0, "one " + "- " * 100_000 + "two")]])
+    build_index(tmp_path)
+    [match] = SearchIndex.open(str(tmp_path)).search('"one two"').rows
+    assert sum(len(part) for part, _ in match.snippet) < 250
 
 
 def test_threads_share_an_index(index: SearchIndex) -> None:
@@ -156,7 +194,14 @@ def test_an_index_is_stale_once_the_documents_have_changed(tmp_path: Path) -> No
     assert SearchIndex.open(str(corpus)).is_stale
 
 
-def test_a_damaged_index_is_named(indexed: Path, tmp_path: Path) -> None:
+def test_a_damaged_index_is_named(indexed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    panic = type("PanicException", (BaseException,), {})("index out of bounds")
+    index = SearchIndex.open(str(indexed))
+    monkeypatch.setattr(index, "_searcher", Mock(search=Mock(side_effect=panic)))
+    with pytest.raises(
+        InputError, match=r"search: is damaged \(index out of bounds\); re-run `webtext search --build`"
+    ):
+        index.search("quick")
     shutil.copytree(indexed, tmp_path / "corpus")
     path = next((tmp_path / "corpus/search/index").glob("*.store"))
     path.write_bytes(path.read_bytes()[:-1])

@@ -98,11 +98,15 @@ def write_segments(batches: Iterable[pa.RecordBatch], id: str, output: str) -> t
             progress.advance(batch.num_rows)
         writer.commit()
         writer.wait_merging_threads()
-        for number, segment in enumerate(storage.read_json(storage.join(folder, META))["segments"]):
-            old, new = segment["segment_id"].replace("-", ""), f"{id}{number:08x}"
+        described = storage.read_json(storage.join(folder, META))["segments"]
+        segments = {segment["segment_id"].replace("-", ""): segment for segment in described}
+        # tantivy sorts them by their random ids.
+        by_text = sorted(segments, key=lambda old: storage.read_bytes(storage.join(folder, f"{old}.store")))
+        for number, old in enumerate(by_text):
+            new = f"{id}{number:08x}"
             names = [name for name in storage.list_folder(folder) if name.startswith(old)]
             parts = {name.replace(old, new): storage.read_bytes(storage.join(folder, name)) for name in names}
-            parts[f"{new}.json"] = storage.json_bytes({**segment, "segment_id": new})
+            parts[f"{new}.json"] = storage.json_bytes({**segments[old], "segment_id": new})
             files += [shards.write_file(output, storage.join(INDEX, name), data) for name, data in parts.items()]
     return documents, files
 
@@ -119,7 +123,9 @@ def write_meta(output: str, segments: Iterable[str]) -> FileEntry:
 def stored_documents(batch: pa.RecordBatch) -> Iterator[StoredDocument]:
     """Yield what is stored of documents; other files may have columns of any type, or none."""
     batch = with_domains(batch)
-    for row in batch.select([name for name in batch.schema.names if name in _COLUMNS]).to_pylist():
+    # A time in nanoseconds has no Python object.
+    columns = [field.name for field in batch.schema if field.name in _COLUMNS and not pa.types.is_temporal(field.type)]
+    for row in batch.select(columns).to_pylist():
         fields: dict[str, Any] = {name: value for name in _TEXT_COLUMNS if isinstance(value := row.get(name), str)}
         created, words, subreddits = row.get("created_utc"), row.get("words"), row.get("subreddits")
         if isinstance(created, int) and 0 <= created <= _LAST_SECOND:
