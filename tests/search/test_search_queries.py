@@ -11,9 +11,13 @@ from unittest.mock import Mock
 import pytest
 from small_index import TEXTS, build_index, document, write_documents
 
+from pipelines import storage
+from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
 from pipelines.search.query import Matches, SearchIndex
 from pipelines.search.snippets import compile_phrases, make_snippet
+from pipelines.stages.search.config import SearchConfig
+from pipelines.stages.search.stage import search
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +146,7 @@ def test_words_of_queries_are_those_of_texts(tmp_path: Path) -> None:
         "ΜΕΓΑΣ\u3000οδοσ OR ΟΔΟΣ",
         "text:ΜΕΓΑΣ AND da",
         '"ΜΕΓΑΣ ΟΔΟΣ"',
-        '"e\u0301t e"',
+        '"e\u0301te"',
     )
     assert [_numbers(index.search(query)) for query in queries] == [{0}] * len(queries)
     assert _numbers(index.search("ſtraßE\u00a0NOT οδος")) == {1}
@@ -207,3 +211,19 @@ def test_a_damaged_index_is_named(indexed: Path, tmp_path: Path, monkeypatch: py
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(InputError, match=r"\.store: is damaged; re-run `webtext search --build`"):
         SearchIndex.open(str(tmp_path / "corpus"))
+
+
+def test_an_index_in_an_object_store(bucket: str, tmp_path: Path) -> None:
+    write_documents(tmp_path, [[document(0, "one text")], [document(1, "other text")]])
+    corpus, files = f"{bucket}/corpus", [path for path in tmp_path.rglob("*") if path.is_file()]
+    for path in files:
+        storage.write_bytes(f"{corpus}/{path.relative_to(tmp_path)}", path.read_bytes())
+    search(
+        SearchConfig(),
+        documents=f"{corpus}/remove-wikipedia",
+        output=f"{corpus}/search",
+        options=RunOptions(),
+    )
+    index = SearchIndex.open(corpus)
+    assert not index.is_stale
+    assert _numbers(index.search("text")) == {0, 1}
