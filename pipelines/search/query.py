@@ -68,8 +68,9 @@ class SearchIndex:
         # Not in place, since tantivy writes locks next to the files, but a corpus may be read-only.
         local = storage.link_copies([file.path for file in files], self)
         for file in files:
-            if storage.size_bytes(storage.join(local, storage.basename(file.path))) != file.size_bytes:
-                raise InputError(f"{file.path}: is damaged; {_REBUILD}")
+            copy = storage.join(local, storage.basename(file.path))
+            if not storage.exists(copy) or storage.size_bytes(copy) != file.size_bytes:
+                raise InputError(f"{file.path}: is missing or damaged; {_REBUILD}")
         try:
             with _translate_panics(self._path):
                 self._index = open_index(local)
