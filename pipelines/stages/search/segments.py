@@ -15,7 +15,6 @@ import pyarrow as pa
 import zstandard
 
 from pipelines import progress, storage
-from pipelines.algorithms.ngrams.normal_words import normalize_texts
 from pipelines.engine.manifest import FileEntry
 from pipelines.records import shards
 from pipelines.records.document_filter import count_words, with_domains
@@ -140,6 +139,10 @@ def stored_documents(batch: pa.RecordBatch) -> Iterator[StoredDocument]:
 def _index_documents(batch: pa.RecordBatch) -> Iterator[tantivy.Document]:
     """Yield what is indexed and stored of documents."""
     import tantivy
+
+    from pipelines.algorithms.ngrams.normal_words import (
+        normalize_texts,
+    )  # deferred: numba takes 0.2 s, queries need none
 
     compress = zstandard.ZstdCompressor(level=1).compress
     stored = [*stored_documents(batch)]
