@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from pipelines import storage
-from pipelines.build import build, check_corpus, write_index
+from pipelines.build import CorpusConfig, build, check_corpus, write_index
 from pipelines.corpus import removed_files
 from pipelines.corpus.removed_files import KEPT, Place, RemovalContext
 from pipelines.engine.folder_lock import folder_lock
@@ -102,7 +102,7 @@ def remove(
         earlier = _earlier_pages(corpus, named) if state["pages"] else {}
         _Removal(corpus, state, named, ids, earlier, options).run()
     write_index(corpus, options.progress.note)
-    if state["rebuild"] and ids:
+    if state["rebuild"] and (ids or state["deletes"]):
         built = [name for name in ("tokenize", _INDEX) if has_manifest(storage.join(corpus, name))]
         build(corpus, [*built, *state["deletes"]], options)
     return dict(state["report"])
@@ -153,6 +153,7 @@ def _plan(corpus: str, requests: Sequence[Request], options: RunOptions) -> tupl
     earlier = read_requests(path) if storage.exists(path := storage.join(corpus, LIST)) else []
     names = storage.list_folder(storage.join(corpus, storage.parent(REMOVAL)))
     found, steps = defaultdict[int, list[str]](list), _trained_steps(stages, ids)
+    changed = CorpusConfig(corpus).changed_sources
     for id, number in ids.items():
         found[number].append(id)
     rows: list[dict[str, Any]] = msgspec.to_builtins(requests)
@@ -162,7 +163,8 @@ def _plan(corpus: str, requests: Sequence[Request], options: RunOptions) -> tupl
     state = {
         "name": f"{1 + sum(bool(re.fullmatch(r'[0-9]+.json', name)) for name in names):04d}",
         "list": msgspec.to_builtins([*dict.fromkeys([*earlier, *requests, *texts])]),
-        "deletes": [name for name in _DELETED if ids and name in stages],
+        # A stale result may have documents that the other stages no longer have.
+        "deletes": [name for name in _DELETED if name in stages and (ids or changed(name, stages[name].manifest))],
         "stages": {},
         "report": {"documents": len(ids), "requests": rows, "removed": {}},
     }
@@ -220,7 +222,9 @@ class _Removal:
         named = {*state["stages"], *state["deletes"]} - ({"fetch"} if state["pages"] else set())
         named |= {*storage.list_folder(corpus)} & {_INDEX, "evaluate", "benchmarks"}
         named -= {_INDEX, *_DELETED} if state["rebuild"] else set()
-        notes = [f"{name}: {note}" for name, note in _NOTES.items() if name in named and self.ids]
+        if not self.ids:
+            named &= {*state["deletes"]}
+        notes = [f"{name}: {note}" for name, note in _NOTES.items() if name in named]
         if self.earlier:
             notes.append(f"fetch: pages of {plural(len(self.earlier), 'document')} removed before are blank now")
         if unknown := sum(not row["documents"] for row in state["report"]["requests"]):

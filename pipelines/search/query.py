@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     import tantivy
 
 _MAX_QUERY, _MAX_ROWS = 1000, 10_000
+_REBUILD = "re-run `webtext search --build` to rebuild it"
 _SEARCHED = ("text", "title")
+_OPERATORS = re.compile(r"\b(AND|OR|NOT|TO|IN)\b")
 _QUIRKS = re.compile(r"""("[^"]*")|(?<=\w)'(?=\w)|\bAND\s+NOT\b""")
 
 
@@ -60,16 +63,18 @@ class SearchIndex:
     """
 
     def __init__(self, folder: StageFolder, is_stale: bool = False) -> None:
-        self.is_stale = is_stale
+        self.is_stale, self._path = is_stale, folder.path
         files = folder.files(f"{INDEX}/")
         # Not in place, since tantivy writes locks next to the files, but a corpus may be read-only.
         local = storage.link_copies([file.path for file in files], self)
         for file in files:
-            if storage.size_bytes(storage.join(local, storage.basename(file.path))) != file.size_bytes:
-                raise InputError(f"{file.path}: is damaged; re-run `webtext search --build` to rebuild it")
+            copy = storage.join(local, storage.basename(file.path))
+            if not storage.exists(copy) or storage.size_bytes(copy) != file.size_bytes:
+                raise InputError(f"{file.path}: is missing or damaged; {_REBUILD}")
         try:
-            self._index = open_index(local)
-            self._searcher = self._index.searcher()
+            with _translate_panics(self._path):
+                self._index = open_index(local)
+                self._searcher = self._index.searcher()
         except ValueError as error:
             remedy = "rebuild it with `webtext search --build --overwrite`"
             raise InputError(f"{folder.path}: tantivy cannot read the index ({error}); {remedy}") from error
@@ -109,21 +114,23 @@ class SearchIndex:
 
         if len(query) > _MAX_QUERY or offset + limit > _MAX_ROWS:
             raise UsageError(f"a query has at most {_MAX_QUERY:,} characters, and shows {_MAX_ROWS:,} results")
+        # tantivy divides queries at few kinds of white space, and lower-cases İ and a final Σ otherwise than the audit.
+        parts = enumerate(_OPERATORS.split(" ".join(query.split())))
+        asked = "".join(part if number % 2 else part.lower() for number, part in parts)
         # To tantivy, an apostrophe is a quotation mark, and AND NOT asks for documents that are all that is excluded.
-        query = _QUIRKS.sub(lambda match: match[1] or ("’" if match[0] == "'" else "NOT"), query)
-        try:
-            parsed = self._index.parse_query(query, [*_SEARCHED], conjunction_by_default=True)
-            phrases = [*_phrases(tantivy.parse_query(query))]
-        except ValueError as error:
-            fields = f"the fields are {', '.join(FIELDS)}; quote a phrase, or other signs, with double quotes"
-            raise UsageError(f"{query}: is not a query ({error}); {fields}") from error
+        asked = _QUIRKS.sub(lambda match: match[1] or ("’" if match[0] == "'" else "NOT"), asked)
         names = {"domain": domain and domain.lower(), "language": language and language.lower(), "year": year}
         schema = self._index.schema
         filters = [tantivy.Query.term_query(schema, name, value) for name, value in names.items() if value is not None]
-        # They do not change the ranking.
-        parsed = parsed.and_must_match(*(tantivy.Query.boost_query(condition, 0.0) for condition in filters))
-        pattern = compile_phrases(phrases)
-        count, documents = self.find(parsed, limit, offset)
+        try:
+            parsed = self._index.parse_query(asked, [*_SEARCHED], conjunction_by_default=True)
+            pattern = compile_phrases(_phrases(tantivy.parse_query(asked)))
+            # The filters do not change the ranking.
+            parsed = parsed.and_must_match(*(tantivy.Query.boost_query(condition, 0.0) for condition in filters))
+            count, documents = self.find(parsed, limit, offset)
+        except ValueError as error:  # of the syntax, or such as `title:*`, which only numbers have
+            fields = f"the fields are {', '.join(FIELDS)}; quote a phrase, or other signs, with double quotes"
+            raise UsageError(f"{query}: is not a query ({error}); {fields}") from error
         return Matches(count, [make_match(document, score, pattern) for score, document in documents])
 
     def find_phrase(self, words: Sequence[str], limit: int) -> tuple[int, list[StoredDocument]]:
@@ -135,9 +142,22 @@ class SearchIndex:
 
     def find(self, query: tantivy.Query, limit: int, offset: int = 0) -> tuple[int, list[tuple[float, StoredDocument]]]:
         """Return how many documents match, and some of them with their scores, the highest first."""
-        result = self._searcher.search(query, limit=max(1, limit), offset=offset)
-        documents = [(score, read_stored(self._searcher.doc(address))) for score, address in result.hits[:limit]]
-        return result.count, documents  # type: ignore[attr-defined]  # not in its stubs
+        with _translate_panics(self._path):
+            result = self._searcher.search(query, limit=max(1, limit), offset=offset)
+            documents = [(score, read_stored(self._searcher.doc(address))) for score, address in result.hits[:limit]]
+        count: int = result.count  # type: ignore[attr-defined]  # not in its stubs
+        return count, documents
+
+
+@contextlib.contextmanager
+def _translate_panics(path: str) -> Iterator[None]:
+    """Raise InputError where tantivy stops at a damaged file, by a PanicException that is no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise InputError(f"{path}: is damaged ({error}); {_REBUILD}") from None
 
 
 def _phrases(clause: Mapping[str, Any]) -> Iterator[str]:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 _WIDTH, _BEFORE = 240, 60
+# Between the words of a phrase; not any number, since a text may have megabytes of dashes there.
+_BETWEEN = r"[\W_]{1,60}"
 # More matches of a common word would not give a better snippet.
 _MAX_MATCHES = 1000
 
@@ -14,7 +16,7 @@ _MAX_MATCHES = 1000
 def compile_phrases(phrases: Iterable[str]) -> re.Pattern[str]:
     """Return a pattern of phrases, the longest first, whatever is between their words; see `ngrams.words`."""
     words = {tuple(re.findall(r"[^\W_]+", phrase)) for phrase in phrases} - {()}  # as of `str.isalnum`
-    joined = [r"[\W_]+".join(map(re.escape, phrase)) for phrase in sorted(words, key=lambda key: (-len(key), key))]
+    joined = [_BETWEEN.join(map(re.escape, phrase)) for phrase in sorted(words, key=lambda key: (-len(key), key))]
     return re.compile(rf"(?<![^\W_])(?:{'|'.join(joined)})(?![^\W_])" if joined else r"(?!)", re.IGNORECASE)
 
 

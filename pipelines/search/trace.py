@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -52,12 +53,13 @@ def trace(
         raise UsageError(f"the text has {len(words)} words, fewer than the {ngram} of an n-gram")
     end = time.monotonic() + max_s
 
-    def occurs(first: int, last: int) -> bool:
+    @functools.cache  # a model may repeat itself
+    def is_known(*words: str) -> bool:
         if time.monotonic() > end:
             raise UsageError(f"the text was traced for {max_s:.0f} s without an end; trace a part of it")
-        return index.find_phrase(words[first:last], 0)[0] > 0
+        return index.find_phrase(words, 0)[0] > 0
 
-    spans = [*_longest_matches(len(words), ngram, occurs)]
+    spans = [*_longest_matches(len(words), ngram, lambda first, last: is_known(*words[first:last]))]
     spans.sort(key=lambda span: (span[0] - span[1], span[0]))
     passages = []
     for first, last in spans[:limit]:

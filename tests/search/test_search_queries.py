@@ -6,13 +6,18 @@ import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from small_index import TEXTS, build_index, document, write_documents
 
+from pipelines import storage
+from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
 from pipelines.search.query import Matches, SearchIndex
 from pipelines.search.snippets import compile_phrases, make_snippet
+from pipelines.stages.search.config import SearchConfig
+from pipelines.stages.search.stage import search
 
 
 @pytest.fixture(scope="module")
@@ -110,11 +115,48 @@ def test_a_snippet_is_where_the_most_matches_are() -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ['"open', "(a", "a AND", "nofield:a", "http://a.com/", "year:abc", "-only", "^", "a^b", "(" * 900, "a" * 1001],
+    [
+        '"open',
+        "(a",
+        "a AND",
+        "nofield:a",
+        "http://a.com/",
+        "year:abc",
+        "-only",
+        "^",
+        "a^b",
+        "(" * 900,
+        "a" * 1001,
+        "title:*",
+        "document:*",
+    ],
 )
 def test_a_bad_query_is_named(index: SearchIndex, query: str) -> None:
     with pytest.raises(UsageError, match=r"the fields are text, title, url|at most 1,000 characters"):
         index.search(query)
+
+
+def test_words_of_queries_are_those_of_texts(tmp_path: Path) -> None:
+    write_documents(tmp_path, [[document(0, "İstanbul’da ΜΕΓΑΣ ΟΔΟΣ, e\u0301te\u0301"), document(1, "ſtraẞe")]])
+    build_index(tmp_path)
+    index = SearchIndex.open(str(tmp_path))
+    queries = (
+        "İSTANBUL",
+        '"İstanbul da"',
+        "ΜΕΓΑΣ\u3000οδοσ OR ΟΔΟΣ",
+        "text:ΜΕΓΑΣ AND da",
+        '"ΜΕΓΑΣ ΟΔΟΣ"',
+        '"e\u0301te"',
+    )
+    assert [_numbers(index.search(query)) for query in queries] == [{0}] * len(queries)
+    assert _numbers(index.search("ſtraßE\u00a0NOT οδος")) == {1}
+
+
+def test_a_snippet_does_not_show_what_is_between_words_that_are_far_apart(tmp_path: Path) -> None:
+    write_documents(tmp_path, [[document(0, "one " + "- " * 100_000 + "two")]])
+    build_index(tmp_path)
+    [match] = SearchIndex.open(str(tmp_path)).search('"one two"').rows
+    assert sum(len(part) for part, _ in match.snippet) < 250
 
 
 def test_threads_share_an_index(index: SearchIndex) -> None:
@@ -156,9 +198,33 @@ def test_an_index_is_stale_once_the_documents_have_changed(tmp_path: Path) -> No
     assert SearchIndex.open(str(corpus)).is_stale
 
 
-def test_a_damaged_index_is_named(indexed: Path, tmp_path: Path) -> None:
+def test_a_damaged_index_is_named(indexed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    panic = type("PanicException", (BaseException,), {})("index out of bounds")
+    index = SearchIndex.open(str(indexed))
+    monkeypatch.setattr(index, "_searcher", Mock(search=Mock(side_effect=panic)))
+    with pytest.raises(
+        InputError, match=r"search: is damaged \(index out of bounds\); re-run `webtext search --build`"
+    ):
+        index.search("quick")
     shutil.copytree(indexed, tmp_path / "corpus")
     path = next((tmp_path / "corpus/search/index").glob("*.store"))
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(InputError, match=r"\.store: is damaged; re-run `webtext search --build`"):
-        SearchIndex.open(str(tmp_path / "corpus"))
+    for damage in (lambda: path.write_bytes(path.read_bytes()[:-1]), path.unlink):
+        damage()
+        with pytest.raises(InputError, match=r"search/index/\w+\.store: is missing or damaged; re-run `webtext search"):
+            SearchIndex.open(str(tmp_path / "corpus"))
+
+
+def test_an_index_in_an_object_store(bucket: str, tmp_path: Path) -> None:
+    write_documents(tmp_path, [[document(0, "one text")], [document(1, "other text")]])
+    corpus, files = f"{bucket}/corpus", [path for path in tmp_path.rglob("*") if path.is_file()]
+    for path in files:
+        storage.write_bytes(f"{corpus}/{path.relative_to(tmp_path)}", path.read_bytes())
+    search(
+        SearchConfig(),
+        documents=f"{corpus}/remove-wikipedia",
+        output=f"{corpus}/search",
+        options=RunOptions(),
+    )
+    index = SearchIndex.open(corpus)
+    assert not index.is_stale
+    assert _numbers(index.search("text")) == {0, 1}

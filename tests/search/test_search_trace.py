@@ -91,6 +91,13 @@ def test_passages_cover_the_ngrams_that_the_overlap_audit_finds(index: SearchInd
     assert covered
 
 
+def test_a_text_that_repeats_itself_is_searched_once(index: SearchIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    phrases: list[int] = []
+    monkeypatch.setattr(SearchIndex, "find_phrase", lambda _, words, __: phrases.append(len(words)) or (0, []))
+    assert trace(index, None, "the " * 1000) == []
+    assert phrases == [8]
+
+
 def test_a_text_without_a_passage_and_one_that_is_too_short(index: SearchIndex) -> None:
     assert trace(index, None, "no document of these has any of these words at all") == []
     with pytest.raises(UsageError, match="has 3 words, fewer than the 8 of an n-gram"):

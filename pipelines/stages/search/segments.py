@@ -15,7 +15,6 @@ import pyarrow as pa
 import zstandard
 
 from pipelines import progress, storage
-from pipelines.algorithms.ngrams.normal_words import normalize_texts
 from pipelines.engine.manifest import FileEntry
 from pipelines.records import shards
 from pipelines.records.document_filter import count_words, with_domains
@@ -98,11 +97,15 @@ def write_segments(batches: Iterable[pa.RecordBatch], id: str, output: str) -> t
             progress.advance(batch.num_rows)
         writer.commit()
         writer.wait_merging_threads()
-        for number, segment in enumerate(storage.read_json(storage.join(folder, META))["segments"]):
-            old, new = segment["segment_id"].replace("-", ""), f"{id}{number:08x}"
+        described = storage.read_json(storage.join(folder, META))["segments"]
+        segments = {segment["segment_id"].replace("-", ""): segment for segment in described}
+        # tantivy sorts them by their random ids.
+        by_text = sorted(segments, key=lambda old: storage.read_bytes(storage.join(folder, f"{old}.store")))
+        for number, old in enumerate(by_text):
+            new = f"{id}{number:08x}"
             names = [name for name in storage.list_folder(folder) if name.startswith(old)]
             parts = {name.replace(old, new): storage.read_bytes(storage.join(folder, name)) for name in names}
-            parts[f"{new}.json"] = storage.json_bytes({**segment, "segment_id": new})
+            parts[f"{new}.json"] = storage.json_bytes({**segments[old], "segment_id": new})
             files += [shards.write_file(output, storage.join(INDEX, name), data) for name, data in parts.items()]
     return documents, files
 
@@ -119,7 +122,9 @@ def write_meta(output: str, segments: Iterable[str]) -> FileEntry:
 def stored_documents(batch: pa.RecordBatch) -> Iterator[StoredDocument]:
     """Yield what is stored of documents; other files may have columns of any type, or none."""
     batch = with_domains(batch)
-    for row in batch.select([name for name in batch.schema.names if name in _COLUMNS]).to_pylist():
+    # A time in nanoseconds has no Python object.
+    columns = [field.name for field in batch.schema if field.name in _COLUMNS and not pa.types.is_temporal(field.type)]
+    for row in batch.select(columns).to_pylist():
         fields: dict[str, Any] = {name: value for name in _TEXT_COLUMNS if isinstance(value := row.get(name), str)}
         created, words, subreddits = row.get("created_utc"), row.get("words"), row.get("subreddits")
         if isinstance(created, int) and 0 <= created <= _LAST_SECOND:
@@ -134,6 +139,10 @@ def stored_documents(batch: pa.RecordBatch) -> Iterator[StoredDocument]:
 def _index_documents(batch: pa.RecordBatch) -> Iterator[tantivy.Document]:
     """Yield what is indexed and stored of documents."""
     import tantivy
+
+    from pipelines.algorithms.ngrams.normal_words import (
+        normalize_texts,
+    )  # deferred: numba takes 0.2 s, queries need none
 
     compress = zstandard.ZstdCompressor(level=1).compress
     stored = [*stored_documents(batch)]

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from small_index import TEXTS, build_index, document, write_documents
 
+from pipelines.corpus.removal import remove
 from pipelines.engine.run import RunOptions
 from pipelines.search.query import SearchIndex
 from pipelines.stages.search import segments, stage
@@ -60,6 +61,31 @@ def test_a_damaged_segment_is_not_taken_over(tmp_path: Path) -> None:
     assert _contents(corpus / "search") == _contents(tmp_path / "whole/search")
 
 
+def test_segments_of_many_words_have_equal_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "_HEAP_BYTES", 15_000_000)
+    texts = (" ".join(f"{number * 400 + word:x}" for word in range(400)) for number in range(200))
+    corpus = tmp_path / "corpus"
+    write_documents(corpus, [[document(number, text) for number, text in enumerate(texts)]])
+    for name in "abc":
+        build_index(corpus, tmp_path / name)
+    assert len(list((tmp_path / "a/index").glob("*.store"))) > 2
+    assert _contents(tmp_path / "a") == _contents(tmp_path / "b") == _contents(tmp_path / "c")
+
+
+def test_a_removal_deletes_a_stale_index(tmp_path: Path) -> None:
+    """It may have a document that no other stage has any more."""
+    corpus, rows = tmp_path / "corpus", [document(number, f"secret{number}") for number in range(2)]
+    write_documents(corpus, [rows])
+    build_index(corpus)
+    request = {"kind": "url", "value": rows[1]["url"], "reason": "owner", "date": "2026-11-28"}
+    (tmp_path / "requests.jsonl").write_text(json.dumps(request))
+    options: dict[str, Any] = {"options": RunOptions(), "pages": False, "rebuild": False}
+    write_documents(corpus, [rows[:1]])
+    report = remove(str(corpus), str(tmp_path / "requests.jsonl"), **options)
+    assert report["notes"][0].startswith("search: was deleted")
+    assert not (corpus / "search").exists()
+
+
 def test_the_ranking_does_not_depend_on_the_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = tmp_path / "corpus"
     rows = [document(number, f"{TEXTS[number % 5]} word{number}") for number in range(3000)]
@@ -84,7 +110,8 @@ def test_documents_of_any_file(tmp_path: Path) -> None:
     ]
     lines = [*map(json.dumps, rows), "not json"]
     (tmp_path / "docs.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    odd = {"id": ["c"], "text": ["one"], "title": [5], "words": ["many"], "created_utc": [2**60], "language": [b"x"]}
+    time = pa.array([2**60 + 1], pa.timestamp("ns"))
+    odd = {"id": ["c"], "text": ["one"], "title": [5], "words": ["many"], "created_utc": time, "language": [b"x"]}
     pq.write_table(pa.table(odd), tmp_path / "odd.parquet")
     output = tmp_path / "index"
     summary = stage.search(SearchConfig(), documents=[str(tmp_path)], output=str(output), options=RunOptions())
