@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import math
 import re
+import shlex
 import sys
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -171,3 +172,10 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, dt.date | dt.datetime | dt.time):
         return value.isoformat()
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def name_corpus(message: str, corpus: str) -> str:
+    """Return a message whose commands of webtext name the corpus, so that they can be pasted."""
+    option = shlex.quote(corpus).replace("\\", r"\\")
+    without = r"(?!init\b|completion\b|demo\b)[a-z-]+\b(?![^`]* (?:--corpus|-i) )"
+    return re.sub(rf"`(webtext {without}[^`]*)`", rf"`\1 --corpus {option}`", message)

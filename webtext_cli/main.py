@@ -212,13 +212,11 @@ def _explain_failure(error: BaseException, argv: Sequence[str]) -> int:
 def _name_corpus(message: str, argv: Sequence[str]) -> str:
     """Return a message whose commands have the --corpus of the command line, so that they can be pasted."""
     import re
-    import shlex
 
-    if not (named := re.search("(?:^|\0)--corpus[=\0]([^\0]+)", "\0".join(argv))):
-        return message
-    commands = "|".join(COMMANDS.keys() - {"init", "completion", "demo"})
-    corpus = shlex.quote(named[1]).replace("\\", r"\\")
-    return re.sub(rf"`(webtext (?:{commands})\b(?![^`]* (?:--corpus|-i) )[^`]*)`", rf"`\1 --corpus {corpus}`", message)
+    from pipelines.format import name_corpus
+
+    named = re.search("(?:^|\0)--corpus[=\0]([^\0]+)", "\0".join(argv))
+    return name_corpus(message, named[1]) if named else message
 
 
 def run() -> None:

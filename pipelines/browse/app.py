@@ -83,7 +83,7 @@ def _report(request: Request) -> Response:
 
 
 def _show_error(request: Request, error: Exception) -> Response:
-    status, message = 400, str(error)
+    status, message = 400, site_of(request).describe(error)
     if isinstance(error, HTTPException):
         status, message = error.status_code, f"{request.url.path}: there is no such page ({error.detail})"
     return site_of(request).render(request, "error.html", status, message=message)

@@ -89,8 +89,12 @@ def show_difference(request: Request) -> Response:
             text = read_text(tables, id, url, "dedup")
             characters = len(text or "")
             sides.append({"id": id, "url": url, "text": text and text[:_COMPARED_CHARACTERS], "characters": characters})
+        ids, query = [side["id"] for side in sides], "SELECT id, kind FROM clusters WHERE id IN (?, ?)"
+        kinds = tables.rows(query, ids) if "clusters" in tables.views else []
+    outcomes = {row["id"]: "kept" if row["kind"] == "kept" else "dropped" for row in kinds}
+    names = [outcomes.get(id, name) for id, name in zip(ids, ("first", "second"), strict=True)]
     parts = compare_texts(sides[0]["text"], sides[1]["text"])
-    return _render(request, sides=list(zip(sides, parts, strict=True)))
+    return _render(request, sides=list(zip(names, sides, parts, strict=True)))
 
 
 def show_tokens(request: Request) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -25,8 +26,10 @@ def show_dropped(request: Request) -> Response:
     seed = number_of(request, "seed") or _FIRST_SEED
     with site.tables(request) as tables:
         rules = count_drops(tables)
+        if any((rule["stage"], rule["reason"]) == (stage, reason) and not rule["is_listed"] for rule in rules):
+            raise UsageError(f"{stage} only counts what it drops for {reason}, and has no examples")
         examples = stage and reason and choose_documents(tables, stage=stage, reason=reason, seed=seed, limit=_EXAMPLES)
-        kept = _kept_urls(tables, [row["detail"] for row in examples]) if examples and stage == _DEDUP else {}
+        kept = _kept_documents(tables, examples) if examples and stage == _DEDUP else {}
     labels = read_labels(site.corpus) if site.corpus else {}
     for rule in rules:
         rule["precision"] = precision(labels.get((rule["stage"], rule["reason"]), {}).values())
@@ -37,10 +40,15 @@ def show_dropped(request: Request) -> Response:
     return site.render(request, "dropped.html", rule=rule, examples=examples, kept=kept, seed=seed, labelled=labelled)
 
 
-def _kept_urls(tables: CorpusTables, ids: Sequence[str | None]) -> dict[str, str]:
-    """Return the URLs of documents that were kept instead of their duplicates."""
-    query = f"SELECT id, url FROM {documents_of(_DEDUP)} WHERE id IN ({', '.join('?' * len(ids))})"
-    return {row["id"]: row["url"] for row in tables.rows(query, ids)}
+def _kept_documents(tables: CorpusTables, rows: Sequence[dict[str, Any]]) -> dict[str, tuple[str | None, float | None]]:
+    """Return the URL of the document that was kept instead of each duplicate, and their similarity, if it is known."""
+    marks = ", ".join("?" * len(rows))
+    query = f"SELECT id, url FROM {documents_of(_DEDUP)} WHERE id IN ({marks})"
+    urls = {row["id"]: row["url"] for row in tables.rows(query, [row["detail"] for row in rows])}
+    query = f"SELECT id, jaccard FROM clusters WHERE id IN ({marks})"
+    found = tables.rows(query, [row["id"] for row in rows]) if "clusters" in tables.views else []
+    similarities = {row["id"]: row["jaccard"] for row in found}
+    return {row["id"]: (urls.get(row["detail"]), similarities.get(row["id"])) for row in rows}
 
 
 def save_label(request: Request) -> Response:

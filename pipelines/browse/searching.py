@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from pipelines.browse.site import Site, address, number_of, site_of
-from pipelines.errors import InputError, UsageError
+from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.search.query import SearchIndex
 from pipelines.search.trace import Passage, trace
 
@@ -24,11 +24,16 @@ _FORM_BYTES = 12 * _MAX_CHARACTERS + 100  # a character has at most 4 bytes, eac
 
 def show_search(request: Request) -> Response:
     """Show the documents that a query finds, the best first."""
-    site, query, start = site_of(request), request.query_params, number_of(request, "offset") or 0
-    index, text, year = open_index(site), query.get("q", "").strip(), number_of(request, "year")
-    filters = {name: query.get(name) or None for name in ("domain", "language")}
-    matches = index.search(text, year=year, limit=_ROWS, offset=start, **filters) if text else None
-    return site.render(request, "search.html", index=index, matches=matches, start=start, rows=_ROWS)
+    site, query = site_of(request), request.query_params
+    filters, text = {name: query.get(name) or None for name in ("domain", "language")}, query.get("q", "").strip()
+    index, matches, problem, start = None, None, "", 0
+    try:
+        index, year, start = open_index(site), number_of(request, "year"), number_of(request, "offset") or 0
+        matches = index.search(text, year=year, limit=_ROWS, offset=start, **filters) if text else None
+    except WebtextError as error:
+        problem = site.describe(error)
+    state = {"index": index, "matches": matches, "problem": problem, "start": start, "rows": _ROWS}
+    return site.render(request, "search.html", 400 if problem else 200, **state)
 
 
 async def show_trace(request: Request) -> Response:
@@ -50,16 +55,20 @@ async def show_trace(request: Request) -> Response:
 
 def trace_text(request: Request, text: str) -> Response:
     """Show the longest passages of a text that occur in the corpus."""
-    site, passages = site_of(request), list[Passage]()
+    site, passages, index, problem = site_of(request), list[Passage](), None, ""
     if len(text) > _MAX_CHARACTERS:
         raise UsageError(f"the text has {len(text):,} characters; at most {_MAX_CHARACTERS:,} characters can be traced")
-    index = open_index(site)
-    if text.strip():
-        # One request at a time reads the tables, which only a stale index needs.
-        with site.tables(request) if index.is_stale else contextlib.nullcontext() as tables:
-            passages = trace(index, tables, text, max_s=_TRACE_S)
-    state = {"text": text, "parts": mark_passages(text, passages), "limits": (_MAX_CHARACTERS, _TRACE_S)}
-    return site.render(request, "trace.html", 200, index=index, passages=passages, **state)
+    try:
+        index = open_index(site)
+        if text.strip():
+            # One request at a time reads the tables, which only a stale index needs.
+            with site.tables(request) if index.is_stale else contextlib.nullcontext() as tables:
+                passages = trace(index, tables, text, max_s=_TRACE_S)
+    except WebtextError as error:
+        problem = site.describe(error)
+    state = {"index": index, "passages": passages, "problem": problem, "limits": (_MAX_CHARACTERS, _TRACE_S)}
+    parts = mark_passages(text, passages)
+    return site.render(request, "trace.html", 400 if problem else 200, text=text, parts=parts, **state)
 
 
 def mark_passages(text: str, passages: Sequence[Passage]) -> list[tuple[str, bool]]:

@@ -20,6 +20,7 @@ from pipelines.corpus.tables import CorpusTables
 from pipelines.engine.manifest import MANIFEST_FILE
 from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError
+from pipelines.format import name_corpus
 from pipelines.pipeline import STAGE_FOLDERS
 from pipelines.records.document_options import DocumentConfig
 from pipelines.reports.render import render
@@ -88,6 +89,10 @@ class Site:
                 raise UsageError(f"the query took more than {_QUERY_S:.0f} s; narrow it with a filter") from error
             finally:
                 timer.cancel()
+
+    def describe(self, error: Exception) -> str:
+        """Return the message of an error, whose commands name the corpus."""
+        return name_corpus(str(error), self.corpus) if self.corpus else str(error)
 
     def render(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """Return the page of a template, which extends `browse/layout.html`."""

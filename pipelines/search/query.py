@@ -113,7 +113,10 @@ class SearchIndex:
         import tantivy
 
         if len(query) > _MAX_QUERY or offset + limit > _MAX_ROWS:
-            raise UsageError(f"a query has at most {_MAX_QUERY:,} characters, and shows {_MAX_ROWS:,} results")
+            raise UsageError(
+                f"at most {_MAX_QUERY:,} characters can be searched for, and the first {_MAX_ROWS:,} documents shown; "
+                "shorten the query, or name a domain or a year"
+            )
         # tantivy divides queries at few kinds of white space, and lower-cases İ and a final Σ otherwise than the audit.
         parts = enumerate(_OPERATORS.split(" ".join(query.split())))
         asked = "".join(part if number % 2 else part.lower() for number, part in parts)
@@ -130,7 +133,8 @@ class SearchIndex:
             count, documents = self.find(parsed, limit, offset)
         except ValueError as error:  # of the syntax, or such as `title:*`, which only numbers have
             fields = f"the fields are {', '.join(FIELDS)}; quote a phrase, or other signs, with double quotes"
-            raise UsageError(f"{query}: is not a query ({error}); {fields}") from error
+            reason = "not a number" if "ParseInt" in str(error) else error
+            raise UsageError(f"{query}: is not a query ({reason}); {fields}") from error
         return Matches(count, [make_match(document, score, pattern) for score, document in documents])
 
     def find_phrase(self, words: Sequence[str], limit: int) -> tuple[int, list[StoredDocument]]:

@@ -44,7 +44,7 @@ def _rules(page: str) -> list[list[str]]:
 
 def test_the_rule_that_drops_most_is_named_first(client: TestClient, corpus: Path) -> None:
     page = client.get("/dropped").text
-    assert "The rule that drops most is" in page
+    assert "the rule that drops most is" in page
     none = "no labels yet"
     assert _rules(page) == [
         ["near_duplicate", "dedup", "10", "20.0%", none],

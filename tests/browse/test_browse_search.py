@@ -92,7 +92,7 @@ def test_hostile_texts_and_queries_are_shown_as_text(client: TestClient) -> None
 def test_bad_queries_are_named(client: TestClient, query: str) -> None:
     answer = client.get(f"/search?{query}")
     assert answer.status_code == 400
-    assert "This page cannot be shown" in answer.text
+    assert "warning bad" in answer.text
 
 
 def test_a_traced_text_is_marked_and_leads_to_its_documents(client: TestClient) -> None:
