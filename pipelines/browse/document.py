@@ -22,12 +22,12 @@ _SHOWN_CHARACTERS = 20_000
 def show_document(request: Request) -> Response:
     """Show a document by its id or URL, kept, dropped or absent; without either, the form to look one up."""
     site, query, offset = site_of(request), request.query_params, number_of(request, "offset") or 0
-    id = query.get("id", "")
-    target = id or query.get("url", "").strip()
+    id, url = query.get("id", ""), query.get("url", "")
+    target = id or url.strip()
     if not target:
         return site.render(request, "document.html", history=None)
     with site.tables(request) as tables:
-        history = explain(tables, target, is_id=bool(id))
+        history = explain(tables, target, is_id=bool(id), url=url)
         # Of fields that differ from stage to stage, the last one.
         facts = {name: value for step in history.steps for name, value in step.fields.items() if value is not None}
         text = read_text(tables, history.id, history.url)

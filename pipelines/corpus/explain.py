@@ -45,10 +45,13 @@ class History:
         return self.steps[-1].outcome == KEPT
 
 
-def explain(tables: CorpusTables, target: str, *, is_id: bool = False) -> History:
-    """Return the history of a document by its id, or by its URL in any spelling; raise UsageError for a bad URL."""
+def explain(tables: CorpusTables, target: str, *, is_id: bool = False, url: str | None = None) -> History:
+    """Return the history of a document by its id, or by its URL in any spelling; raise UsageError for a bad URL.
+
+    Of several documents with an id, it is the one with the `url`.
+    """
     column, values = resolve(target, is_id=is_id)
-    identity = find_identity(tables, column, values)
+    identity = (target, url) if is_id and url else find_identity(tables, column, values)
     id, url = identity or ((id_of_url(values[-1]), values[-1]) if column == "url" else (values[0], None))
     steps: list[Step] = []
     recorded: dict[str, Any] = {"id": id, "url": url}

@@ -183,7 +183,7 @@ def test_documents_of_other_programs_have_the_filters_of_their_columns(tmp_path:
 
 def test_one_document_is_opened_by_its_url_or_id(client: TestClient) -> None:
     assert '<form class="filter" action="/document">' in client.get("/documents").text
-    assert f'href="/document?id={id_of(3)}"' in client.get("/documents").text
+    assert f'href="/document?id={id_of(3)}&amp;url=http%3A%2F%2Ffirst.example%2F3"' in client.get("/documents").text
 
 
 def test_quality_and_redactions_of_filtered_documents(tmp_path: Path) -> None:
@@ -243,3 +243,12 @@ def test_rules_need_the_text_that_the_filter_read(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus")
     assert "/document/rules?" in open_client(str(corpus)).get(f"/document?id={id_of(1)}").text
     assert "/document/rules?" not in open_client([str(corpus / "filter")]).get(f"/document?id={id_of(1)}").text
+
+
+def test_documents_of_the_same_id_have_their_own_pages(tmp_path: Path) -> None:
+    urls, texts = ["http://a.example/", "javascript:b", None], ["first", "second", "third"]
+    pq.write_table(pa.table({"id": ["a", "a", "c"], "url": urls, "text": texts}), tmp_path / "ids.parquet")
+    client = open_client([str(tmp_path / "ids.parquet")])
+    links = re.findall(r'class="row" href="([^"]*)"', client.get("/documents").text)
+    for link, text in zip(links, texts, strict=True):
+        assert text in client.get(html.unescape(link)).text
