@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Sequence
 from urllib.parse import parse_qs
 
@@ -85,7 +86,13 @@ def open_index(site: Site) -> SearchIndex:
     """Return the index of the corpus; raise WebtextError, with the command that is needed, if there is none."""
     if site.corpus is None:
         raise InputError("only a corpus can be searched; start `webtext browse` with --corpus")
-    return SearchIndex.open(site.corpus)
+    return _open_index(site.corpus, site.read_version())
+
+
+@functools.lru_cache(1)
+def _open_index(corpus: str, _version: object) -> SearchIndex:
+    """Return the index of a corpus; kept, since it is copied or linked file by file, until a stage has finished."""
+    return SearchIndex.open(corpus)
 
 
 NAVIGATION = (("/search", "Search"), ("/trace", "Trace"))

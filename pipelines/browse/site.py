@@ -73,7 +73,7 @@ class Site:
             if request and from_thread.run(request.is_disconnected):
                 raise UsageError("the page was left before it was shown")
             if time.monotonic() - self._checked > _CHECK_S:
-                version = self._read_version()
+                version = self.read_version()
                 if self._tables is None or version != self._version:
                     self._tables = None  # if the new ones cannot be opened
                     self._tables = CorpusTables(self.source, self._config, self._options, memory_bytes=_MEMORY_BYTES)
@@ -99,8 +99,8 @@ class Site:
         state = {"site": self, "path": request.url.path, "query": request.query_params, "address": address}
         return HTMLResponse(render(f"browse/{template}", **state, **values), status)
 
-    def _read_version(self) -> tuple[Any, ...]:
-        """Return the times and sizes of the manifests, and of other inputs."""
+    def read_version(self) -> tuple[Any, ...]:
+        """Return the times of the manifests, and of other inputs."""
         folders = [storage.join(self.corpus, name) for name in STAGE_FOLDERS] if self.corpus else self.source
         files = [path for folder in folders for path in (storage.join(folder, MANIFEST_FILE), folder)]
         return tuple((path, storage.modified_at(path)) for path in files if storage.is_file(path))

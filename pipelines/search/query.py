@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import tantivy
 
 _MAX_QUERY, _MAX_ROWS = 1000, 10_000
+# tantivy tries the ways in which a text may have the words of a phrase: more than 8 s for 40 repeated words and ~50.
+_MAX_SLOP = 10
 _REBUILD = "re-run `webtext search --build` to rebuild it"
 _SEARCHED = ("text", "title")
 _OPERATORS = re.compile(r"\b(AND|OR|NOT|TO|IN)\b")
@@ -117,6 +119,8 @@ class SearchIndex:
                 f"at most {_MAX_QUERY:,} characters can be searched for, and the first {_MAX_ROWS:,} documents shown; "
                 "shorten the query, or name a domain or a year"
             )
+        if any(int(slop) > _MAX_SLOP for slop in re.findall(r"""["']~(\d+)""", query)):
+            raise UsageError(f"the words of a phrase can be at most {_MAX_SLOP} further apart, as in ~{_MAX_SLOP}")
         # tantivy divides queries at few kinds of white space, and lower-cases İ and a final Σ otherwise than the audit.
         parts = enumerate(_OPERATORS.split(" ".join(query.split())))
         asked = "".join(part if number % 2 else part.lower() for number, part in parts)

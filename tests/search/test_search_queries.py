@@ -129,10 +129,14 @@ def test_a_snippet_is_where_the_most_matches_are() -> None:
         "a" * 1001,
         "title:*",
         "document:*",
+        '"a b"~11',
+        "'a b'~99",
     ],
 )
 def test_a_bad_query_is_named(index: SearchIndex, query: str) -> None:
-    with pytest.raises(UsageError, match=r"the fields are text, title, url|at most 1,000 characters"):
+    with pytest.raises(
+        UsageError, match=r"the fields are text, title, url|at most 1,000 characters|at most 10 further"
+    ):
         index.search(query)
 
 
