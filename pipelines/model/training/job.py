@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pipelines.model.device import DeviceConfig
 from pipelines.model.io.import_weights import ImportedModel
 from pipelines.model.network.gpt2 import Architecture
-from pipelines.model.training.data import Mixture
+from pipelines.model.training.objective import Objective
 from pipelines.model.training.parallel import World
 from pipelines.model.training.recipe import Recipe, TrainingOptions, parameter_count
 
@@ -18,14 +18,15 @@ _SHARDED_FROM_PARAMETERS = 1_000_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingJob:
-    """What to train, from which tokens and initial weights, and how; `replay_command` returns the command for a step.
+    """What to train, from which initial weights, and how; `replay_command` returns the command for a step.
 
-    Only `recipe`, `tokens` and `initial` determine the result.
+    Only `recipe`, `objective` and `initial` determine the result.
     """
 
     recipe: Recipe
     options: TrainingOptions
-    tokens: Mixture
+    objective: Objective
+    architecture: Architecture
     output: str
     device: DeviceConfig
     world: World
@@ -34,14 +35,9 @@ class TrainingJob:
     initial: ImportedModel | None = None
 
     @property
-    def architecture(self) -> Architecture:
-        """The architecture of the model."""
-        return architecture_of(self.recipe, self.tokens.first.vocab_size)
-
-    @property
     def parameters(self) -> int:
         """The number of parameters."""
-        return parameter_count(self.recipe, self.tokens.first.vocab_size)
+        return parameter_count(self.architecture, self.architecture.vocab_size)
 
     @property
     def is_compiled(self) -> bool:

@@ -19,9 +19,10 @@ from pipelines.model.diagnostics.estimate import check_resources, describe_estim
 from pipelines.model.io.import_weights import ImportedModel, check_compatible, import_weights
 from pipelines.model.training.checkpoint import find_checkpoints, latest_checkpoint
 from pipelines.model.training.data import open_mixture
-from pipelines.model.training.held_out import evaluation_work
 from pipelines.model.training.job import TrainingJob, architecture_of
 from pipelines.model.training.mixture import SINGLE, Sources, parse_sources
+from pipelines.model.training.next_token import NextToken
+from pipelines.model.training.objective import evaluation_work
 from pipelines.model.training.parallel import RunSpec, World, process_group, torchrun_world
 from pipelines.model.training.recipe import Recipe
 from pipelines.model.training.trainer import replay as replay_step
@@ -59,7 +60,7 @@ def run_rank_zero(
                     raise UsageError(
                         "--sample-every: no process has the whole model with --parallel fsdp; use ddp or generate"
                     )
-                check_sources(job, config.max_epochs)
+                check_sources(job, recipe, open_mixture(sources, verify=False), config.max_epochs)
                 _check_estimate(job)
 
                 def start_workers(step: int | None) -> None:
@@ -174,11 +175,13 @@ def _make_job(
         *(["--threads", str(config.threads)] if config.threads else []),
         *(["--init-from", storage.real_path(initial.path)] if initial else []),
     ]
+    # Another machine has its own copy of the tokens.
+    tokens = open_mixture(sources, verify=world.local_rank == 0)
     return TrainingJob(
         recipe=recipe,
         options=config,
-        # Another machine has its own copy of the tokens.
-        tokens=open_mixture(sources, verify=world.local_rank == 0),
+        objective=NextToken(recipe, tokens, device, world),
+        architecture=architecture_of(recipe, tokens.first.vocab_size),
         output=output,
         device=device,
         world=world,
