@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pipelines.model.training.next_token import held_out_batches
 from token_folder import encode, write_token_folder
 from tokenizers import Tokenizer
 
 from pipelines.errors import DamagedShardError, InputError
 from pipelines.model.training.data import Split, open_tokens, token_bytes
+from pipelines.model.training.next_token import held_out_batches
 from pipelines.model.training.order import BatchOrder, BlockOrder
 
 
