@@ -5,30 +5,34 @@ Radford et al. 2018, figure 1: a structured input becomes one sequence, or sever
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from tokenizers import Tokenizer
 
 from pipelines import storage
 from pipelines.engine.config import option
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.layouts import gold_number
 from pipelines.evaluation.records import Record
+from pipelines.model.network.classifier import SPECIAL_TOKENS
+from pipelines.model.network.gpt2 import Architecture
 from pipelines.records import reader
 from pipelines.records.drops import Drops
 
 TRAIN, VALIDATION = "train", "validation"
 _ROLE = re.compile(r"(?<![a-z])(train|dev|valid(?:ation)?|val|test)(?![a-z])", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
-_HIDDEN = ("", "-", "-1", "-1.0")
+# Of test sets, and where the annotators did not agree.
+_HIDDEN, _HIDDEN_LABELS = "has no label", ("None", "", "-", "-1", "-1.0")
 # RACE's official files have the questions of an article in lists; in the data set of the hub they are records.
 _LISTED = {"questions": "question", "options": "options", "answers": "answer"}
-Encode = Callable[[Sequence[str]], list[list[int]]]
 Tokens = npt.NDArray[np.int32]
 
 
@@ -77,33 +81,21 @@ class Example(NamedTuple):
     """An example: its sequences of tokens, and its label, or the number to predict."""
 
     place: str
-    sequences: tuple[Tokens, ...]
+    sequences: Sequence[Tokens]
     gold: float
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of all sequences."""
-        return sum(map(len, self.sequences))
 
-
-@dataclasses.dataclass(frozen=True)
-class Arrangement:
-    """How encoded texts become sequences: by a transform, with the special tokens from id `first` on."""
-
-    transform: str
-    first: int
-    text_tokens: int
-
-    def sequences(self, text: Sequence[int], question: Sequence[int], others: Sequence[Sequence[int]]) -> list[Tokens]:
-        """Return the sequences of an example; every text is cut to `text_tokens`."""
-        start, delimiter, extract = range(self.first, self.first + 3)
-        size = self.text_tokens
-        text = [*text[: max(0, size - len(question))], *question[:size]]
-        pairs: list[tuple[Sequence[int], ...]] = [(text, other[:size]) for other in others] or [(text,)]
-        if self.transform == "similarity":
-            pairs = [pairs[0], pairs[0][::-1]]
-        rows = [[start, *pair[0], *(id for other in pair[1:] for id in (delimiter, *other)), extract] for pair in pairs]
-        return [np.array(row, np.int32) for row in rows]
+def arrange(
+    transform: str, special: Sequence[int], size: int, text: Sequence[int], question: Sequence[int],
+    others: Sequence[Sequence[int]],
+) -> list[Tokens]:  # fmt: skip
+    """Return the sequences of an example from its texts, each of which is cut to `size` tokens; see the figure."""
+    start, delimiter, extract = special
+    text = [*text[: max(0, size - len(question))], *question]
+    rows = [[text[:size], other[:size]] for other in others] or [[text[:size]]]
+    rows += [rows[0][::-1]] if transform == "similarity" else []
+    return [np.array([start, *first, *(id for text in more for id in (delimiter, *text)), extract], np.int32)
+            for first, *more in rows]  # fmt: skip
 
 
 def divide_by_role(files: Sequence[str]) -> dict[str, list[str]]:
@@ -113,82 +105,69 @@ def divide_by_role(files: Sequence[str]) -> dict[str, list[str]]:
     """
     roles: dict[str, list[str]] = {TRAIN: [], VALIDATION: [], "test": []}
     for path, name in zip(files, storage.names_below_common_folder(files), strict=True):
-        if not (words := _ROLE.findall(name)):
-            raise UsageError(
-                f"{path}: its name does not say train, dev or test; name the files with --validation apart"
-            )
-        role = words[-1].lower()
-        roles[role if role in roles else VALIDATION].append(path)
+        if not (words := _ROLE.findall(name.lower())):
+            raise UsageError(f"{path}: its name does not say train, dev or test; name the dev files with --validation")
+        roles[words[-1] if words[-1] in roles else VALIDATION].append(path)
     return roles
 
 
 def read_examples(
-    options: TransformOptions, files: Sequence[str], encode: Encode, arrangement: Arrangement, drops: Drops
+    options: TransformOptions, files: Sequence[str], tokenizer: Tokenizer, size: Architecture, drops: Drops
 ) -> list[Example]:
-    """Return the examples of files; `drops` counts and lists records that cannot be read or have no label.
+    """Return the examples of files for a model; `drops` lists records that cannot be read or have no label.
 
-    Raises InputError if there are none, with the first problem, or if numbers of candidates differ.
+    The special tokens follow the model's vocabulary, and two texts fill its context. Raises InputError if there are no
+    examples, with the last problem, or if numbers of candidates differ.
     """
     examples: list[Example] = []
-    problem = ""
+    special, text_tokens = range(size.vocab_size, size.vocab_size + SPECIAL_TOKENS), size.context // 2 - 2
+    problem = "they are empty"
     for record in _records(options, files, drops):
         try:
             texts, gold = _texts(options, record), _gold(options, record)
         except InputError as error:
-            problem = problem or str(error)
-            drops.add("bad_record", record.place, detail=str(error))
+            problem = str(error)
+            drops.add("no_label" if _HIDDEN in problem else "bad_record", record.place, detail=problem)
             continue
-        if gold is None:
-            problem = problem or f"{record.place}: has no label"
-            drops.add("no_label", record.place)
-            continue
-        text, question, *others = encode(texts)
-        sequences = tuple(arrangement.sequences(text, question, others))
-        if examples and len(sequences) != len(examples[0].sequences):
-            found, expected = len(sequences), len(examples[0].sequences)
-            raise InputError(f"{record.place}: has {found} candidates, earlier examples have {expected}")
+        encoded = tokenizer.encode_batch(texts, add_special_tokens=False)
+        text, question, *others = (encoding.ids for encoding in encoded)
+        sequences = arrange(options.transform, special, text_tokens, text, question, others)
+        if examples and len(sequences) != (expected := len(examples[0].sequences)):
+            raise InputError(f"{record.place}: has {len(sequences)} candidates, earlier examples have {expected}")
         examples.append(Example(record.place, sequences, gold))
     if not examples:
-        reason = problem or f"{dict(drops.counts) or 'the files are empty'}"
-        raise InputError(f"{files[0]}: has no example that can be used ({reason})")
+        raise InputError(f"{files[0]}: the files have no example that can be used ({problem})")
     return examples
 
 
 def _records(options: TransformOptions, files: Sequence[str], drops: Drops) -> Iterator[Record]:
     for path, name in zip(files, storage.names_below_common_folder(files), strict=True):
-        form = reader.file_format(path)
-        form = options.txt if form == "text" else form
+        form = options.txt if reader.file_format(path) == "text" else None
         for number, value, _ in reader.read_records(path, form, default_header=options.columns):
             place = f"{name}:{number}"
-            if isinstance(value, reader.BadRecord):
-                drops.add(value.reason, place, detail=value.detail)
-            elif not isinstance(value, Mapping):
-                drops.add("bad_record", place, detail="is not a record")
+            if isinstance(value, reader.BadRecord) or not isinstance(value, Mapping):
+                bad = value if isinstance(value, reader.BadRecord) else reader.BadRecord("bad_record", "not a record")
+                drops.add(bad.reason, place, detail=bad.detail)
             elif isinstance(value.get("questions"), list):
-                lists = [value.get(key) for key in _LISTED]
-                for index, parts in enumerate(zip(*map(_as_list, lists), strict=False)):
+                lists = [value[key] if isinstance(value.get(key), list) else [] for key in _LISTED]
+                for index, parts in enumerate(zip(*lists, strict=False)):
                     yield Record({**value, **dict(zip(_LISTED.values(), parts, strict=True))}, f"{place}.{index}")
             else:
                 yield Record(value, place)
 
 
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _texts(options: TransformOptions, record: Record) -> list[str]:
     """Return the text, the question ("" if there is none), and the other texts of a record."""
     question = _field(record, options.question) if options.question else ""
-    others: list[str] = []
-    if options.transform != "choice":
-        others = [_field(record, options.other)] if options.other else []
-    elif len(options.other) > 1:
-        others = [_field(record, [other]) for other in options.other]
-    else:
-        others = record.texts(options.other[0])
-        if len(others) < 2:
-            raise InputError(f"{record.place}: has {len(others)} candidates, expected at least 2")
+    others = [_field(record, options.other)] if options.other and options.transform != "choice" else []
+    if options.transform == "choice" and len(others := _candidates(options, record)) < 2:
+        raise InputError(f"{record.place}: has {len(others)} candidates, expected at least 2")
     return [_field(record, options.text), question, *others]
+
+
+def _candidates(options: TransformOptions, record: Record) -> list[str]:
+    listed = len(options.other) == 1
+    return record.texts(options.other[0]) if listed else [_field(record, [other]) for other in options.other]
 
 
 def _field(record: Record, alternatives: Sequence[str]) -> str:
@@ -200,22 +179,18 @@ def _field(record: Record, alternatives: Sequence[str]) -> str:
     raise InputError(f"{record.place}: has none of the fields {', '.join(alternatives)}")
 
 
-def _gold(options: TransformOptions, record: Record) -> float | None:
-    """Return the label's number, or the number to predict; None if it is hidden, or the annotators did not agree."""
-    name = next((name for name in options.gold if name in record.fields), None)
-    value = None if name is None else record.fields[name]
-    if name is None or value is None or str(value).strip() in _HIDDEN:
-        return None
+def _gold(options: TransformOptions, record: Record) -> float:
+    """Return the number of the label, or the number to predict; raise InputError for a hidden or an unknown one."""
+    name = next((name for name in options.gold if name in record.fields), options.gold[0])
+    value = str(record.fields.get(name, "")).strip()
+    if value in _HIDDEN_LABELS:
+        raise InputError(f"{record.place}: {_HIDDEN}")
     if options.is_regression:
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            number = math.nan
-        if not math.isfinite(number):
-            raise InputError(f"{record.place}: {name} is {str(value)[:40]!r}, expected a number")
-        return number
-    words = {word: number for number, label in enumerate(options.labels) for word in label.split("|")}
-    if (number_of_word := words.get(str(value).strip())) is not None:
-        return number_of_word
-    candidates = options.labels or (options.other if len(options.other) > 1 else tuple(record.texts(options.other[0])))
-    return gold_number(record, name, candidates, options.first_gold)
+        with contextlib.suppress(ValueError):
+            if math.isfinite(number := float(value)):
+                return number
+        raise InputError(f"{record.place}: {name} is {value[:40]!r}, expected a number")
+    for index, label in enumerate(options.labels):
+        if value in label.split("|"):
+            return index
+    return gold_number(record, name, options.labels or _candidates(options, record), options.first_gold)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import pytest
 from pipelines.engine.config import make_config
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.definitions import TASK_NAMES, find_task, parse_tasks, read_task
-from pipelines.finetuning.examples import Arrangement, Example, TransformOptions, divide_by_role, read_examples
+from pipelines.finetuning.examples import Example, TransformOptions, arrange, divide_by_role, read_examples
+from pipelines.model.network.gpt2 import Architecture
 from pipelines.records.drops import Drops
 
 START, DELIMITER, EXTRACT = 1000, 1001, 1002
@@ -27,15 +29,17 @@ def options_of(task: str) -> TransformOptions:
     return options
 
 
-def encode(texts: Sequence[str]) -> list[list[int]]:
-    """A token per character."""
-    return [[ord(character) for character in text] for text in texts]
+class Characters:
+    """A tokenizer with a token per character."""
+
+    def encode_batch(self, texts: Sequence[str], add_special_tokens: bool) -> list[Any]:
+        return [types.SimpleNamespace(ids=list(map(ord, text))) for text in texts]
 
 
 def read(task: str, *paths: Path, text_tokens: int = 50) -> tuple[list[Example], dict[str, int]]:
     options, drops = options_of(task), Drops()
-    arrangement = Arrangement(options.transform, START, text_tokens)
-    return read_examples(options, list(map(str, paths)), encode, arrangement, drops), dict(drops.counts)
+    size = Architecture(1, 1, 1, context=2 * text_tokens + 4, vocab_size=START)
+    return read_examples(options, list(map(str, paths)), Characters(), size, drops), dict(drops.counts)
 
 
 def shown(example: Example) -> tuple[tuple[str, ...], float]:
@@ -154,11 +158,12 @@ def test_story_cloze_counts_from_1(tmp_path: Path) -> None:
 
 
 def test_every_text_is_cut_by_itself() -> None:
-    [row] = Arrangement("pair", START, 3).sequences([1, 2, 3, 4], [], [[5, 6, 7, 8, 9]])
+    special = (START, DELIMITER, EXTRACT)
+    [row] = arrange("pair", special, 3, [1, 2, 3, 4], [], [[5, 6, 7, 8, 9]])
     assert row.tolist() == [START, 1, 2, 3, DELIMITER, 5, 6, 7, EXTRACT]
-    [row] = Arrangement("single", START, 3).sequences([], [], [])
+    [row] = arrange("single", special, 3, [], [], [])
     assert row.tolist() == [START, EXTRACT]
-    one, other = Arrangement("similarity", START, 3).sequences([1], [], [[2, 3]])
+    one, other = arrange("similarity", special, 3, [1], [], [[2, 3]])
     assert one.tolist() == [START, 1, DELIMITER, 2, 3, EXTRACT]
     assert other.tolist() == [START, 2, 3, DELIMITER, 1, EXTRACT]
 

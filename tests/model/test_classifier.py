@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -12,21 +14,19 @@ from pipelines.model.network.classifier import (
     HEAD,
     Classifier,
     FineTuningLoss,
-    empty_classifier,
     initial_weights,
     label_loss,
-    with_special_tokens,
 )
 from pipelines.model.network.gpt2 import Architecture, empty_model, initialize
 
 PLAIN = Architecture(layers=2, width=16, heads=2, context=24, vocab_size=50)
-SIZE = with_special_tokens(PLAIN, 0.1)
+SIZE = dataclasses.replace(PLAIN, vocab_size=53, dropout=0.1)
 
 
 def classifier(outputs: int, compares: bool = False) -> Classifier:
     pretrained = empty_model(PLAIN)
     initialize(pretrained, 1)
-    model = empty_classifier(SIZE, outputs, compares)
+    model = Classifier(SIZE, outputs, compares)
     model.load_state_dict(initial_weights(pretrained.state_dict(), outputs, seed=2))
     return model.eval()
 

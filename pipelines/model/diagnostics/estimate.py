@@ -110,7 +110,7 @@ def estimate_training(job: TrainingJob) -> Estimate:
     return Estimate(
         device_type=job.device.device.type,
         processes=processes,
-        tokens=sum(map(job.objective.step_tokens, range(recipe.steps))),
+        tokens=sum(map(job.objective.tokens, range(recipe.steps))),
         memory={
             "weights": _FLOAT_BYTES * own_parameters + _weight_copies_bytes(job),
             "gradients": _FLOAT_BYTES * own_parameters,

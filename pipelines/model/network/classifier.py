@@ -6,7 +6,6 @@ are padded at their end, which the attention of earlier tokens does not see. Rad
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 import torch
@@ -78,18 +77,6 @@ def label_loss(outputs: Tensor, golds: Tensor) -> Tensor:
     if golds.is_floating_point():
         return F.mse_loss(outputs.squeeze(1), golds.to(outputs.dtype), reduction="sum")
     return F.cross_entropy(outputs.to(torch.promote_types(outputs.dtype, torch.float32)), golds, reduction="sum")
-
-
-def empty_classifier(architecture: Architecture, outputs: int, compares: bool) -> Classifier:
-    """Return a classifier on the CPU with uninitialized weights."""
-    with torch.device("meta"):
-        model = Classifier(architecture, outputs, compares)
-    return model.to_empty(device="cpu")
-
-
-def with_special_tokens(architecture: Architecture, dropout: float) -> Architecture:
-    """Return the architecture of a classifier that is made from a model."""
-    return dataclasses.replace(architecture, vocab_size=architecture.vocab_size + SPECIAL_TOKENS, dropout=dropout)
 
 
 def initial_weights(pretrained: Mapping[str, Tensor], outputs: int, seed: int) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from pipelines.model.device import accumulator_dtype, derived_seed
 from pipelines.model.io.tensor_files import full_tensor
 from pipelines.model.network.gpt2 import GPT2
+from pipelines.model.training.finetune_recipe import FineTuneRecipe
 from pipelines.model.training.job import TrainingJob
 from pipelines.model.training.objective import LossOf
 from pipelines.model.training.recipe import Recipe
@@ -41,7 +42,8 @@ class Engine:
 
         The micro-batches are divided among the processes. The result does not depend on their size.
         """
-        recipe, world, device, weight = self._job.recipe, self._world, self._device, self._job.objective.weight
+        recipe, world, device = self._job.recipe, self._world, self._device
+        weight = self._job.objective.weight(step)
         size = recipe.micro_batch
         micro_batches = [batch[start : start + size] for start in range(0, len(batch), size)]
         own = range(world.rank, len(micro_batches), world.size)  # `check_batch` ensures that all get the same number
@@ -138,7 +140,7 @@ def run_or_disable_compilation(
         note(f"torch.compile failed; training continues without it ({reason})")
 
 
-def make_optimizer(model: GPT2, recipe: Recipe) -> torch.optim.AdamW:
+def make_optimizer(model: GPT2, recipe: Recipe | FineTuneRecipe) -> torch.optim.AdamW:
     """Return AdamW with weight decay on matrices only, as in GPT-1: biases and gains do not decay."""
     parameters = list(model.parameters())
     groups = [

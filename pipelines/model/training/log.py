@@ -115,7 +115,7 @@ class TrainingLog:
 
     def _timing_row(self, step: int, seconds: float) -> Row:
         job, size = self._job, self._job.architecture
-        speed = job.objective.step_tokens(step - 1) / seconds
+        speed = job.objective.tokens(step - 1) / seconds
         flops = flops_per_token(job.parameters, size.layers, size.width, size.context, size.attention_window)
         share = utilization(speed, flops, job.device.name, job.world.size)
         return {
@@ -132,7 +132,7 @@ class TrainingLog:
     def _line(self, row: Row, timing: Row) -> str:
         steps = self._job.recipe.steps
         step_s = statistics.median(timing["seconds"] for timing in self._timing[-_RECENT_STEPS:])
-        evaluation_steps = evaluation_work(self._job, row["step"]) / self._job.objective.step_tokens(row["step"] - 1)
+        evaluation_steps = evaluation_work(self._job, row["step"]) / self._job.objective.tokens(row["step"] - 1)
         mfu = timing["utilisation"]
         return (
             f"step {row['step']:,} of {steps:,}: loss {row['loss']:.4f}, gradient norm {row['gradient_norm']:.3g}, "
@@ -144,7 +144,8 @@ class TrainingLog:
     def _page(self) -> str:
         job = self._job
         about = {
-            "title": job.objective.title,
+            "title": job.title,
+            "unit": job.unit,
             "parameters": job.parameters,
             "vocab_size": job.architecture.vocab_size,
             "facts": {"device": job.device.name, "processes": job.world.size},

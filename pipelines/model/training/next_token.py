@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -51,62 +50,46 @@ class NextToken:
     """See `Objective`; every token has the same weight. An example is a block."""
 
     recipe: Recipe
-    tokens: Mixture
+    mixture: Mixture
     device: DeviceConfig
     world: World
-    selects_best = False
-
-    @property
-    def title(self) -> str:
-        """The title of the page."""
-        return f"Training of {self.recipe.preset}"
-
-    @property
-    def weight(self) -> int:
-        """The tokens of a step."""
-        return self.recipe.batch_tokens
-
-    @property
-    def tokenizer(self) -> bytes:
-        """The tokenizer of all sources."""
-        return self.tokens.first.tokenizer
-
-    @property
-    def evaluates_sample(self) -> bool:
-        """Whether the recipe limits the blocks of an evaluation."""
-        return self.recipe.eval_blocks > 0
 
     @functools.cached_property
     def _order(self) -> BatchOrder:
-        return self.tokens.order(self.recipe)
+        return self.mixture.order(self.recipe)
 
     def empty_model(self) -> GPT2:
         """See `Objective`."""
-        return empty_model(architecture_of(self.recipe, self.tokens.first.vocab_size))
+        return empty_model(architecture_of(self.recipe, self.mixture.first.vocab_size))
 
     def loss(self, model: GPT2) -> nn.Module:
         """See `Objective`."""
         return NextTokenLoss(model)
 
     def batch(self, step: int) -> list[Block]:
-        """Return the blocks of a step, counted from 0."""
+        """Return the blocks of a step."""
         return self._order.batch(step)
 
-    def read(self, examples: Sequence[Block]) -> list[Tokens]:
-        """Return blocks as [blocks, context + 1]."""
-        return [self.tokens.read_blocks(examples, self.recipe.context)]
-
-    def step_tokens(self, step: int) -> int:
+    def weight(self, step: int) -> int:
         """Return the number of tokens of a step."""
         return self.recipe.batch_tokens
 
-    def held_out_tokens(self, *, whole: bool) -> int:
-        """Return the number of held-out tokens of all sources that an evaluation predicts."""
-        context, limit = self.recipe.context, self._limit(whole)
-        return sum(held_out_tokens(folder.held_out, context, limit) for folder in self.tokens.sources.values())
+    tokens = weight
+
+    def read(self, examples: Sequence[Block]) -> list[Tokens]:
+        """Return blocks as [blocks, context + 1]."""
+        return [self.mixture.read_blocks(examples, self.recipe.context)]
 
     def _limit(self, whole: bool) -> int | None:
         return None if whole else self.recipe.eval_blocks or None
+
+    def held_out_tokens(self, *, whole: bool) -> int:
+        """Return the number of held-out tokens that an evaluation predicts; the first of a split is not."""
+        context, limit, total = self.recipe.context, self._limit(whole), 0
+        for split in (folder.held_out for folder in self.mixture.sources.values()):
+            blocks = split.blocks(context)
+            total += max(0, split.tokens - 1) if limit is None or not blocks else min(limit, blocks) * context
+        return total
 
     def evaluate(self, model: GPT2, loss_of: LossOf, step: int, *, whole: bool) -> Row:
         """Return the loss after a step over the held-out blocks of an evaluation, or over all tokens but the first.
@@ -117,13 +100,13 @@ class NextToken:
         Of a mixture, the limit is that of each source, whose figures are `held_out_loss.NAME` and so on. The loss of
         the mixture is the mean of those of its sources, weighted by their shares of the last step.
         """
-        byte_lengths = token_bytes(self.tokenizer, self.tokens.first.vocab_size)
+        byte_lengths = token_bytes(self.mixture.first.tokenizer, self.mixture.first.vocab_size)
         sums = {
             name: self._sum_losses(loss_of, folder.held_out, self._limit(whole), byte_lengths)
-            for name, folder in self.tokens.sources.items()
+            for name, folder in self.mixture.sources.items()
             if folder.held_out.tokens > 1
         }
-        if self.tokens.is_single:
+        if self.mixture.is_single:
             return _figures(*sums[SINGLE])
         shares = shares_at(self.recipe.mixture, max(0, step - 1))
         if shares.keys().isdisjoint(sums):
@@ -137,7 +120,7 @@ class NextToken:
         """See `Objective`; before the first step with the loss of a uniform guess."""
         bits = row.get("held_out_bits_per_byte")
         per_byte = "" if bits is None else f", {bits:.4f} bits per byte"
-        guess = "" if row["step"] else f"; uniform baseline: {math.log(self.tokens.first.vocab_size):.2f}"
+        guess = "" if row["step"] else f"; uniform baseline: {math.log(self.mixture.first.vocab_size):.2f}"
         return (
             f"held-out loss {row['held_out_loss']:.4f} nats per token{per_byte} "
             f"({row['held_out_tokens']:,} tokens{guess}){format_losses(row)}"
@@ -145,25 +128,16 @@ class NextToken:
 
     def describe_batch(self, step: int) -> list[dict[str, Any]]:
         """Return the documents of a step, counted from 0."""
-        blocks = describe_batch(self.tokens, self.batch(step), self.recipe.context)
+        blocks = describe_batch(self.mixture, self.batch(step), self.recipe.context)
         return [dataclasses.asdict(block) for block in blocks]
 
     def sample(self, model: GPT2) -> str:
         """Sample a document, with the same random numbers at every step."""
-        end, options = self.tokens.first.end_of_text, SamplingOptions(max_tokens=_SAMPLE_TOKENS)
-        [ids] = sample_tokens(model, [end], options, [self.recipe.seed], end_of_text=end, advance=lambda _: None)
-        tokenizer = load_tokenizer(self.tokenizer, self.tokens.first.path)
+        first, options = self.mixture.first, SamplingOptions(max_tokens=_SAMPLE_TOKENS)
+        end, seeds = first.end_of_text, [self.recipe.seed]
+        [ids] = sample_tokens(model, [end], options, seeds, end_of_text=end, advance=lambda _: None)
+        tokenizer = load_tokenizer(first.tokenizer, first.path)
         return str(tokenizer.decode([id for id in ids if id != end], skip_special_tokens=False))
-
-    def config(self) -> dict[str, Any]:
-        """See `Objective`."""
-        first, sources = self.tokens.first, self.tokens.sources.items()
-        listed = {name: {"fingerprint": folder.fingerprint, "tokens": folder.train.tokens} for name, folder in sources}
-        return {
-            "end_of_text": first.end_of_text,
-            "tokenizer_sha256": hashlib.sha256(first.tokenizer).hexdigest(),
-            **({"tokens_fingerprint": first.fingerprint} if self.tokens.is_single else {"sources": listed}),
-        }
 
     @torch.no_grad()
     def _sum_losses(
@@ -209,12 +183,6 @@ def held_out_batches(split: Split, context: int, micro_batch: int, limit: int | 
     ]
     rest = split.tokens - 1 - blocks * context
     return [*batches, [blocks]] if rest > 0 and (limit is None or blocks == 0) else batches
-
-
-def held_out_tokens(split: Split, context: int, limit: int | None) -> int:
-    """Return the number of tokens in these batches, without the first token, which is not predicted."""
-    blocks = split.blocks(context)
-    return max(0, split.tokens - 1) if limit is None or blocks == 0 else min(limit, blocks) * context
 
 
 def _figures(nats: float, tokens: float, size_bytes: float) -> dict[str, float]:

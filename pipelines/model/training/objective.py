@@ -1,4 +1,4 @@
-"""What a training minimizes: the only part of it that differs between pretraining and fine-tuning."""
+"""What a training minimizes: the only part of the loop that differs between pretraining and fine-tuning."""
 
 from __future__ import annotations
 
@@ -22,29 +22,8 @@ LossOf = Callable[..., Tensor]
 class Objective(Protocol):
     """The examples of every step, their loss and its weight, and how the model is measured on held-out examples.
 
-    The loss of a step is the sum of those of its micro-batches, divided by `weight`. `tokenizer` and `config()` belong
-    to the description of the model; `title` to its page.
+    Steps are counted from 0, but `evaluate` is called after so many steps.
     """
-
-    @property
-    def title(self) -> str:
-        """The title of the page of the run."""
-
-    @property
-    def weight(self) -> int:
-        """What the summed loss of a step is divided by."""
-
-    @property
-    def tokenizer(self) -> bytes:
-        """The tokenizer, as JSON."""
-
-    @property
-    def selects_best(self) -> bool:
-        """Whether the result has the weights that were best on the held-out examples, not the last ones."""
-
-    @property
-    def evaluates_sample(self) -> bool:
-        """Whether all evaluations but the last are on a sample of the held-out examples."""
 
     def empty_model(self) -> GPT2:
         """Return a model on the CPU with uninitialized weights."""
@@ -53,31 +32,28 @@ class Objective(Protocol):
         """Return the module that computes the summed loss of what `read` returns."""
 
     def batch(self, step: int) -> Sequence[Any]:
-        """Return the examples of a step, counted from 0; its micro-batches are slices."""
+        """Return the examples of a step; its micro-batches are slices."""
+
+    def weight(self, step: int) -> int:
+        """Return what the summed loss of a step is divided by."""
+
+    def tokens(self, step: int) -> int:
+        """Return the number of tokens of a step."""
 
     def read(self, examples: Sequence[Any]) -> Sequence[npt.NDArray[Any]]:
         """Return the arguments of the loss for a micro-batch."""
-
-    def step_tokens(self, step: int) -> int:
-        """Return the number of tokens of a step."""
 
     def held_out_tokens(self, *, whole: bool) -> int:
         """Return the number of tokens of an evaluation, on all held-out examples or a sample; 0 if there are none."""
 
     def evaluate(self, model: GPT2, loss_of: LossOf, step: int, *, whole: bool) -> Row:
-        """Return `held_out_loss`, `held_out_tokens` and other figures after a step; dropout is off."""
+        """Return `held_out_loss`, `held_out_tokens` and other figures; dropout is off."""
 
     def describe_evaluation(self, row: Row) -> str:
         """Return the figures of an evaluation for the terminal."""
 
     def describe_batch(self, step: int) -> list[dict[str, Any]]:
-        """Return the examples of a step, counted from 0, as JSON values."""
-
-    def sample(self, model: GPT2) -> str:
-        """Return a text that the model writes, the same for the same weights."""
-
-    def config(self) -> dict[str, Any]:
-        """Return what `config.json` says of tokens and tokenizer."""
+        """Return the examples of a step as JSON values."""
 
 
 def evaluation_work(job: TrainingJob, step: int) -> int:

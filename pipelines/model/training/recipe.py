@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pipelines.model.network.gpt2 import Architecture  # imports torch
 
 PRESETS = data_names("presets")
-_NOT_SETTABLE = ("preset", "seed", "extended_from", "mixture")
+_NOT_SETTABLE = ("preset", "seed", "extended_from", "mixture", "examples")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,13 +158,13 @@ def read_preset(name: str) -> dict[str, Choice]:
     return values | {field.name: Choice(field.default, "inherited", note) for field in unset}
 
 
-def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """Parse `--set key=value` arguments; the last value of a key counts.
+def parse_overrides(overrides: Sequence[str], recipe_type: type[Any] = Recipe) -> dict[str, Any]:
+    """Parse `--set key=value` arguments for a type of recipe; the last value of a key counts.
 
     Raises UsageError for an unknown key (suggesting the nearest known one) and for a value that should be a number.
     """
-    kinds = typing.get_type_hints(Recipe)
-    keys = [field.name for field in dataclasses.fields(Recipe) if field.name not in _NOT_SETTABLE]
+    kinds = typing.get_type_hints(recipe_type)
+    keys = [field.name for field in dataclasses.fields(recipe_type) if field.name not in _NOT_SETTABLE]
     values = {}
     for override in overrides:
         key, equals, value = override.partition("=")

@@ -76,10 +76,11 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
                 trainer.update(row, norm)
                 if log is not None:
                     log.step(row, time.perf_counter() - started)
-                progress.advance(objective.step_tokens(trainer.step - 1))
+                progress.advance(objective.tokens(trainer.step - 1))
                 every = job.options.sample_every
-                if log is not None and every and (trainer.step % every == 0 or trainer.step == recipe.steps):
-                    log.sampled(trainer.step, trainer.sample())
+                if log and job.sample and every and (trainer.step % every == 0 or trainer.step == recipe.steps):
+                    with trainer.engine.evaluating():
+                        log.sampled(trainer.step, job.sample(trainer.model))
                 # All processes must stop after the same step.
                 stopping = world.any(stop.received, job.device.device)
                 due = trainer.step % job.options.checkpoint_every == 0
@@ -87,7 +88,8 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
                     trainer.save(log)
                 if stopping and trainer.step < recipe.steps:
                     raise KeyboardInterrupt
-        weights = trainer.result()
+        best = best_checkpoint(job.output) if job.selects_best else None
+        weights = read_tensors(best.model_path) if best else trainer.model.state_dict()
         if log is None:
             gather_on_rank_zero(weights)
             return TaskResult()
@@ -100,7 +102,7 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
     examples = recipe.steps * recipe.batch_size
     row = trainer.rows[-1]
     held_out = {name: value for name, value in row.items() if name.startswith("held_out")}
-    tokens = sum(map(objective.step_tokens, range(recipe.steps)))
+    tokens = sum(map(objective.tokens, range(recipe.steps)))
     counts = {"parameters": job.parameters, "tokens": tokens, "loss": row["loss"], **held_out}
     return TaskResult(examples, examples, counts=counts, files=files)
 
@@ -155,18 +157,19 @@ class _Trainer:
     def evaluate(self, log: TrainingLog | None) -> None:
         """Add the held-out loss to the metrics of the last step, unless they have it or the split is empty."""
         job, objective = self.job, self.job.objective
-        tokens, whole = objective.held_out_tokens(whole=True), self.step in job.recipe.ends
+        sampled, tokens = (objective.held_out_tokens(whole=whole) for whole in (False, True))
+        whole = self.step in job.recipe.ends
         if "held_out_loss" in self.rows[-1] or not tokens:
             return
         if self.step > self._saved_at:
             self.save(log)  # an interrupted evaluation must not lose the weights
-        if whole or not objective.evaluates_sample:
+        if whole or sampled == tokens:
             job.note(f"step {self.step:,}: evaluating on all {tokens:,} held-out tokens")
         with self.engine.evaluating() as loss_of:
             row = objective.evaluate(self.model, loss_of, self.step, whole=whole)
             self.rows[-1] |= row
             if job.options.keep_best and self.step > 0:
-                if whole and objective.evaluates_sample:
+                if whole and sampled < tokens:
                     # On the same examples every time: another part of them has another loss.
                     row = objective.evaluate(self.model, loss_of, self.step, whole=False)
                 if job.world.is_rank_zero:
@@ -192,17 +195,6 @@ class _Trainer:
         )
         log.publish()
 
-    def sample(self) -> str:
-        """Return a text that the model writes."""
-        with self.engine.evaluating():
-            return self.job.objective.sample(self.model)
-
-    def result(self) -> dict[str, Tensor]:
-        """Return the weights of the result: the last ones, or the best ones if the objective selects them."""
-        if self.job.objective.selects_best and (best := best_checkpoint(self.job.output)):
-            return read_tensors(best.model_path)
-        return self.model.state_dict()
-
     def report_spike(self, spike: Spike) -> dict[str, Any]:
         """Write the report of a spike and return its entry for the metrics; raise WebtextError if it is not finite."""
         job = self.job
@@ -221,7 +213,7 @@ class _Trainer:
             spike,
             blocks=self.job.objective.describe_batch(spike.step - 1),
             recipe=self.job.recipe.to_json(),
-            replay=self.job.replay_command(spike.step),
+            replay=self.job.replay_command(spike.step) if self.job.replay_command else "",
         )
 
     def _divergence(self, spike: Spike, path: str) -> str:
@@ -299,11 +291,11 @@ def _write_description(job: TrainingJob) -> tuple[FileEntry, ...]:
     config = {
         "format": FORMAT,
         "architecture": dataclasses.asdict(job.architecture),
-        **job.objective.config(),
+        **job.description,
         "recipe": job.recipe.to_json(),
         **({"initial_weights": initial} if initial else {}),
     }
     return (
         shards.write_file(job.output, CONFIG_FILE, storage.json_bytes(config)),
-        shards.write_file(job.output, TOKENIZER_FILE, job.objective.tokenizer),
+        shards.write_file(job.output, TOKENIZER_FILE, job.tokenizer),
     )

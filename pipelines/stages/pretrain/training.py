@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import shlex
 from collections.abc import Callable, Sequence
 
@@ -67,7 +68,7 @@ def run_rank_zero(
                     without_training.pop_all()
                     world.broadcast(RunSpec(recipe, inputs, step, run.subfolder))
 
-                _train(job, run, extended_step, start_workers)
+                _train(job, recipe, run, extended_step, start_workers)
             return run.finish()
 
 
@@ -140,8 +141,9 @@ def _set_up(config: PretrainConfig, output: str, note: Callable[[str], None]) ->
 
 
 def _train(
-    job: TrainingJob, run: StageRun, extended_step: int | None, start_workers: Callable[[int | None], None]
-) -> None:
+    job: TrainingJob, recipe: Recipe, run: StageRun, extended_step: int | None,
+    start_workers: Callable[[int | None], None],
+) -> None:  # fmt: skip
     """Train from the latest checkpoint, together with the worker ranks, which start from the same step.
 
     Without one, an extension begins with that of `extended_step` of the finished training.
@@ -149,10 +151,10 @@ def _train(
     checkpoint = latest_checkpoint(run.output, run.note)
     if checkpoint is None and run.subfolder and extended_step is not None:
         finished = run.output.removesuffix(f"/{run.subfolder}")
-        checkpoint = continue_training(finished, run.output, job.recipe, extended_step, run.note)
+        checkpoint = continue_training(finished, run.output, recipe, extended_step, run.note)
     step = checkpoint.step if checkpoint else None
     start_workers(step)
-    tokens = (job.recipe.steps - (step or 0)) * job.recipe.batch_tokens + evaluation_work(job, step or 0)
+    tokens = (recipe.steps - (step or 0)) * recipe.batch_tokens + evaluation_work(job, step or 0)
     run.once("train", lambda: train(job, checkpoint), total=tokens, unit="tokens")
 
 
@@ -177,11 +179,21 @@ def _make_job(
     ]
     # Another machine has its own copy of the tokens.
     tokens = open_mixture(sources, verify=world.local_rank == 0)
+    objective, named = NextToken(recipe, tokens, device, world), tokens.sources.items()
+    listed = {name: {"fingerprint": folder.fingerprint, "tokens": folder.train.tokens} for name, folder in named}
     return TrainingJob(
         recipe=recipe,
         options=config,
-        objective=NextToken(recipe, tokens, device, world),
+        objective=objective,
+        sample=objective.sample,
         architecture=architecture_of(recipe, tokens.first.vocab_size),
+        title=f"Training of {recipe.preset}",
+        description={
+            "end_of_text": tokens.first.end_of_text,
+            "tokenizer_sha256": hashlib.sha256(tokens.first.tokenizer).hexdigest(),
+            **({"tokens_fingerprint": tokens.first.fingerprint} if tokens.is_single else {"sources": listed}),
+        },
+        tokenizer=tokens.first.tokenizer,
         output=output,
         device=device,
         world=world,

@@ -1,0 +1,28 @@
+"""The options of `webtext finetune`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pipelines.engine.config import option
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuneConfig:
+    """The recipe, and how it is computed and saved; only recipe, model, task and files determine the result."""
+
+    set: tuple[str, ...] = option((), "Override a value of the recipe, such as epochs=1.")
+    seed: int = option(0, "Random seed for the new weights, data order and dropout.", minimum=0, maximum=2**32 - 1)
+    device: str = option(
+        "auto",
+        "Device to train on; auto selects a CUDA GPU if there is one.",
+        choices=("auto", "cpu", "cuda", "mps"),
+    )
+    precision: str = option(
+        "auto",
+        "Precision of matrix products; auto selects bf16 on a CUDA GPU that supports it, else float32.",
+        choices=("auto", "bf16", "float32"),
+    )
+    threads: int = option(0, "CPU threads; 0 lets torch choose.", minimum=0)
+    checkpoint_every: int = option(250, "Steps between checkpoints.", minimum=1)
+    log_every: int = option(10, "Steps between progress lines; 0 disables them.", minimum=0)

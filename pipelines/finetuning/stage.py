@@ -1,0 +1,165 @@
+"""Fine-tunes a model on a task, and measures it on the validation set. Radford et al. 2018."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines import storage
+from pipelines.engine.config import make_config, places
+from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.errors import InputError, UsageError
+from pipelines.evaluation.definitions import TaskDefinition
+from pipelines.evaluation.metrics import summarize
+from pipelines.finetuning.config import FineTuneConfig
+from pipelines.finetuning.examples import (
+    TRAIN,
+    VALIDATION,
+    TransformOptions,
+    divide_by_role,
+    read_examples,
+)
+from pipelines.finetuning.objective import FineTuning
+from pipelines.model.device import device_config, reproducible, select_device, translate_memory_errors
+from pipelines.model.diagnostics.estimate import MEMORY_ADVICE
+from pipelines.model.io.import_weights import import_weights
+from pipelines.model.io.tensor_files import load_weights, read_tensors
+from pipelines.model.network.classifier import SPECIAL_TOKENS, initial_weights
+from pipelines.model.training.checkpoint import MODEL_FILE, json_lines, latest_checkpoint, read_best
+from pipelines.model.training.finetune_recipe import describe_values, make_finetune_recipe
+from pipelines.model.training.job import TrainingJob
+from pipelines.model.training.objective import evaluation_work
+from pipelines.model.training.parallel import World
+from pipelines.model.training.recipe import TrainingOptions
+from pipelines.model.training.trainer import train
+from pipelines.records import inputs, shards
+from pipelines.records.drops import Drops
+from pipelines.tokenizers.formats import load_tokenizer
+
+FORMAT = "webtext-gpt2-classifier"
+RESULTS, DROPPED = "results.json", "dropped.jsonl"
+EXAMPLES = shards.shard_name("examples", 0)
+STAGE = Stage(
+    "finetune",
+    1,
+    (
+        *("model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl", "timing.jsonl", "training.html"),
+        *("best.json", "checkpoints/", "spikes/", RESULTS, DROPPED),
+    ),
+    is_expensive=True,
+)
+_SCHEMA = pa.schema([
+    ("place", pa.string()), ("part", pa.string()), ("label", pa.float64()), ("predicted", pa.float64()),
+    ("outputs", pa.list_(pa.float32())),
+])  # fmt: skip
+
+
+def finetune(
+    config: FineTuneConfig, *, task: TaskDefinition, files: Sequence[str], validation: Sequence[str] = (), model: str,
+    output: str, options: RunOptions,
+) -> Summary:  # fmt: skip
+    """Fine-tune a model on a task, or resume from the latest checkpoint in `output`; records are examples trained on.
+
+    Without `validation` files, the names of `files` say which are for training, and which for validation. `model` is a
+    folder of pretrain, export or transformers. Raises UsageError for wrong options and a task without a table
+    `[finetune]`, InputError for files without usable examples, and WebtextError if the loss is not finite.
+    """
+    transform = _transform_options(task)
+    roles = {TRAIN: files, VALIDATION: validation} if validation else divide_by_role(files)
+    for role, advice in {TRAIN: "add them", VALIDATION: "name them with --validation"}.items():
+        if not roles[role]:
+            raise UsageError(f"--task {task.name}: no files for {role}; {advice}")
+    imported = import_weights(model)
+    if imported.tokenizer_json is None:
+        raise InputError(f"{model}: has no tokenizer; copy its tokenizer.json into the folder")
+    tokenizer, dropped = load_tokenizer(imported.tokenizer_json, model), list[dict[str, Any]]()
+    examples = {
+        role: read_examples(transform, roles[role], tokenizer, imported.architecture, Drops(dropped.append))
+        for role in (TRAIN, VALIDATION)
+    }
+    recipe = make_finetune_recipe(config.set, config.seed, len(examples[TRAIN]))
+    device = device_config(select_device(config.device), config.precision)
+    vocab_size = imported.architecture.vocab_size + SPECIAL_TOKENS
+    architecture = dataclasses.replace(imported.architecture, vocab_size=vocab_size, dropout=recipe.dropout)
+    objective = FineTuning(recipe, transform, examples[TRAIN], examples[VALIDATION], architecture, device)
+    fingerprints = {
+        "model": imported.sha256,
+        "task": repr(dataclasses.astuple(transform)),
+        **{role: inputs.fingerprint_files(roles[role]) for role in examples},
+    }
+    with stage_run(STAGE, recipe, inputs=fingerprints, output=output, options=options) as run:
+        if not run.finished:
+            run_options = {name: getattr(config, name) for name in ("threads", "checkpoint_every", "log_every")}
+            weights = initial_weights(imported.tensors, transform.outputs, recipe.seed)
+            description = {
+                "format": FORMAT, "tokenizer_sha256": hashlib.sha256(imported.tokenizer_json).hexdigest(),
+                "task": task.name, "finetune": dataclasses.asdict(transform),
+            }  # fmt: skip
+            job = TrainingJob(
+                recipe=recipe, options=TrainingOptions(compile="off", keep_best=True, **run_options),
+                objective=objective, architecture=architecture, output=run.output, device=device, world=World(),
+                note=run.note, title=f"Fine-tuning on {task.name}", unit="example", selects_best=True,
+                description=description, tokenizer=imported.tokenizer_json,
+                initial=dataclasses.replace(imported, tensors=weights),
+            )  # fmt: skip
+            counts = {role: len(group) for role, group in examples.items()}
+            run.note(f"{task.name}: {counts[TRAIN]:,} examples for training, {counts[VALIDATION]:,} for validation")
+            if dropped:
+                run.note(f"{len(dropped):,} records cannot be used; {DROPPED} lists them")
+            checkpoint = latest_checkpoint(run.output, run.note)
+            step = checkpoint.step if checkpoint else 0
+            work = sum(map(objective.tokens, range(step, recipe.steps))) + evaluation_work(job, step)
+            run.once("train", lambda: train(job, checkpoint), total=work, unit="tokens")
+            about = {
+                "task": task.name,
+                "finetune": {name: dataclasses.asdict(choice) for name, choice in task.finetune.items()},
+                "recipe": describe_values(config.set, recipe),
+                "model": {"path": imported.path, "source": imported.source, "sha256": imported.sha256},
+                "examples": counts,
+                "dropped": len(dropped),
+            }
+            results = run.once("results", lambda: _measure(objective, config.threads, about, dropped, run.output))
+            for name, value in results.counts.items():
+                run.note(f"{task.name}: {name} {value:.4f}")
+        return run.finish()
+
+
+def _transform_options(task: TaskDefinition) -> TransformOptions:
+    if not task.finetune:
+        raise UsageError(f"{task.path}: the task {task.name} has no table [finetune]")
+    where, values = places(task.path, "finetune"), {name: choice.value for name, choice in task.finetune.items()}
+    options: TransformOptions = make_config(TransformOptions, values, {}, where)
+    options.check(where(["transform"]))
+    return options
+
+
+def _measure(
+    objective: FineTuning, threads: int, about: Mapping[str, Any], dropped: list[dict[str, Any]], output: str
+) -> TaskResult:
+    """Write the predictions of the result for the validation set, and the results; counts are the metrics."""
+    path, model = storage.join(output, MODEL_FILE), objective.empty_model()
+    load_weights(model, read_tensors(path), path)
+    model.to(objective.device.device).eval()
+    with reproducible(objective.device.device, threads), translate_memory_errors(MEMORY_ADVICE):
+        outputs = objective.predict(model)
+    figures: dict[str, Any] = {}
+    with shards.write_shard(output, EXAMPLES, _SCHEMA) as shard:
+        for part, numbers in objective.parts.items():
+            columns, places = objective.columns(outputs, numbers), [objective.validation[n].place for n in numbers]
+            figures[part] = summarize(objective.metrics, columns, places)
+            for index, number in enumerate(numbers):
+                row = {name: columns[name][index] for name in ("label", "predicted")}
+                shard.write({"place": places[index], "part": part, "outputs": outputs[number].tolist(), **row})
+    best = read_best(output)
+    results = {**about, "best_step": best.step if best else None, "parts": figures}
+    files = (
+        shard.entry,
+        shards.write_file(output, RESULTS, storage.json_bytes(results)),
+        shards.write_file(output, DROPPED, json_lines(dropped)),
+    )
+    counts = {f"{part} {one['name']}".strip(): one["value"] for part, group in figures.items() for one in group}
+    return TaskResult(counts=counts, files=files)

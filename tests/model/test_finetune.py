@@ -1,0 +1,133 @@
+"""Fine-tuning: a small task is learned, a killed run resumes to the same bytes, and what is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import safetensors.torch
+import torch
+from small_task import finetune_small, write_task
+from training_run import contents, metrics
+
+from pipelines.engine.run import RunOptions
+from pipelines.errors import ChangedRunError, InputError, UsageError
+from pipelines.model.training.finetune_recipe import FineTuneRecipe, make_finetune_recipe
+from pipelines.model.training.recipe import make_recipe
+from pipelines.progress import Silent
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("task"))
+
+
+@pytest.fixture(scope="module")
+def tuned(trained: Path, task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("tuned") / "finetune"
+    finetune_small(trained, task, output)
+    return output
+
+
+def test_32_examples_reach_100_percent(tuned: Path) -> None:
+    results = json.loads((tuned / "results.json").read_text())
+    figures = {figure["name"]: figure for figure in results["parts"][""]}
+    assert figures["accuracy"]["value"] == 1
+    assert figures["matthews"]["value"] == 1
+    assert 0.7 < figures["accuracy"]["low"] < figures["accuracy"]["high"] == 1
+    assert results["examples"] == {"train": 32, "validation": 16}
+    assert results["recipe"]["epochs"] == {"value": 12, "origin": "set", "note": "the recipe has 3"}
+    assert results["recipe"]["lm_weight"]["origin"] == "stated"
+    rows = pq.read_table(tuned / "examples-00000.parquet").to_pylist()
+    assert [row["label"] for row in rows] == [row["predicted"] for row in rows]
+
+
+def test_the_result_has_the_weights_of_the_first_best_evaluation(tuned: Path) -> None:
+    scores = {row["step"]: row["held_out_score"] for row in metrics(tuned) if row["step"] and "held_out_score" in row}
+    assert list(scores) == list(range(4, 49, 4))  # after each epoch
+    best = max(scores, key=lambda step: scores[step])
+    assert json.loads((tuned / "best.json").read_text())["step"] == best
+    assert json.loads((tuned / "results.json").read_text())["best_step"] == best
+    kept = safetensors.torch.load_file(tuned / "checkpoints" / f"step-{best:07d}" / "model.safetensors")
+    result = safetensors.torch.load_file(tuned / "model.safetensors")
+    assert all(torch.equal(weight, kept[name]) for name, weight in result.items())
+    assert result["wte.weight"].shape[0] == 303
+    assert result["score.weight"].shape == (2, 16)
+
+
+class _StopsAfter(Silent):
+    """Interrupts after a number of reports of progress."""
+
+    def __init__(self, reports: int) -> None:
+        self.reports = reports
+
+    def advance(self, units: int) -> None:
+        self.reports -= 1
+        if self.reports == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("reports", [3, 17, 40, 76])
+def test_an_interrupted_run_resumes_to_the_same_bytes(
+    trained: Path, task: Path, tuned: Path, tmp_path: Path, reports: int
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        finetune_small(trained, task, tmp_path / "out", options=RunOptions(progress=_StopsAfter(reports)))
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    finetune_small(trained, task, tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(tuned)
+
+
+def test_other_options_are_another_run(trained: Path, task: Path, tuned: Path) -> None:
+    with pytest.raises(ChangedRunError, match="lm_weight"):
+        finetune_small(trained, task, tuned, "lm_weight=0")
+    with pytest.raises(UsageError, match=r"unknown key 'lm_wight'; did you mean lm_weight"):
+        finetune_small(trained, task, tuned, "lm_wight=0")
+
+
+def test_a_batch_larger_than_the_train_set_is_refused(trained: Path, task: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"32 examples, fewer than a batch of 64; use --set batch_size=32"):
+        finetune_small(trained, task, tmp_path / "out", "batch_size=64")
+
+
+def test_unusable_records_are_counted_and_listed(trained: Path, tmp_path: Path) -> None:
+    task = write_task(tmp_path / "task")
+    with (task / "train.jsonl").open("a") as file:
+        file.write('{"text": "the cat", "label": -1}\n{"text": "the cat", "label": 7}\n{"label": 0}\nno json\n')
+    finetune_small(trained, task, tmp_path / "out", "epochs=1")
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["dropped"] == 4
+    rows = [json.loads(line) for line in (tmp_path / "out" / "dropped.jsonl").read_text().splitlines()]
+    assert [row["reason"] for row in rows] == ["no_label", "bad_record", "bad_record", "bad_json"]
+    assert [row["id"] for row in rows] == [f"train.jsonl:{line}" for line in (33, 34, 35, 36)]
+    assert "the right choice 7 is not one of" in rows[1]["detail"]
+
+
+def test_files_without_examples_are_refused(trained: Path, tmp_path: Path) -> None:
+    task = write_task(tmp_path / "task")
+    (task / "dev.jsonl").write_text('{"text": "the cat", "label": -1}\n')
+    with pytest.raises(
+        InputError, match=r"dev\.jsonl: the files have no example that can be used \(dev\.jsonl:1: has no label\)"
+    ):
+        finetune_small(trained, task, tmp_path / "out")
+
+
+def test_the_learning_rate_is_that_of_the_released_code() -> None:
+    """`warmup_linear`: min(1, x / warmup) * (1 - x), with x counted from 0."""
+    recipe = make_finetune_recipe((), 0, 32 * 1000)
+    assert recipe.steps == 3000
+    assert recipe.learning_rate_at(0) == 0
+    assert recipe.learning_rate_at(3) == pytest.approx(6.25e-5 * 0.5 * (1 - 0.001))
+    assert recipe.learning_rate_at(1500) == pytest.approx(6.25e-5 / 2)
+    assert recipe.learning_rate_at(2999) == pytest.approx(6.25e-5 / 3000)
+
+
+def test_every_value_of_the_recipe_has_an_origin() -> None:
+    recipe = make_finetune_recipe((), 0, 32)
+    assert recipe == FineTuneRecipe(examples=32)  # the defaults are those of data/finetune.toml
+    with pytest.raises(UsageError, match="unknown key"):
+        make_finetune_recipe(("examples=3",), 0, 32)
+    with pytest.raises(UsageError, match="unknown key"):
+        make_recipe("tiny", ("lm_weight=1",))
