@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import safetensors.torch
 import torch
-from small_task import finetune_small, write_task
+from small_task import QUICK, finetune_small, write_task
 from training_run import contents, metrics
 
 from pipelines.engine.run import RunOptions
@@ -17,6 +20,7 @@ from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.model.training.finetune_recipe import FineTuneRecipe, make_finetune_recipe
 from pipelines.model.training.recipe import make_recipe
 from pipelines.progress import Silent
+from webtext_cli.main import main
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +82,44 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(
     assert not (tmp_path / "out" / "manifest.json").exists()
     finetune_small(trained, task, tmp_path / "out")
     assert contents(tmp_path / "out") == contents(tuned)
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_bytes(trained: Path, task: Path, tuned: Path, tmp_path: Path) -> None:
+    """Killed when the second checkpoint is there, wherever it is then."""
+    arguments = [*_arguments(trained, task, tmp_path / "out"), "--checkpoint-every", "5", "--threads", "1"]
+    process = subprocess.Popen([sys.executable, "-m", "webtext_cli", *arguments], stderr=subprocess.DEVNULL)
+    while len(list((tmp_path / "out").glob("checkpoints/*/state.json"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    finetune_small(trained, task, tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(tuned)
+
+
+def _arguments(model: Path, task: Path, output: Path) -> list[str]:
+    files = f"{task / 'train.jsonl'},{task / 'dev.jsonl'}"
+    sets = [word for value in QUICK for word in ("--set", value)]
+    return [
+        *("finetune", "--model", str(model), "--task", f"{task / 'animals.toml'}={files}", *sets),
+        *("--device", "cpu", "--output", str(output)),
+    ]
+
+
+def test_the_command_trains_and_reports(
+    trained: Path, task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*_arguments(trained, task, tmp_path / "out"), "--set", "epochs=1", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert "animals: 32 examples for training, 16 for validation" in shown.err
+    assert "animals: accuracy" in shown.err
+    assert json.loads(shown.out)["records_out"] == 32
+    assert main(["finetune", "--task", "cola"]) == 2
+    assert "--task: expected NAME=FILES" in capsys.readouterr().err
+    assert main(["finetune", "--model", str(trained), "--task", f"lambada={task / 'train.jsonl'}"]) == 2
+    assert "the task lambada has no table [finetune]" in capsys.readouterr().err
 
 
 def test_other_options_are_another_run(trained: Path, task: Path, tuned: Path) -> None:
