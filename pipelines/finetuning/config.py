@@ -13,6 +13,14 @@ class FineTuneConfig:
 
     set: tuple[str, ...] = option((), "Override a value of the recipe, such as epochs=1.")
     seed: int = option(0, "Random seed for the new weights, data order and dropout.", minimum=0, maximum=2**32 - 1)
+    seeds: int = option(1, "Seeds to train with, from --seed on; the results are the median and all values.", minimum=1)
+    transfer: int | None = option(
+        None, "Transfer only the embeddings and the first N layers; the others are random. -1: nothing.", minimum=-1
+    )
+    from_scratch: bool = option(False, "Start from random weights, as --transfer -1.")
+    freeze: int = option(
+        -1, "Do not train the embeddings and the first N layers; of all layers, only the head is trained.", minimum=-1
+    )
     device: str = option(
         "auto",
         "Device to train on; auto selects a CUDA GPU if there is one.",

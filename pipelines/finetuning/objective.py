@@ -16,7 +16,7 @@ from pipelines import progress
 from pipelines.evaluation.metrics import Floats, Metric, metric_value
 from pipelines.finetuning.examples import Example, TransformOptions
 from pipelines.model.device import DeviceConfig
-from pipelines.model.network.classifier import Classifier, FineTuningLoss, label_loss
+from pipelines.model.network.classifier import Classifier, FineTuningLoss, label_loss, layer_number
 from pipelines.model.network.gpt2 import GPT2, Architecture
 from pipelines.model.training.checkpoint import Row
 from pipelines.model.training.finetune_recipe import FineTuneRecipe
@@ -62,6 +62,8 @@ class FineTuning:
         """See `Objective`."""
         with torch.device("meta"):
             model = Classifier(self.architecture, self.options.outputs, self.options.transform == "choice")
+        for name, weight in model.named_parameters():
+            weight.requires_grad_(layer_number(name, self.architecture.layers) > self.recipe.freeze)
         return model.to_empty(device="cpu")
 
     def loss(self, model: GPT2) -> nn.Module:

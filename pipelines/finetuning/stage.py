@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,9 +27,10 @@ from pipelines.finetuning.examples import (
 from pipelines.finetuning.objective import FineTuning
 from pipelines.model.device import device_config, reproducible, select_device, translate_memory_errors
 from pipelines.model.diagnostics.estimate import MEMORY_ADVICE
+from pipelines.model.io.export_classifier import CLASSIFIER
 from pipelines.model.io.import_weights import import_weights
 from pipelines.model.io.tensor_files import load_weights, read_tensors
-from pipelines.model.network.classifier import SPECIAL_TOKENS, initial_weights
+from pipelines.model.network.classifier import SPECIAL_TOKENS, initial_weights, transfer_weights
 from pipelines.model.training.checkpoint import MODEL_FILE, json_lines, latest_checkpoint, read_best
 from pipelines.model.training.finetune_recipe import describe_values, make_finetune_recipe
 from pipelines.model.training.job import TrainingJob
@@ -40,7 +42,6 @@ from pipelines.records import inputs, shards
 from pipelines.records.drops import Drops
 from pipelines.tokenizers.formats import load_tokenizer
 
-FORMAT = "webtext-gpt2-classifier"
 RESULTS, DROPPED = "results.json", "dropped.jsonl"
 EXAMPLES = shards.shard_name("examples", 0)
 STAGE = Stage(
@@ -81,7 +82,13 @@ def finetune(
         role: read_examples(transform, roles[role], tokenizer, imported.architecture, Drops(dropped.append))
         for role in (TRAIN, VALIDATION)
     }
-    recipe = make_finetune_recipe(config.set, config.seed, len(examples[TRAIN]))
+    transfer, layers = -1 if config.from_scratch else config.transfer, imported.architecture.layers
+    for name, number in {"transfer": transfer, "freeze": config.freeze}.items():
+        if number is not None and number > layers:
+            raise UsageError(f"--{name} {number}: the model has {layers} layers")
+    recipe = make_finetune_recipe(
+        config.set, seed=config.seed, examples=len(examples[TRAIN]), transfer=transfer, freeze=config.freeze
+    )
     device = device_config(select_device(config.device), config.precision)
     vocab_size = imported.architecture.vocab_size + SPECIAL_TOKENS
     architecture = dataclasses.replace(imported.architecture, vocab_size=vocab_size, dropout=recipe.dropout)
@@ -94,9 +101,11 @@ def finetune(
     with stage_run(STAGE, recipe, inputs=fingerprints, output=output, options=options) as run:
         if not run.finished:
             run_options = {name: getattr(config, name) for name in ("threads", "checkpoint_every", "log_every")}
+            if transfer is not None:
+                transfer_weights(imported.tensors, imported.architecture, transfer, recipe.seed)
             weights = initial_weights(imported.tensors, transform.outputs, recipe.seed)
             description = {
-                "format": FORMAT, "tokenizer_sha256": hashlib.sha256(imported.tokenizer_json).hexdigest(),
+                "format": CLASSIFIER, "tokenizer_sha256": hashlib.sha256(imported.tokenizer_json).hexdigest(),
                 "task": task.name, "finetune": dataclasses.asdict(transform),
             }  # fmt: skip
             job = TrainingJob(
@@ -126,6 +135,33 @@ def finetune(
             for name, value in results.counts.items():
                 run.note(f"{task.name}: {name} {value:.4f}")
         return run.finish()
+
+
+def finetune_seeds(config: FineTuneConfig, *, output: str, options: RunOptions, **inputs: Any) -> list[Summary]:
+    """Fine-tune with `config.seeds` seeds; of several, each in `seed-N`, with the median in `results.json`."""
+    if config.seeds == 1:
+        return [finetune(config, output=output, options=options, **inputs)]
+    seeds = range(config.seed, config.seed + config.seeds)
+    folders = {seed: storage.join(output, f"seed-{seed}") for seed in seeds}
+    summaries = [
+        finetune(dataclasses.replace(config, seed=seed), output=folder, options=options, **inputs)
+        for seed, folder in folders.items()
+    ]
+    values: dict[str, dict[str, list[float]]] = {}
+    for folder in folders.values():
+        for part, figures in storage.read_json(storage.join(folder, RESULTS))["parts"].items():
+            for figure in figures:
+                values.setdefault(part, {}).setdefault(figure["name"], []).append(figure["value"])
+    parts = {
+        part: {name: {"median": statistics.median(one), "values": one} for name, one in by_name.items()}
+        for part, by_name in values.items()
+    }
+    storage.write_json(storage.join(output, RESULTS), {"seeds": list(seeds), "parts": parts})
+    for part, by_name in values.items():
+        for name, one in by_name.items():
+            shown = ", ".join(f"{value:.4f}" for value in one)
+            options.progress.note(f"{part} {name}: median {statistics.median(one):.4f} of {shown}".strip())
+    return summaries
 
 
 def _transform_options(task: TaskDefinition) -> TransformOptions:

@@ -14,9 +14,15 @@ import safetensors.torch
 import torch
 from small_task import QUICK, finetune_small, write_task
 from training_run import contents, metrics
+from transformers import AutoTokenizer, GPT2ForSequenceClassification
 
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, UsageError
+from pipelines.evaluation.definitions import find_task
+from pipelines.finetuning.config import FineTuneConfig
+from pipelines.finetuning.stage import finetune_seeds
+from pipelines.model.network.classifier import transfer_weights
+from pipelines.model.network.gpt2 import Architecture
 from pipelines.model.training.finetune_recipe import FineTuneRecipe, make_finetune_recipe
 from pipelines.model.training.recipe import make_recipe
 from pipelines.progress import Silent
@@ -156,9 +162,64 @@ def test_files_without_examples_are_refused(trained: Path, tmp_path: Path) -> No
         finetune_small(trained, task, tmp_path / "out")
 
 
+def test_transformers_computes_the_same_outputs(trained: Path, task: Path, tuned: Path, tmp_path: Path) -> None:
+    assert main(["export", "--model", str(tuned), "--output", str(tmp_path / "out"), "--quiet"]) == 0
+    theirs, info = GPT2ForSequenceClassification.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    config, tokenizer = theirs.config, AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert config.id2label == {0: "cat", 1: "dog"}
+    texts = [json.loads(line)["text"] for line in (task / "dev.jsonl").read_text().splitlines()]
+    rows = [
+        [config.bos_token_id, *tokenizer(text, add_special_tokens=False).input_ids[:6], config.eos_token_id]
+        for text in texts
+    ]
+    longest = max(map(len, rows))
+    padded = torch.tensor([row + [config.pad_token_id] * (longest - len(row)) for row in rows])
+    with torch.no_grad():
+        logits = theirs.eval()(padded).logits
+    outputs = pq.read_table(tuned / "examples-00000.parquet").column("outputs").to_pylist()
+    torch.testing.assert_close(logits, torch.tensor(outputs), rtol=0, atol=1e-5)
+
+
+def test_exactly_the_transferred_layers_are_equal(trained: Path) -> None:
+    given = safetensors.torch.load_file(trained / "model.safetensors")
+    size = Architecture(layers=2, width=16, heads=2, context=16, vocab_size=300)
+    blocks = [("wte", "wpe"), ("h.0.",), ("h.1.", "ln_f")]
+    for transfer in (-1, 0, 1, 2):
+        weights = {name: weight.clone() for name, weight in given.items()}
+        transfer_weights(weights, size, transfer, seed=5)
+        matrices = [name for name, weight in given.items() if weight.dim() == 2]
+        equal = {name for name in matrices if torch.equal(weights[name], given[name])}
+        kept = tuple(start for group in blocks[: transfer + 1] for start in group)
+        assert equal == {name for name in matrices if name.startswith(kept or "none")}
+
+
+def test_frozen_layers_keep_their_weights(trained: Path, task: Path, tmp_path: Path) -> None:
+    finetune_small(trained, task, tmp_path / "out", "epochs=2", freeze=1)
+    first, *_, last = sorted((tmp_path / "out" / "checkpoints").glob("step-*/model.safetensors"))
+    given, result = (safetensors.torch.load_file(path) for path in (trained / "model.safetensors", last))
+    assert first
+    assert torch.equal(result["wte.weight"][:300], given["wte.weight"])
+    equal = {name for name, weight in given.items() if name != "wte.weight" and torch.equal(result[name], weight)}
+    assert equal == {name for name in given if name.startswith(("wpe", "h.0."))}
+    with pytest.raises(UsageError, match="--freeze 3: the model has 2 layers"):
+        finetune_small(trained, task, tmp_path / "out", freeze=3)
+
+
+def test_several_seeds_have_a_median(trained: Path, task: Path, tmp_path: Path) -> None:
+    inputs = {"task": find_task(str(task / "animals.toml")), "files": sorted(map(str, task.glob("*.jsonl")))}
+    config = FineTuneConfig(set=(*QUICK, "epochs=1"), seeds=3, seed=4, from_scratch=True, device="cpu", log_every=0)
+    finetune_seeds(config, output=str(tmp_path), options=RunOptions(), model=str(trained), **inputs)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["seeds"] == [4, 5, 6]
+    accuracies = results["parts"][""]["accuracy"]
+    assert accuracies["median"] == sorted(accuracies["values"])[1]
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"seed-4", "seed-5", "seed-6"}
+
+
 def test_the_learning_rate_is_that_of_the_released_code() -> None:
     """`warmup_linear`: min(1, x / warmup) * (1 - x), with x counted from 0."""
-    recipe = make_finetune_recipe((), 0, 32 * 1000)
+    recipe = make_finetune_recipe((), examples=32 * 1000)
     assert recipe.steps == 3000
     assert recipe.learning_rate_at(0) == 0
     assert recipe.learning_rate_at(3) == pytest.approx(6.25e-5 * 0.5 * (1 - 0.001))
@@ -167,9 +228,9 @@ def test_the_learning_rate_is_that_of_the_released_code() -> None:
 
 
 def test_every_value_of_the_recipe_has_an_origin() -> None:
-    recipe = make_finetune_recipe((), 0, 32)
+    recipe = make_finetune_recipe((), examples=32)
     assert recipe == FineTuneRecipe(examples=32)  # the defaults are those of data/finetune.toml
     with pytest.raises(UsageError, match="unknown key"):
-        make_finetune_recipe(("examples=3",), 0, 32)
+        make_finetune_recipe(("examples=3",), examples=32)
     with pytest.raises(UsageError, match="unknown key"):
         make_recipe("tiny", ("lm_weight=1",))

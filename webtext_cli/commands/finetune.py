@@ -59,15 +59,16 @@ def command(
 
     definition, paths = find_task(name), [find_files(files), find_files(validation) if validation else ()]
     require_torch()
-    from pipelines.finetuning.stage import finetune
+    from pipelines.finetuning.stage import finetune_seeds
 
     if model is None:
         check_corpus(corpus, "--model")
     model, output = model or join(corpus, "pretrain"), output or join(corpus, "finetune", definition.name)
     check_disjoint(output, [model, *paths[0], *paths[1]])
-    summary = finetune(
+    summaries = finetune_seeds(
         dataclasses.replace(config, log_every=0) if quiet else config, task=definition, files=paths[0],
         validation=paths[1], model=model, output=output,
         options=RunOptions(overwrite=overwrite, progress=make_progress(quiet)),
     )  # fmt: skip
-    print_summary(summary, as_json)
+    for summary in summaries:
+        print_summary(summary, as_json)

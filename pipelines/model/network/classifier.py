@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's convention
 from torch import Tensor, nn
 
-from pipelines.model.network.gpt2 import GPT2, Architecture, summed_loss
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize, summed_loss
 
 SPECIAL_TOKENS = 3
 _STD = 0.02
@@ -77,6 +77,22 @@ def label_loss(outputs: Tensor, golds: Tensor) -> Tensor:
     if golds.is_floating_point():
         return F.mse_loss(outputs.squeeze(1), golds.to(outputs.dtype), reduction="sum")
     return F.cross_entropy(outputs.to(torch.promote_types(outputs.dtype, torch.float32)), golds, reduction="sum")
+
+
+def layer_number(name: str, layers: int) -> int:
+    """Return the number of the layer of a weight from 1: 0 for embeddings; the final norm belongs to the last layer."""
+    if name.startswith("h."):
+        return int(name.split(".")[1]) + 1
+    return 0 if name.startswith("w") else layers + (name == HEAD)
+
+
+def transfer_weights(pretrained: Mapping[str, Tensor], architecture: Architecture, transfer: int, seed: int) -> None:
+    """Replace the weights of the layers after the first `transfer` ones by random ones, of -1 also the embeddings."""
+    fresh = empty_model(architecture)
+    initialize(fresh, seed)
+    for name, weight in fresh.state_dict().items():
+        if layer_number(name, architecture.layers) > transfer:
+            pretrained[name].copy_(weight)
 
 
 def initial_weights(pretrained: Mapping[str, Tensor], outputs: int, seed: int) -> dict[str, Tensor]:

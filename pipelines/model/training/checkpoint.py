@@ -182,6 +182,7 @@ def optimizer_tensors(model: GPT2, optimizer: torch.optim.AdamW) -> dict[str, Te
     return {
         f"{moment}.{name}": optimizer.state[weight][moment]
         for name, weight in model.named_parameters()
+        if weight.requires_grad
         for moment in _MOMENTS
     }
 
@@ -189,7 +190,7 @@ def optimizer_tensors(model: GPT2, optimizer: torch.optim.AdamW) -> dict[str, Te
 def load_moments(checkpoint: Checkpoint, model: GPT2, optimizer: torch.optim.AdamW) -> None:
     """Restore an optimizer's state from a checkpoint: its step, and Adam's moments."""
     with open_tensors(storage.join(checkpoint.path, _OPTIMIZER_FILE)) as file:
-        for name, weight in model.named_parameters():
+        for name, weight in ((name, weight) for name, weight in model.named_parameters() if weight.requires_grad):
             moments = {moment: shard_like(file.get_tensor(f"{moment}.{name}"), weight.detach()) for moment in _MOMENTS}
             # Fused updates count the steps on the device of the weights.
             optimizer.state[weight] = {"step": torch.tensor(float(checkpoint.step), device=weight.device), **moments}

@@ -142,7 +142,7 @@ def run_or_disable_compilation(
 
 def make_optimizer(model: GPT2, recipe: Recipe | FineTuneRecipe) -> torch.optim.AdamW:
     """Return AdamW with weight decay on matrices only, as in GPT-1: biases and gains do not decay."""
-    parameters = list(model.parameters())
+    parameters = [weight for weight in model.parameters() if weight.requires_grad]
     groups = [
         {"params": [weight for weight in parameters if weight.dim() >= 2], "weight_decay": recipe.weight_decay},
         {"params": [weight for weight in parameters if weight.dim() < 2], "weight_decay": 0.0},

@@ -18,6 +18,8 @@ class FineTuneRecipe:
 
     seed: int = option(0, "Random seed for the new weights, data order and dropout.")
     examples: int = option(0, "Examples of the train set.")
+    transfer: int | None = option(None, "Layers that are transferred, with the embeddings; -1 for nothing, None: all.")
+    freeze: int = option(-1, "Layers that are not trained, with the embeddings; -1 to train all.")
     epochs: int = option(3, "Passes over the train set; the last incomplete batch of each is dropped.", minimum=1)
     batch_size: int = option(32, "Examples per step.", minimum=1)
     micro_batch: int = option(32, "Examples per forward pass.", minimum=1)
@@ -62,15 +64,15 @@ class FineTuneRecipe:
         return {**identity_of(self), "steps": self.steps}
 
 
-def make_finetune_recipe(overrides: Sequence[str], seed: int, examples: int) -> FineTuneRecipe:
-    """Return the recipe with `--set` overrides; raise UsageError if the examples do not fill a batch."""
-    values = {key: choice.value for key, choice in _read_values().items()}
-    values |= {"seed": seed, "examples": examples, **parse_overrides(overrides, FineTuneRecipe)}
-    recipe: FineTuneRecipe = make_config(FineTuneRecipe, values, {}, lambda keys: f"--set {keys[0]}")
+def make_finetune_recipe(overrides: Sequence[str], **values: int | None) -> FineTuneRecipe:
+    """Return the recipe with `--set` overrides and other values; raise UsageError if the examples fill no batch."""
+    known = {key: choice.value for key, choice in _read_values().items()}
+    known |= {**values, **parse_overrides(overrides, FineTuneRecipe)}
+    recipe: FineTuneRecipe = make_config(FineTuneRecipe, known, {}, lambda keys: f"--set {keys[0]}")
     if not recipe.steps:
         raise UsageError(
-            f"the train set has {examples:,} examples, fewer than a batch of {recipe.batch_size}; "
-            f"use --set batch_size={max(1, examples)}"
+            f"the train set has {recipe.examples:,} examples, fewer than a batch of {recipe.batch_size}; "
+            f"use --set batch_size={max(1, recipe.examples)}"
         )
     return recipe
 
@@ -80,7 +82,8 @@ def describe_values(overrides: Sequence[str], recipe: FineTuneRecipe) -> dict[st
     values = {name: dataclasses.asdict(choice) for name, choice in _read_values().items()}
     for name, value in parse_overrides(overrides, FineTuneRecipe).items():
         values[name] = {"value": value, "origin": "set", "note": f"the recipe has {values[name]['value']}"}
-    return values | {"seed": {"value": recipe.seed, "origin": "set", "note": ""}}
+    chosen = {name: getattr(recipe, name) for name in ("seed", "transfer", "freeze")}
+    return values | {name: {"value": value, "origin": "set", "note": ""} for name, value in chosen.items()}
 
 
 def _read_values() -> dict[str, Choice]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pipelines.model.network.gpt2 import Architecture  # imports torch
 
 PRESETS = data_names("presets")
-_NOT_SETTABLE = ("preset", "seed", "extended_from", "mixture", "examples")
+_NOT_SETTABLE = ("preset", "seed", "extended_from", "mixture", "examples", "transfer", "freeze")
 
 
 @dataclasses.dataclass(frozen=True)
