@@ -26,7 +26,7 @@ from pipelines.model.network.gpt2 import Architecture
 from pipelines.records import reader
 from pipelines.records.drops import Drops
 
-TRAIN, VALIDATION = "train", "validation"
+TRAIN, VALIDATION, TEST = "train", "validation", "test"
 _ROLE = re.compile(r"(?<![a-z])(train|dev|valid(?:ation)?|val|test)(?![a-z])", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 # Of test sets, and where the annotators did not agree.
@@ -58,6 +58,8 @@ class TransformOptions:
     columns: tuple[str, ...] = option((), "Names of the columns of a file without a header.")
     txt: str = option("tsv", "Format of files with the suffix .txt.", choices=("tsv", "jsonl"))
     parts: tuple[str, ...] = option((), "Words in the names of validation files whose figures are reported apart.")
+    submission: tuple[str, ...] = option(("predictions.tsv",), "Files of predictions for a test set, or for its parts.")
+    submits: str = option("number", "What predictions have of a label.", choices=("number", "word"))
 
     @property
     def outputs(self) -> int:
@@ -103,7 +105,7 @@ def divide_by_role(files: Sequence[str]) -> dict[str, list[str]]:
 
     Only the paths below the folder that all have in common count. Raises UsageError for a file without such a word.
     """
-    roles: dict[str, list[str]] = {TRAIN: [], VALIDATION: [], "test": []}
+    roles: dict[str, list[str]] = {TRAIN: [], VALIDATION: [], TEST: []}
     for path, name in zip(files, storage.names_below_common_folder(files), strict=True):
         if not (words := _ROLE.findall(name.lower())):
             raise UsageError(f"{path}: its name does not say train, dev or test; name the dev files with --validation")
@@ -112,9 +114,12 @@ def divide_by_role(files: Sequence[str]) -> dict[str, list[str]]:
 
 
 def read_examples(
-    options: TransformOptions, files: Sequence[str], tokenizer: Tokenizer, size: Architecture, drops: Drops
-) -> list[Example]:
+    options: TransformOptions, files: Sequence[str], tokenizer: Tokenizer, size: Architecture, drops: Drops,
+    *, labeled: bool = True,
+) -> list[Example]:  # fmt: skip
     """Return the examples of files for a model; `drops` lists records that cannot be read or have no label.
+
+    Unless `labeled`, labels are not read.
 
     The special tokens follow the model's vocabulary, and two texts fill its context. Raises InputError if there are no
     examples, with the last problem, or if numbers of candidates differ.
@@ -124,7 +129,7 @@ def read_examples(
     problem = "they are empty"
     for record in _records(options, files, drops):
         try:
-            texts, gold = _texts(options, record), _gold(options, record)
+            texts, gold = _texts(options, record), _gold(options, record) if labeled else -1.0
         except InputError as error:
             problem = str(error)
             drops.add("no_label" if _HIDDEN in problem else "bad_record", record.place, detail=problem)

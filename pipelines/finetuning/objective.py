@@ -49,11 +49,10 @@ class FineTuning:
         """The metrics of the task; the first one selects the weights."""
         return [_METRICS[name] for name in self.options.metrics]
 
-    @functools.cached_property
-    def parts(self) -> dict[str, list[int]]:
-        """The validation examples of every part, in the order of the options; without parts all, under ""."""
+    def parts_of(self, examples: Sequence[Example]) -> dict[str, list[int]]:
+        """Return the examples of every part, in the order of the options; without parts all, under ""."""
         parts: dict[str, list[int]] = {name: [] for name in (*self.options.parts, "")}
-        for number, example in enumerate(self.validation):
+        for number, example in enumerate(examples):
             words = [word for word in self.options.parts if word in example.place]
             parts[max(words, key=len, default="")].append(number)  # matched is part of mismatched
         return {name: numbers for name, numbers in parts.items() if numbers}
@@ -101,10 +100,11 @@ class FineTuning:
 
     def evaluate(self, model: GPT2, loss_of: LossOf, step: int, *, whole: bool) -> Row:
         """Return L2 in nats per example, and the first metric, of the first part, as `held_out_score`."""
-        outputs, numbers = self.predict(model), next(iter(self.parts.values()))
+        outputs = self.predict(model, self.validation)
+        first = next(iter(self.parts_of(self.validation).values()))
         golds = torch.tensor([example.gold for example in self.validation])
         loss = label_loss(torch.from_numpy(outputs), golds if self.options.is_regression else golds.long())
-        score = metric_value(self.metrics[0], self.columns(outputs, numbers))
+        score = metric_value(self.metrics[0], self.columns(outputs, first))
         return {
             "held_out_loss": loss.item() / len(self.validation),
             "held_out_tokens": self.held_out_tokens(whole=whole),
@@ -112,10 +112,10 @@ class FineTuning:
         }
 
     @torch.no_grad()
-    def predict(self, model: GPT2) -> npt.NDArray[np.float32]:
-        """Return the outputs of the validation set, [examples, labels or candidates]; dropout has to be off."""
+    def predict(self, model: GPT2, examples: Sequence[Example]) -> npt.NDArray[np.float32]:
+        """Return the outputs of examples, [examples, labels or candidates]; dropout has to be off."""
         assert isinstance(model, Classifier)
-        examples, size = self.validation, self.recipe.micro_batch
+        size = self.recipe.micro_batch
         # Texts of similar length together need little padding.
         order = sorted(range(len(examples)), key=lambda number: max(map(len, examples[number].sequences)))
         results: dict[int, npt.NDArray[np.float32]] = {}

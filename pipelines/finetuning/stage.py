@@ -5,21 +5,26 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines import storage
 from pipelines.engine.config import make_config, places
+from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.definitions import TaskDefinition
 from pipelines.evaluation.metrics import summarize
 from pipelines.finetuning.config import FineTuneConfig
 from pipelines.finetuning.examples import (
+    TEST,
     TRAIN,
     VALIDATION,
+    Example,
     TransformOptions,
     divide_by_role,
     read_examples,
@@ -42,14 +47,14 @@ from pipelines.records import inputs, shards
 from pipelines.records.drops import Drops
 from pipelines.tokenizers.formats import load_tokenizer
 
-RESULTS, DROPPED = "results.json", "dropped.jsonl"
+RESULTS, DROPPED, PREDICTIONS = "results.json", "dropped.jsonl", "predictions"
 EXAMPLES = shards.shard_name("examples", 0)
 STAGE = Stage(
     "finetune",
     1,
     (
         *("model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl", "timing.jsonl", "training.html"),
-        *("best.json", "checkpoints/", "spikes/", RESULTS, DROPPED),
+        *("best.json", "checkpoints/", "spikes/", f"{PREDICTIONS}/", RESULTS, DROPPED),
     ),
     is_expensive=True,
 )
@@ -60,17 +65,19 @@ _SCHEMA = pa.schema([
 
 
 def finetune(
-    config: FineTuneConfig, *, task: TaskDefinition, files: Sequence[str], validation: Sequence[str] = (), model: str,
-    output: str, options: RunOptions,
+    config: FineTuneConfig, *, task: TaskDefinition, files: Sequence[str], validation: Sequence[str] = (),
+    test: Sequence[str] = (), model: str, output: str, options: RunOptions,
 ) -> Summary:  # fmt: skip
     """Fine-tune a model on a task, or resume from the latest checkpoint in `output`; records are examples trained on.
 
-    Without `validation` files, the names of `files` say which are for training, and which for validation. `model` is a
-    folder of pretrain, export or transformers. Raises UsageError for wrong options and a task without a table
-    `[finetune]`, InputError for files without usable examples, and WebtextError if the loss is not finite.
+    Without `validation` files, the names of `files` say which are for training, for validation and for testing, of
+    which only predictions are written. `model` is a folder of pretrain, export or transformers. Raises UsageError for
+    wrong options and a task without a table `[finetune]`, InputError for files without usable examples, and
+    WebtextError if the loss is not finite.
     """
     transform = _transform_options(task)
-    roles = {TRAIN: files, VALIDATION: validation} if validation else divide_by_role(files)
+    roles = {TRAIN: files, VALIDATION: validation, TEST: ()} if validation else divide_by_role(files)
+    roles[TEST] = [*roles[TEST], *test]
     for role, advice in {TRAIN: "add them", VALIDATION: "name them with --validation"}.items():
         if not roles[role]:
             raise UsageError(f"--task {task.name}: no files for {role}; {advice}")
@@ -78,10 +85,16 @@ def finetune(
     if imported.tokenizer_json is None:
         raise InputError(f"{model}: has no tokenizer; copy its tokenizer.json into the folder")
     tokenizer, dropped = load_tokenizer(imported.tokenizer_json, model), list[dict[str, Any]]()
+    roles, unread = {role: group for role, group in roles.items() if group}, Drops()
     examples = {
-        role: read_examples(transform, roles[role], tokenizer, imported.architecture, Drops(dropped.append))
-        for role in (TRAIN, VALIDATION)
-    }
+        role: read_examples(
+            transform, group, tokenizer, imported.architecture,
+            unread if role == TEST else Drops(dropped.append), labeled=role != TEST,
+        )
+        for role, group in roles.items()
+    }  # fmt: skip
+    if unread.counts:
+        raise InputError(f"{roles[TEST][0]}: {unread.counts.total():,} records cannot be read; predictions need all")
     transfer, layers = -1 if config.from_scratch else config.transfer, imported.architecture.layers
     for name, number in {"transfer": transfer, "freeze": config.freeze}.items():
         if number is not None and number > layers:
@@ -96,7 +109,7 @@ def finetune(
     fingerprints = {
         "model": imported.sha256,
         "task": repr(dataclasses.astuple(transform)),
-        **{role: inputs.fingerprint_files(roles[role]) for role in examples},
+        **{role: inputs.fingerprint_files(group) for role, group in roles.items()},
     }
     with stage_run(STAGE, recipe, inputs=fingerprints, output=output, options=options) as run:
         if not run.finished:
@@ -104,6 +117,7 @@ def finetune(
             if transfer is not None:
                 transfer_weights(imported.tensors, imported.architecture, transfer, recipe.seed)
             weights = initial_weights(imported.tensors, transform.outputs, recipe.seed)
+            imported.tensors.clear()  # so that they can be freed with the weights
             description = {
                 "format": CLASSIFIER, "tokenizer_sha256": hashlib.sha256(imported.tokenizer_json).hexdigest(),
                 "task": task.name, "finetune": dataclasses.asdict(transform),
@@ -131,7 +145,10 @@ def finetune(
                 "examples": counts,
                 "dropped": len(dropped),
             }
-            results = run.once("results", lambda: _measure(objective, config.threads, about, dropped, run.output))
+            test_set = examples.get(TEST, [])
+            results = run.once(
+                "results", lambda: _measure(objective, config.threads, about, dropped, test_set, run.output)
+            )
             for name, value in results.counts.items():
                 run.note(f"{task.name}: {name} {value:.4f}")
         return run.finish()
@@ -174,17 +191,19 @@ def _transform_options(task: TaskDefinition) -> TransformOptions:
 
 
 def _measure(
-    objective: FineTuning, threads: int, about: Mapping[str, Any], dropped: list[dict[str, Any]], output: str
-) -> TaskResult:
-    """Write the predictions of the result for the validation set, and the results; counts are the metrics."""
+    objective: FineTuning, threads: int, about: Mapping[str, Any], dropped: list[dict[str, Any]],
+    test: Sequence[Example], output: str,
+) -> TaskResult:  # fmt: skip
+    """Write the results and the predictions of the model for validation and test set; counts are the metrics."""
     path, model = storage.join(output, MODEL_FILE), objective.empty_model()
     load_weights(model, read_tensors(path), path)
     model.to(objective.device.device).eval()
     with reproducible(objective.device.device, threads), translate_memory_errors(MEMORY_ADVICE):
-        outputs = objective.predict(model)
+        outputs = objective.predict(model, objective.validation)
+        predictions = list(_write_predictions(objective, objective.predict(model, test), test, output)) if test else []
     figures: dict[str, Any] = {}
     with shards.write_shard(output, EXAMPLES, _SCHEMA) as shard:
-        for part, numbers in objective.parts.items():
+        for part, numbers in objective.parts_of(objective.validation).items():
             columns, places = objective.columns(outputs, numbers), [objective.validation[n].place for n in numbers]
             figures[part] = summarize(objective.metrics, columns, places)
             for index, number in enumerate(numbers):
@@ -194,8 +213,23 @@ def _measure(
     results = {**about, "best_step": best.step if best else None, "parts": figures}
     files = (
         shard.entry,
+        *predictions,
         shards.write_file(output, RESULTS, storage.json_bytes(results)),
         shards.write_file(output, DROPPED, json_lines(dropped)),
     )
     counts = {f"{part} {one['name']}".strip(): one["value"] for part, group in figures.items() for one in group}
     return TaskResult(counts=counts, files=files)
+
+
+def _write_predictions(
+    objective: FineTuning, outputs: npt.NDArray[np.float32], test: Sequence[Example], output: str
+) -> Iterator[FileEntry]:
+    """Write the predictions for a test set in GLUE's submission format: numbers of its rows from 0, and labels."""
+    options = objective.options
+    for name, numbers in zip(options.submission, objective.parts_of(test).values(), strict=False):
+        rows = outputs[numbers]
+        shown = rows[:, 0].tolist() if options.is_regression else rows.argmax(1).tolist()
+        if options.submits == "word":
+            shown = [options.labels[number].partition("|")[0] for number in shown]
+        lines = ["index\tprediction", *(f"{index}\t{text}" for index, text in enumerate(shown)), ""]
+        yield shards.write_file(output, f"{PREDICTIONS}/{name}", "\n".join(lines).encode())

@@ -181,6 +181,29 @@ def test_transformers_computes_the_same_outputs(trained: Path, task: Path, tuned
     torch.testing.assert_close(logits, torch.tensor(outputs), rtol=0, atol=1e-5)
 
 
+def test_predictions_for_a_test_set_are_in_the_format_of_glue(trained: Path, task: Path, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv", "test_matched.tsv")]
+    for path in files:
+        rows = [f"the cat {number}\tthe dog\t{('neutral', 'entailment')[number % 2]}" for number in range(8)]
+        header, columns = "sentence1\tsentence2\tgold_label", 2 if path.name.startswith("test") else 3
+        lines = ["\t".join(row.split("\t")[:columns]) for row in (header, *rows)]
+        path.write_text("".join(line + "\n" for line in lines))
+    folder, sets = tmp_path / "out", ("epochs=1", "batch_size=8")
+    config = FineTuneConfig(set=sets, device="cpu", log_every=0)
+    paths = list(map(str, files))
+    inputs = {"task": find_task("mnli"), "files": paths, "model": str(trained)}
+    finetune_seeds(config, output=str(folder), options=RunOptions(), **inputs)
+    lines = (folder / "predictions" / "MNLI-m.tsv").read_text().splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["index", *map(str, range(8))]
+    assert {line.split("\t")[1] for line in lines[1:]} <= {"entailment", "neutral", "contradiction"}
+    parts = json.loads((folder / "results.json").read_text())["parts"]
+    assert {part: figures[0]["examples"] for part, figures in parts.items()} == {"matched": 8, "mismatched": 8}
+    assert [path.name for path in (folder / "predictions").iterdir()] == ["MNLI-m.tsv"]
+    files[-1].write_text(files[-1].read_text() + "cut\n")
+    with pytest.raises(InputError, match=r"test_matched\.tsv: 1 records cannot be read; predictions need all"):
+        finetune_seeds(config, output=str(folder), options=RunOptions(), **inputs)
+
+
 def test_exactly_the_transferred_layers_are_equal(trained: Path) -> None:
     given = safetensors.torch.load_file(trained / "model.safetensors")
     size = Architecture(layers=2, width=16, heads=2, context=16, vocab_size=300)

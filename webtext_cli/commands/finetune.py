@@ -30,13 +30,14 @@ from webtext_cli.parameters import Command
 @click.option("--task", metavar="NAME=FILES", required=True, help="Task, or TOML file of your own, and its files or "
               "folder; names say which are train and dev.")  # fmt: skip
 @click.option("--validation", metavar="FILES", help="Validation files; those of --task are then all for training.")
+@click.option("--test", metavar="FILES", help="Test files without labels, for predictions in GLUE's format.")
 @click.option("--output", "-o", metavar="DIR", help="Output folder. [default: finetune/NAME in the corpus folder]")
 @config_options(FineTuneConfig)
 @overwrite_option
 @output_options()
 def command(
-    corpus: str, model: str | None, task: str, validation: str | None, output: str | None, overwrite: bool,
-    as_json: bool, quiet: bool, **flags: Any,
+    corpus: str, model: str | None, task: str, validation: str | None, test: str | None, output: str | None,
+    overwrite: bool, as_json: bool, quiet: bool, **flags: Any,
 ) -> None:  # fmt: skip
     """Fine-tune a model on a task, as GPT-1 was.
 
@@ -57,17 +58,18 @@ def command(
     from pipelines.evaluation.definitions import find_files, find_task
     from pipelines.model import require_torch
 
-    definition, paths = find_task(name), [find_files(files), find_files(validation) if validation else ()]
+    definition = find_task(name)
+    paths = [find_files(path) if path else () for path in (files, validation, test)]
     require_torch()
     from pipelines.finetuning.stage import finetune_seeds
 
     if model is None:
         check_corpus(corpus, "--model")
     model, output = model or join(corpus, "pretrain"), output or join(corpus, "finetune", definition.name)
-    check_disjoint(output, [model, *paths[0], *paths[1]])
+    check_disjoint(output, [model, *(path for group in paths for path in group)])
     summaries = finetune_seeds(
         dataclasses.replace(config, log_every=0) if quiet else config, task=definition, files=paths[0],
-        validation=paths[1], model=model, output=output,
+        validation=paths[1], test=paths[2], model=model, output=output,
         options=RunOptions(overwrite=overwrite, progress=make_progress(quiet)),
     )  # fmt: skip
     for summary in summaries:
