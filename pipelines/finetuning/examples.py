@@ -27,10 +27,10 @@ from pipelines.records import reader
 from pipelines.records.drops import Drops
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
-_ROLE = re.compile(r"(?<![a-z])(train|dev|valid(?:ation)?|val|test)(?![a-z])", re.IGNORECASE)
+_ROLE = re.compile(r"(?<![a-z])(train|dev|valid(?:ation)?|val|test)(?![a-z])")
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
-# Of test sets, and where the annotators did not agree.
-_HIDDEN, _HIDDEN_LABELS = "has no label", ("None", "", "-", "-1", "-1.0")
+# Of test sets, and of examples on which the annotators did not agree.
+_HIDDEN_LABELS = ("None", "", "-", "-1", "-1.0")
 # RACE's official files have the questions of an article in lists; in the data set of the hub they are records.
 _LISTED = {"questions": "question", "options": "options", "answers": "answer"}
 Tokens = npt.NDArray[np.int32]
@@ -59,7 +59,7 @@ class TransformOptions:
     txt: str = option("tsv", "Format of files with the suffix .txt.", choices=("tsv", "jsonl"))
     parts: tuple[str, ...] = option((), "Words in the names of validation files whose figures are reported apart.")
     submission: tuple[str, ...] = option(("predictions.tsv",), "Files of predictions for a test set, or for its parts.")
-    submits: str = option("number", "What predictions have of a label.", choices=("number", "word"))
+    submits: str = option("number", "How predictions name a label.", choices=("number", "word"))
 
     @property
     def outputs(self) -> int:
@@ -91,7 +91,7 @@ def arrange(
     transform: str, special: Sequence[int], size: int, text: Sequence[int], question: Sequence[int],
     others: Sequence[Sequence[int]],
 ) -> list[Tokens]:  # fmt: skip
-    """Return the sequences of an example from its texts, each of which is cut to `size` tokens; see the figure."""
+    """Return the sequences of an example from its texts, each of which is cut to `size` tokens; see the module."""
     start, delimiter, extract = special
     text = [*text[: max(0, size - len(question))], *question]
     rows = [[text[:size], other[:size]] for other in others] or [[text[:size]]]
@@ -128,11 +128,14 @@ def read_examples(
     special, text_tokens = range(size.vocab_size, size.vocab_size + SPECIAL_TOKENS), size.context // 2 - 2
     problem = "they are empty"
     for record in _records(options, files, drops):
+        reason, gold = "bad_record", None
         try:
             texts, gold = _texts(options, record), _gold(options, record) if labeled else -1.0
+            reason, problem = "no_label", f"{record.place}: has no label"
         except InputError as error:
             problem = str(error)
-            drops.add("no_label" if _HIDDEN in problem else "bad_record", record.place, detail=problem)
+        if gold is None:
+            drops.add(reason, record.place, detail=problem)
             continue
         encoded = tokenizer.encode_batch(texts, add_special_tokens=False)
         text, question, *others = (encoding.ids for encoding in encoded)
@@ -184,12 +187,12 @@ def _field(record: Record, alternatives: Sequence[str]) -> str:
     raise InputError(f"{record.place}: has none of the fields {', '.join(alternatives)}")
 
 
-def _gold(options: TransformOptions, record: Record) -> float:
-    """Return the number of the label, or the number to predict; raise InputError for a hidden or an unknown one."""
+def _gold(options: TransformOptions, record: Record) -> float | None:
+    """Return the number of the label, or the number to predict; None if it is hidden, InputError if it is unknown."""
     name = next((name for name in options.gold if name in record.fields), options.gold[0])
     value = str(record.fields.get(name, "")).strip()
     if value in _HIDDEN_LABELS:
-        raise InputError(f"{record.place}: {_HIDDEN}")
+        return None
     if options.is_regression:
         with contextlib.suppress(ValueError):
             if math.isfinite(number := float(value)):

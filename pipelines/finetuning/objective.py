@@ -85,7 +85,7 @@ class FineTuning:
         return _tokens(self.batch(step))
 
     def read(self, examples: Sequence[Example]) -> list[npt.NDArray[Any]]:
-        """Return the arguments of `FineTuningLoss`: tokens, padded at their end, places of extract tokens, golds."""
+        """Return the arguments of `FineTuningLoss`: tokens, padded at their end, positions of extract tokens, golds."""
         ends = np.array([[len(text) - 1 for text in example.sequences] for example in examples], np.int64)
         tokens = np.zeros((*ends.shape, ends.max() + 1), np.int64)
         for row, example in zip(tokens, examples, strict=True):

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pipelines import storage
 from pipelines.engine.config import make_config, places
 from pipelines.engine.manifest import FileEntry
-from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.definitions import TaskDefinition
 from pipelines.evaluation.metrics import summarize
@@ -33,11 +33,11 @@ from pipelines.finetuning.objective import FineTuning
 from pipelines.model.device import device_config, reproducible, select_device, translate_memory_errors
 from pipelines.model.diagnostics.estimate import MEMORY_ADVICE
 from pipelines.model.io.export_classifier import CLASSIFIER
-from pipelines.model.io.import_weights import import_weights
+from pipelines.model.io.import_weights import ImportedModel, import_weights
 from pipelines.model.io.tensor_files import load_weights, read_tensors
 from pipelines.model.network.classifier import SPECIAL_TOKENS, initial_weights, transfer_weights
 from pipelines.model.training.checkpoint import MODEL_FILE, json_lines, latest_checkpoint, read_best
-from pipelines.model.training.finetune_recipe import describe_values, make_finetune_recipe
+from pipelines.model.training.finetune_recipe import FineTuneRecipe, describe_values, make_finetune_recipe
 from pipelines.model.training.job import TrainingJob
 from pipelines.model.training.objective import evaluation_work
 from pipelines.model.training.parallel import World
@@ -82,69 +82,38 @@ def finetune(
         if not roles[role]:
             raise UsageError(f"--task {task.name}: no files for {role}; {advice}")
     imported = import_weights(model)
-    if imported.tokenizer_json is None:
-        raise InputError(f"{model}: has no tokenizer; copy its tokenizer.json into the folder")
-    tokenizer, dropped = load_tokenizer(imported.tokenizer_json, model), list[dict[str, Any]]()
-    roles, unread = {role: group for role, group in roles.items() if group}, Drops()
-    examples = {
-        role: read_examples(
-            transform, group, tokenizer, imported.architecture,
-            unread if role == TEST else Drops(dropped.append), labeled=role != TEST,
-        )
-        for role, group in roles.items()
-    }  # fmt: skip
-    if unread.counts:
-        raise InputError(f"{roles[TEST][0]}: {unread.counts.total():,} records cannot be read; predictions need all")
     transfer, layers = -1 if config.from_scratch else config.transfer, imported.architecture.layers
     for name, number in {"transfer": transfer, "freeze": config.freeze}.items():
         if number is not None and number > layers:
             raise UsageError(f"--{name} {number}: the model has {layers} layers")
+    examples, dropped = _read_examples(transform, roles, imported)
+    counts = {role: len(group) for role, group in examples.items()}
     recipe = make_finetune_recipe(
-        config.set, seed=config.seed, examples=len(examples[TRAIN]), transfer=transfer, freeze=config.freeze
+        config.set, seed=config.seed, examples=counts[TRAIN], transfer=transfer, freeze=config.freeze
     )
-    device = device_config(select_device(config.device), config.precision)
-    vocab_size = imported.architecture.vocab_size + SPECIAL_TOKENS
-    architecture = dataclasses.replace(imported.architecture, vocab_size=vocab_size, dropout=recipe.dropout)
-    objective = FineTuning(recipe, transform, examples[TRAIN], examples[VALIDATION], architecture, device)
     fingerprints = {
         "model": imported.sha256,
         "task": repr(dataclasses.astuple(transform)),
-        **{role: inputs.fingerprint_files(group) for role, group in roles.items()},
+        **{role: inputs.fingerprint_files(roles[role]) for role in examples},
+    }
+    about = {
+        "task": task.name,
+        "finetune": {name: dataclasses.asdict(choice) for name, choice in task.finetune.items()},
+        "recipe": describe_values(config.set, recipe),
+        "model": {"path": imported.path, "source": imported.source, "sha256": imported.sha256},
+        "examples": counts,
+        "dropped": len(dropped),
     }
     with stage_run(STAGE, recipe, inputs=fingerprints, output=output, options=options) as run:
         if not run.finished:
-            run_options = {name: getattr(config, name) for name in ("threads", "checkpoint_every", "log_every")}
-            if transfer is not None:
-                transfer_weights(imported.tensors, imported.architecture, transfer, recipe.seed)
-            weights = initial_weights(imported.tensors, transform.outputs, recipe.seed)
-            imported.tensors.clear()  # so that they can be freed with the weights
-            description = {
-                "format": CLASSIFIER, "tokenizer_sha256": hashlib.sha256(imported.tokenizer_json).hexdigest(),
-                "task": task.name, "finetune": dataclasses.asdict(transform),
-            }  # fmt: skip
-            job = TrainingJob(
-                recipe=recipe, options=TrainingOptions(compile="off", keep_best=True, **run_options),
-                objective=objective, architecture=architecture, output=run.output, device=device, world=World(),
-                note=run.note, title=f"Fine-tuning on {task.name}", unit="example", selects_best=True,
-                description=description, tokenizer=imported.tokenizer_json,
-                initial=dataclasses.replace(imported, tensors=weights),
-            )  # fmt: skip
-            counts = {role: len(group) for role, group in examples.items()}
             run.note(f"{task.name}: {counts[TRAIN]:,} examples for training, {counts[VALIDATION]:,} for validation")
             if dropped:
                 run.note(f"{len(dropped):,} records cannot be used; {DROPPED} lists them")
+            job, objective = _make_job(config, recipe, task, transform, examples, imported, run)
             checkpoint = latest_checkpoint(run.output, run.note)
             step = checkpoint.step if checkpoint else 0
             work = sum(map(objective.tokens, range(step, recipe.steps))) + evaluation_work(job, step)
             run.once("train", lambda: train(job, checkpoint), total=work, unit="tokens")
-            about = {
-                "task": task.name,
-                "finetune": {name: dataclasses.asdict(choice) for name, choice in task.finetune.items()},
-                "recipe": describe_values(config.set, recipe),
-                "model": {"path": imported.path, "source": imported.source, "sha256": imported.sha256},
-                "examples": counts,
-                "dropped": len(dropped),
-            }
             test_set = examples.get(TEST, [])
             results = run.once(
                 "results", lambda: _measure(objective, config.threads, about, dropped, test_set, run.output)
@@ -152,6 +121,52 @@ def finetune(
             for name, value in results.counts.items():
                 run.note(f"{task.name}: {name} {value:.4f}")
         return run.finish()
+
+
+def _read_examples(
+    options: TransformOptions, roles: Mapping[str, Sequence[str]], imported: ImportedModel
+) -> tuple[dict[str, list[Example]], list[dict[str, Any]]]:
+    """Return the examples by role, and the records for training and validation that cannot be used, with reasons."""
+    if imported.tokenizer_json is None:
+        raise InputError(f"{imported.path}: has no tokenizer; copy its tokenizer.json into the folder")
+    tokenizer, size = load_tokenizer(imported.tokenizer_json, imported.path), imported.architecture
+    dropped: list[dict[str, Any]] = []
+    examples, drops = dict[str, list[Example]](), Drops(dropped.append)
+    for role in (TRAIN, VALIDATION):
+        examples[role] = read_examples(options, roles[role], tokenizer, size, drops)
+    if roles[TEST]:
+        unread = Drops()
+        examples[TEST] = read_examples(options, roles[TEST], tokenizer, size, unread, labeled=False)
+        if count := unread.counts.total():
+            raise InputError(f"{roles[TEST][0]}: {count:,} records cannot be read; predictions need all")
+    return examples, dropped
+
+
+def _make_job(
+    config: FineTuneConfig, recipe: FineTuneRecipe, task: TaskDefinition, transform: TransformOptions,
+    examples: Mapping[str, Sequence[Example]], imported: ImportedModel, run: StageRun,
+) -> tuple[TrainingJob, FineTuning]:  # fmt: skip
+    """Return what to train, from the weights that are transferred; `imported` has none afterwards."""
+    tokenizer, size = imported.tokenizer_json or b"", imported.architecture
+    if recipe.transfer is not None:
+        transfer_weights(imported.tensors, size, recipe.transfer, recipe.seed)
+    weights = initial_weights(imported.tensors, transform.outputs, recipe.seed)
+    imported.tensors.clear()  # so that they can be freed with the weights
+    device = device_config(select_device(config.device), config.precision)
+    architecture = dataclasses.replace(size, vocab_size=size.vocab_size + SPECIAL_TOKENS, dropout=recipe.dropout)
+    objective = FineTuning(recipe, transform, examples[TRAIN], examples[VALIDATION], architecture, device)
+    description = {
+        "format": CLASSIFIER, "tokenizer_sha256": hashlib.sha256(tokenizer).hexdigest(),
+        "task": task.name, "finetune": dataclasses.asdict(transform),
+    }  # fmt: skip
+    run_options = {name: getattr(config, name) for name in ("threads", "checkpoint_every", "log_every")}
+    job = TrainingJob(
+        recipe=recipe, options=TrainingOptions(compile="off", keep_best=True, **run_options), objective=objective,
+        architecture=architecture, output=run.output, device=device, world=World(), note=run.note,
+        title=f"Fine-tuning on {task.name}", unit="example", selects_best=True, description=description,
+        tokenizer=tokenizer, initial=dataclasses.replace(imported, tensors=weights),
+    )  # fmt: skip
+    return job, objective
 
 
 def finetune_seeds(config: FineTuneConfig, *, output: str, options: RunOptions, **inputs: Any) -> list[Summary]:

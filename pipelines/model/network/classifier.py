@@ -1,7 +1,7 @@
 """GPT-1's fine-tuning: a linear head on the hidden state of the last token, and the loss of labels and tokens.
 
-Three rows are added to the token embedding: start, delimiter and extract, the token on whose state the head is. Texts
-are padded at their end, which the attention of earlier tokens does not see. Radford et al. 2018, sections 3.2 and 3.3.
+Three rows are added to the token embedding: start, delimiter and extract, whose final hidden state the head reads.
+Texts are padded at their end, which the attention of earlier tokens does not see. Radford et al. 2018, section 3.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ class Classifier(GPT2):
     """A GPT-2 whose vocabulary ends with the special tokens, and a head without a bias.
 
     The head has an output per label, one if the target is a number, or one for each text of an example that is a
-    candidate (`compares`), of which one is right.
+    candidate (`is_choice`), of which one is right.
     """
 
-    def __init__(self, architecture: Architecture, outputs: int, compares: bool = False) -> None:
+    def __init__(self, architecture: Architecture, outputs: int, is_choice: bool = False) -> None:
         super().__init__(architecture)
-        self.compares = compares
+        self.is_choice = is_choice
         self.score = nn.Linear(architecture.width, outputs, bias=False)
 
     def classify(self, hidden: Tensor, ends: Tensor) -> Tensor:
         """Return the outputs of examples, [examples, labels or candidates].
 
-        `hidden` are the states of their texts, [examples * texts, tokens, width], and `ends` where their extract tokens
-        are, [examples, texts]. The texts of an example share the mask of dropout. If they are not candidates, their
-        states are added.
+        `hidden` are the states of their texts, [examples * texts, tokens, width], and `ends` the positions of their
+        extract tokens, [examples, texts]. The texts of an example share the mask of dropout. If they are not
+        candidates, their states are added.
         """
         rows = torch.arange(len(hidden), device=hidden.device)
         states = hidden[rows, ends.flatten()].view(*ends.shape, -1)
         mask = F.dropout(torch.ones_like(states[:, :1]), self.architecture.dropout, self.training)
         states = states * mask
-        out: Tensor = self.score(states).squeeze(2) if self.compares else self.score(states.sum(1))
+        out: Tensor = self.score(states).squeeze(2) if self.is_choice else self.score(states.sum(1))
         return out
 
 
@@ -65,10 +65,12 @@ class FineTuningLoss(nn.Module):
         loss = label_loss(self.model.classify(hidden, ends), golds)
         if self.lm_weight:
             lengths = ends.flatten()
-            rows, places = (torch.arange(texts.shape[1], device=texts.device) < lengths[:, None]).nonzero(as_tuple=True)
+            rows, positions = (torch.arange(texts.shape[1], device=texts.device) < lengths[:, None]).nonzero(
+                as_tuple=True
+            )
             weights = (self.lm_weight / ends.shape[1]) / lengths[rows].to(hidden.dtype)
-            targets = texts[rows, places + 1]
-            loss = loss + summed_loss(hidden[rows, places], self.model.wte.weight, targets, token_weights=weights)
+            targets = texts[rows, positions + 1]
+            loss = loss + summed_loss(hidden[rows, positions], self.model.wte.weight, targets, token_weights=weights)
         return loss
 
 

@@ -225,7 +225,7 @@ class _Trainer:
             f"{spike.describe()}; training stops{last}. Re-running the same command fails at the same step: use a "
             "lower --set learning_rate=... or a longer --set warmup_steps=..., with --overwrite, "
             "which deletes this run's checkpoints and starts at step 0, or with another --output. "
-            f"{path} contains the batch and the command that replays the step"
+            f"{path} contains the batch{' and the command that replays the step' if self.job.replay_command else ''}"
         )
 
 
