@@ -116,8 +116,9 @@ def finetune(
             run.once("train", lambda: train(job, checkpoint), total=work, unit="tokens")
             test_set = examples.get(TEST, [])
             results = run.once(
-                "results", lambda: _measure(objective, config.threads, about, dropped, test_set, run.output)
-            )
+                "results", lambda: _measure(objective, config.threads, about, dropped, test_set, run.output),
+                unit="tokens",
+            )  # fmt: skip
             for name, value in results.counts.items():
                 run.note(f"{task.name}: {name} {value:.4f}")
         return run.finish()
@@ -130,6 +131,10 @@ def _read_examples(
     if imported.tokenizer_json is None:
         raise InputError(f"{imported.path}: has no tokenizer; copy its tokenizer.json into the folder")
     tokenizer, size = load_tokenizer(imported.tokenizer_json, imported.path), imported.architecture
+    if tokenizer.get_vocab_size() > size.vocab_size:
+        raise InputError(
+            f"{imported.path}: the tokenizer has more entries than the model; use the model's own tokenizer"
+        )
     dropped: list[dict[str, Any]] = []
     examples, drops = dict[str, list[Example]](), Drops(dropped.append)
     for role in (TRAIN, VALIDATION):

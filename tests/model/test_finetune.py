@@ -240,6 +240,14 @@ def test_several_seeds_have_a_median(trained: Path, task: Path, tmp_path: Path) 
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"seed-4", "seed-5", "seed-6"}
 
 
+def test_several_seeds_are_one_json_object(
+    trained: Path, task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*_arguments(trained, task, tmp_path / "out"), "--set", "epochs=1", "--seeds", "2", "--json", "-q"]
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["seeds"] == [0, 1]
+
+
 def test_the_learning_rate_is_that_of_the_released_code() -> None:
     """`warmup_linear`: min(1, x / warmup) * (1 - x), with x counted from 0."""
     recipe = make_finetune_recipe((), examples=32 * 1000)

@@ -11,8 +11,8 @@ from pipelines.build import check_corpus
 from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError
 from pipelines.finetuning.config import FineTuneConfig
-from pipelines.storage import join
-from webtext_cli.console import make_progress, print_summary
+from pipelines.storage import join, read_json
+from webtext_cli.console import make_progress, print_result, print_summary
 from webtext_cli.options import (
     check_disjoint,
     config_of_flags,
@@ -61,7 +61,7 @@ def command(
     definition = find_task(name)
     paths = [find_files(path) if path else () for path in (files, validation, test)]
     require_torch()
-    from pipelines.finetuning.stage import finetune_seeds
+    from pipelines.finetuning.stage import RESULTS, finetune_seeds
 
     if model is None:
         check_corpus(corpus, "--model")
@@ -72,5 +72,8 @@ def command(
         validation=paths[1], test=paths[2], model=model, output=output,
         options=RunOptions(overwrite=overwrite, progress=make_progress(quiet)),
     )  # fmt: skip
-    for summary in summaries:
-        print_summary(summary, as_json)
+    if len(summaries) == 1:
+        print_summary(summaries[0], as_json)
+    else:
+        content = read_json(join(output, RESULTS))
+        print_result(content, as_json, lambda _: [print_summary(summary, as_json) for summary in summaries])

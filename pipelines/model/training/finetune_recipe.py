@@ -83,7 +83,7 @@ def describe_values(overrides: Sequence[str], recipe: FineTuneRecipe) -> dict[st
     for name, value in parse_overrides(overrides, FineTuneRecipe).items():
         values[name] = {"value": value, "origin": "set", "note": f"the recipe has {values[name]['value']}"}
     chosen = {name: getattr(recipe, name) for name in ("seed", "transfer", "freeze")}
-    return values | {name: {"value": value, "origin": "set", "note": ""} for name, value in chosen.items()}
+    return values | {name: {"value": value, "origin": "set", "note": f"--{name}"} for name, value in chosen.items()}
 
 
 def _read_values() -> dict[str, Choice]:

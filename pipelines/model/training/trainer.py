@@ -100,7 +100,7 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
             shards.write_file(job.output, METRICS_FILE, json_lines(trainer.rows)),
         )
     examples = recipe.steps * recipe.batch_size
-    row = trainer.rows[-1]
+    row = next(row for row in trainer.rows if row["step"] == best.step) if best else trainer.rows[-1]
     held_out = {name: value for name, value in row.items() if name.startswith("held_out")}
     tokens = sum(map(objective.tokens, range(recipe.steps)))
     counts = {"parameters": job.parameters, "tokens": tokens, "loss": row["loss"], **held_out}
