@@ -72,8 +72,8 @@ def command(
         validation=paths[1], test=paths[2], model=model, output=output,
         options=RunOptions(overwrite=overwrite, progress=make_progress(quiet)),
     )  # fmt: skip
-    if len(summaries) == 1:
-        print_summary(summaries[0], as_json)
-    else:
-        content = read_json(join(output, RESULTS))
-        print_result(content, as_json, lambda _: [print_summary(summary, as_json) for summary in summaries])
+    if as_json and len(summaries) > 1:
+        print_result(read_json(join(output, RESULTS)), as_json, lambda _: None)
+        return
+    for summary in summaries:
+        print_summary(summary, as_json)
