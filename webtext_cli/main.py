@@ -29,6 +29,7 @@ _GROUPS = {
         "train-bpe": "Train a byte-level BPE tokenizer like GPT-2's.",
         "tokenize": "Encode documents into token shards.",
         "pretrain": "Train a GPT-2 on token shards.",
+        "finetune": "Fine-tune a model on a task, as GPT-1 was.",
         "generate": "Sample text from a trained model.",
         "evaluate": "Evaluate a model on zero-shot tasks, from local files or data sets.",
         "compare": "Train small models on corpora, and say which corpus is better, and how sure that is.",

@@ -22,7 +22,8 @@ from pipelines.storage.resources import data_names, data_path
 PAPER = "paper"
 _FOLDER = "tasks"
 TASK_NAMES = data_names(_FOLDER)
-_FLAT = "task"  # the only table of a user's file, in which options have no reasons
+# The tables of a user's file, in which options have no reasons: for `webtext evaluate`, and for `webtext finetune`.
+_FLAT, _FINETUNE = "task", "finetune"
 OWN_KEYS = ("kind", "title", "data", "examples")  # its keys that are not options
 
 
@@ -30,7 +31,8 @@ OWN_KEYS = ("kind", "title", "data", "examples")  # its keys that are not option
 class TaskDefinition:
     """A task: how its examples become texts, what is scored, and the figures of the paper.
 
-    `kind` names the function that runs it; `choices` are its options (`inferred`: from the figures of the paper),
+    `kind` names the function that runs it without training ("": none); `choices` are its options (`inferred`: from the
+    figures of the paper), `finetune` those of `webtext finetune`,
     `variants` the different values of other protocols. `paper` has, by metric, a figure for each of the four sizes,
     None where the paper only has a plot. `known_files` maps the SHA-256 of a file to what it is; `benchmark` is the
     name of the data set in data/benchmarks.toml, from which it is read if no file is named.
@@ -38,8 +40,9 @@ class TaskDefinition:
 
     name: str
     title: str
-    kind: str
-    choices: Mapping[str, Choice]
+    kind: str = ""
+    choices: Mapping[str, Choice] = dataclasses.field(default_factory=dict)
+    finetune: Mapping[str, Choice] = dataclasses.field(default_factory=dict)
     section: str = ""
     split: str = "test"
     note: str = ""
@@ -103,9 +106,11 @@ def parse_tasks(
     tasks: list[TaskInput] = []
     for value, source in zip(values, sources, strict=True):
         task = source.definition
+        if not task.kind:
+            raise UsageError(f"--task {task.name}: has no protocol without training; use `webtext finetune`")
         known = [PAPER, *task.variants]
         check_known(PAPER if variant == "all" else variant, known, "variant", f"--variant of {task.name}")
-        shown = by_task.get(task.name) or (_find_files(task.examples) if task.examples else ())
+        shown = by_task.get(task.name) or (find_files(task.examples) if task.examples else ())
         if set(map(storage.absolute_path, shown)) & set(map(storage.absolute_path, source.files)):
             raise UsageError(
                 f"--examples of {task.name}: are the task's own, which would show the answers; use another file"
@@ -137,7 +142,7 @@ def _parse_source(value: str, role: str) -> TaskInput:
     else:
         raise UsageError(f"{option}: {value!r} is not of the form NAME=PATH, NAME/SPLIT=PATH or NAME:FIELD=PATH")
     if path := path or getattr(task, role) or "":
-        files = _find_files(path)
+        files = find_files(path)
     else:
         entry = find_entry(task.benchmark or "")
         if entry is None:
@@ -155,7 +160,8 @@ def _parse_source(value: str, role: str) -> TaskInput:
     return TaskInput(task, PAPER, files, split=split)
 
 
-def _find_files(path: str) -> tuple[str, ...]:
+def find_files(path: str) -> tuple[str, ...]:
+    """Return the files of a path, of several with commas between, or of a stage's folder."""
     if has_manifest(path):  # the folder of a stage has tables other than its documents, too
         return tuple(file.path for file in inputs.open_documents(path).files)
     paths = [path] if storage.exists(path) else path.split(",")
@@ -203,8 +209,8 @@ def _read_tables(name: str) -> dict[str, dict[str, Any]]:
 def _read_own(path: str) -> TaskDefinition:
     """Return the task of a user's file: a table [task] with `kind`, `data` and the options of that kind."""
     tables = read_toml(path, Tables)
-    for name in tables.keys() - {_FLAT}:
-        check_known(name, [_FLAT], "table", places(path)([name]))
+    for name in tables.keys() - {_FLAT, _FINETUNE}:
+        check_known(name, [_FLAT, _FINETUNE], "table", places(path)([name]))
     table, name = tables.get(_FLAT, {}), storage.basename(path).removesuffix(".toml")
     own = {key: table.pop(key) for key in OWN_KEYS if key in table}
     own = {"title": "", **own, "name": name, "choices": {}, "path": path}
@@ -214,5 +220,10 @@ def _read_own(path: str) -> TaskDefinition:
         value if value is None or value.startswith("/") or "://" in value else storage.join(storage.parent(path), value)
         for value in (task.data, task.examples)
     )
-    choices = {key: Choice(value, "chosen", "") for key, value in table.items()}
-    return dataclasses.replace(task, title=task.title or name, choices=choices, data=data, examples=examples)
+    choices, finetune = (
+        {key: Choice(value, "chosen", "") for key, value in values.items()}
+        for values in (table, tables.get(_FINETUNE, {}))
+    )
+    return dataclasses.replace(
+        task, title=task.title or name, choices=choices, finetune=finetune, data=data, examples=examples
+    )

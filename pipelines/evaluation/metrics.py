@@ -47,8 +47,9 @@ class Metric(NamedTuple):
 
     `kind` is share (of true values, cluster_share: of clusters of several examples), mean, perplexity (exp of the
     ratio), nats (the ratio) or bits; the last three have a column of nats and one of `units`. Computed from all
-    examples together: bleu; matthews, best_matthews and roc_area, of a column of labels and one of predictions or
-    scores; calibration_error (with `bins` bins) and confident_share, of right answers and the confidence in them.
+    examples together: bleu; matthews, f1, best_matthews and roc_area, of a column of labels and one of predictions or
+    scores; pearson and spearman, of two columns of numbers; calibration_error (with `bins` bins) and confident_share,
+    of right answers and the confidence in them.
     """
 
     name: str
@@ -118,6 +119,22 @@ def matthews_correlation(hits: Any, predicted: Any, positives: Any, examples: fl
     """
     product = 1.0 * predicted * positives * (examples - positives) * (examples - predicted)
     return (examples * hits - positives * predicted) / np.sqrt(np.maximum(product, 1))
+
+
+def correlation(a: Floats, b: Floats, *, by_rank: bool) -> float:
+    """Return Pearson's correlation, or `by_rank` Spearman's, -1 to 1; 0 if all values of one are the same."""
+    if by_rank:
+        a, b = _ranks(a), _ranks(b)
+    a, b = a - a.mean(), b - b.mean()
+    product = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / product if product else 0.0
+
+
+def _ranks(values: Floats) -> Floats:
+    """Return the rank of each value; equal values share the mean of theirs."""
+    ordered = np.sort(values)
+    ranks: Floats = (np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")) / 2
+    return ranks
 
 
 def best_threshold(golds: npt.ArrayLike, scores: npt.ArrayLike) -> tuple[float, float]:
@@ -209,6 +226,12 @@ def summarize(metrics: Sequence[Metric], columns: Mapping[str, Floats], clusters
     ]
 
 
+def metric_value(metric: Metric, columns: Mapping[str, Floats]) -> float:
+    """Return the value of a share or of a metric of all examples together, without its error."""
+    rows = np.stack([columns[name] for name in metric.columns], axis=1)
+    return float(rows.mean()) if metric.kind == "share" else _of_all(metric, rows)
+
+
 def _figure(metric: Metric, rows: Floats, clusters: npt.NDArray[Any]) -> Figure:
     kind, values, examples = metric.kind, rows[:, 0], len(rows)
     points: list[dict[str, Any]] = []
@@ -259,9 +282,14 @@ def _of_all(metric: Metric, rows: Floats) -> float:
         return roc_area(labels, values)
     if metric.kind == "best_matthews":
         return best_threshold(labels, values)[1]
-    if metric.kind == "matthews":
+    if metric.kind in ("pearson", "spearman"):
+        return correlation(rows[:, 0], values, by_rank=metric.kind == "spearman")
+    if metric.kind in ("matthews", "f1"):
         predicted = values > 0
-        return float(matthews_correlation((labels & predicted).sum(), predicted.sum(), labels.sum(), len(rows)))
+        counts = (labels & predicted).sum(), predicted.sum(), labels.sum()
+        if metric.kind == "f1":
+            return float(2 * counts[0] / max(1, counts[1] + counts[2]))
+        return float(matthews_correlation(*counts, len(rows)))
     # The calibration error: the mean distance of confidence and share of right answers in bins of equal size.
     gaps = rows[:, 0] - values
     return float(sum(abs(gaps[part].sum()) for part in _bins(rows, metric.bins)) / len(rows))

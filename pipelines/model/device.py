@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import numpy.typing as npt
 import torch
 
 from pipelines.algorithms.kernels.compilation import cache_folder
 from pipelines.engine.machine import available_memory_bytes
 from pipelines.errors import UsageError, WebtextError
-from pipelines.model.training.data import Tokens
 
 
 def select_device(name: str, local_rank: int = 0) -> torch.device:
@@ -67,9 +67,9 @@ class DeviceConfig:
         """Return a context in which matrix products are computed in the configured precision."""
         return torch.autocast(self.device.type, torch.bfloat16) if self.bf16 else contextlib.nullcontext()
 
-    def to_device(self, tokens: Tokens) -> torch.Tensor:
-        """Copy token ids to the device; to a GPU asynchronously, from pinned memory."""
-        ids = torch.from_numpy(tokens)
+    def to_device(self, values: npt.NDArray[Any]) -> torch.Tensor:
+        """Copy token ids, or other values, to the device; to a GPU asynchronously, from pinned memory."""
+        ids = torch.from_numpy(values)
         return (
             ids.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else ids.to(self.device)
         )

@@ -46,26 +46,28 @@ def render_training_page(rows: Rows, timing: Rows, about: Mapping[str, Any], spi
 
     `rows` are those of `metrics.jsonl`, `timing` those of `timing.jsonl`. `about` has `title`, `parameters`,
     `vocab_size`, `recipe` (a mapping) and `facts` (values by name, such as the device). `spikes` have `step`, `what`,
-    `value`, `mean`, `z`, and may have `file`, the saved batch.
+    `value`, `mean`, `z`, and may have `file`, the saved batch. The loss is in nats per `unit` of `about`, "token" if it
+    has none.
     """
-    tiles, charts = training_figures(rows, timing, about["recipe"], spikes)
+    unit = f"nats per {about.get('unit', 'token')}"
+    tiles, charts = training_figures(rows, timing, about["recipe"], spikes, unit)
     return render("training.html", about=about, tiles=tiles, charts=charts, spikes=spikes, max_spikes=_MAX_SPIKES)
 
 
 def training_figures(
-    rows: Rows, timing: Rows, recipe: Mapping[str, Any], spikes: Rows = ()
+    rows: Rows, timing: Rows, recipe: Mapping[str, Any], spikes: Rows = (), unit: str = "nats per token"
 ) -> tuple[list[Tile], list[Chart]]:
     """Return the figures at the top of the page of a run, and its charts."""
     steps = sorted({float(spike["step"]) for spike in spikes})[:_MAX_SPIKES]
     tiles = [
         _step_tile(rows, recipe),
-        _loss_tile(rows),
-        _held_out_tile(rows),
+        _loss_tile(rows, unit),
+        _held_out_tile(rows, unit),
         _speed_tile(timing),
         _gradient_tile(rows, recipe["grad_clip"]),
         _time_tile(timing, recipe["steps"]),
     ]
-    return tiles, _charts(rows, timing, recipe, markers=[(f"spike at step {step:,.0f}", step) for step in steps])
+    return tiles, _charts(rows, timing, recipe, unit, markers=[(f"spike at step {step:,.0f}", step) for step in steps])
 
 
 def extract_curve(rows: Rows, name: str) -> Curve:
@@ -128,29 +130,28 @@ def _from_step(curve: Curve, step: float) -> Curve:
 
 def _step_tile(rows: Rows, recipe: Mapping[str, Any]) -> Tile:
     step = rows[-1]["step"] if rows else 0
-    tokens = step * recipe["batch_size"] * recipe["context"]
-    return Tile("Step", f"{step:,}", (f"of {recipe['steps']:,}", f"{tokens:,} tokens" if tokens else ""))
+    done = step * recipe["batch_size"] * recipe.get("context", 1)
+    size = f"{done:,} {'tokens' if 'context' in recipe else 'examples'}"
+    return Tile("Step", f"{step:,}", (f"of {recipe['steps']:,}", size if done else ""))
 
 
-def _loss_tile(rows: Rows) -> Tile:
+def _loss_tile(rows: Rows, unit: str) -> Tile:
     curve = extract_curve(rows, "loss")
     if not curve:
-        return Tile("Training loss", "–", ("nats per token",))
+        return Tile("Training loss", "–", (unit,))
     steps = window_steps(curve)
     mean = statistics.fmean(value for _, value in curve[-steps:])
-    return Tile(
-        "Training loss", f"{mean:.3f}", ("nats per token", f"mean of the last {steps:,} steps" if steps > 1 else "")
-    )
+    return Tile("Training loss", f"{mean:.3f}", (unit, f"mean of the last {steps:,} steps" if steps > 1 else ""))
 
 
-def _held_out_tile(rows: Rows) -> Tile:
+def _held_out_tile(rows: Rows, unit: str) -> Tile:
     row = next((row for row in reversed(rows) if extract_curve([row], "held_out_loss")), None)
     if row is None:
         return Tile("Held-out loss", "–", ("not measured yet",))
     bits, tokens = row.get("held_out_bits_per_byte"), row.get("held_out_tokens")
     measured = f"at step {row['step']:,}" + (f", on {tokens:,} tokens" if tokens is not None else "")
     per_byte = f"{bits:.3f} bits per byte" if bits is not None else ""
-    return Tile("Held-out loss", f"{row['held_out_loss']:.3f}", ("nats per token", measured, per_byte))
+    return Tile("Held-out loss", f"{row['held_out_loss']:.3f}", (unit, measured, per_byte))
 
 
 def _speed_tile(timing: Rows) -> Tile:
@@ -181,11 +182,13 @@ def _time_tile(timing: Rows, steps: int) -> Tile:
     return Tile("Time", format_duration(total), ("in steps, without evaluations", remaining))
 
 
-def _charts(rows: Rows, timing: Rows, recipe: Mapping[str, Any], markers: Sequence[tuple[str, float]]) -> list[Chart]:
+def _charts(
+    rows: Rows, timing: Rows, recipe: Mapping[str, Any], unit: str, markers: Sequence[tuple[str, float]]
+) -> list[Chart]:
     gradients, clip, x_axis = extract_curve(rows, "gradient_norm"), recipe["grad_clip"], Axis("step")
     rates, speeds = extract_curve(rows, "learning_rate"), extract_curve(timing, "tokens_per_second")
     return [
-        *_loss_charts(rows, markers),
+        *_loss_charts(rows, unit, markers),
         *_source_charts(rows),
         line_chart(
             "Gradient norm",
@@ -202,11 +205,11 @@ def _charts(rows: Rows, timing: Rows, recipe: Mapping[str, Any], markers: Sequen
     ]
 
 
-def _loss_charts(rows: Rows, markers: Sequence[tuple[str, float]]) -> list[Chart]:
+def _loss_charts(rows: Rows, unit: str, markers: Sequence[tuple[str, float]]) -> list[Chart]:
     """Return the chart of the whole run and, of a run that is long enough, one of its second half."""
     losses, held_out = extract_curve(rows, "loss"), extract_curve(rows, "held_out_loss")
     series = [_held_out_series(held_out), *raw_and_smoothed(losses, "training, every step")]
-    whole = line_chart("Loss", "In nats per token.", series=series, x_axis=Axis("step"), y_axis=Axis(), markers=markers)
+    whole = line_chart("Loss", f"In {unit}.", series=series, x_axis=Axis("step"), y_axis=Axis(), markers=markers)
     if len(losses) < _MIN_STEPS_FOR_HALF:
         return [whole]
     middle = losses[len(losses) // 2][0]

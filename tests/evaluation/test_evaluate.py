@@ -21,6 +21,7 @@ from pipelines.evaluation.definitions import TASK_NAMES, parse_tasks, read_task
 from pipelines.evaluation.scoring import Scorer
 from pipelines.evaluation.stage import KINDS, evaluate, rescore
 from pipelines.evaluation.task import ModelFacts
+from pipelines.finetuning.examples import TransformOptions
 from pipelines.model.device import DeviceConfig
 from pipelines.model.io.model_folder import open_model
 from webtext_cli.main import main
@@ -216,9 +217,9 @@ def test_values_of_a_variant_are_labelled(tmp_path: Path, model: str, passages: 
 def test_every_protocol_gives_a_reason_for_every_choice(capsys: pytest.CaptureFixture[str]) -> None:
     for name in TASK_NAMES:
         protocol = read_task(name)
-        options = KINDS[protocol.kind][0].__dataclass_fields__
-        for choice, value in protocol.choices.items():
-            assert choice in options
+        options = KINDS[protocol.kind][0].__dataclass_fields__ if protocol.kind else {}
+        for choice, value in (*protocol.choices.items(), *protocol.finetune.items()):
+            assert choice in (options if choice in protocol.choices else TransformOptions.__dataclass_fields__)
             assert value.origin in ("stated", "inferred", "chosen")
             assert value.note
         for variant in protocol.variants.values():

@@ -17,13 +17,16 @@ from pipelines.errors import WebtextError
 from pipelines.evaluation import rouge
 from pipelines.evaluation.metrics import (
     Bleu,
+    Metric,
     best_threshold,
     bootstrap_error,
     coqa_scores,
     matthews_correlation,
+    metric_value,
     normalize_answer,
     roc_area,
     squad_scores,
+    summarize,
 )
 from pipelines.evaluation.rouge import check_rouge, rouge_scores
 
@@ -288,3 +291,21 @@ def test_missing_libraries_are_named_with_the_remedy(monkeypatch: pytest.MonkeyP
     Bleu()
     with pytest.raises(WebtextError, match=f"ROUGE needs py-rouge{command}"):
         check_rouge()
+
+
+def test_f1_and_correlations_have_their_textbook_values() -> None:
+    labels = np.array([1, 1, 1, 0, 0, 0], np.float64)
+    predicted = np.array([1, 1, 0, 1, 0, 0], np.float64)
+    columns = {"label": labels, "predicted": predicted}
+    assert metric_value(Metric("f1", "f1", "label", "predicted"), columns) == pytest.approx(2 * 2 / (3 + 3))
+    a, b = np.array([1.0, 2.0, 2.0, 5.0, 9.0]), np.array([2.0, 1.0, 4.0, 8.0, 8.0])
+    columns = {"label": a, "predicted": b}
+    pearson, spearman = (Metric(name, name, "label", "predicted") for name in ("pearson", "spearman"))
+    assert metric_value(pearson, columns) == pytest.approx(np.corrcoef(a, b)[0, 1])
+    ranks = np.corrcoef([1, 2.5, 2.5, 4, 5], [2, 1, 3, 4.5, 4.5])[0, 1]
+    assert metric_value(spearman, columns) == pytest.approx(ranks)
+    columns["predicted"] = np.ones(5)
+    assert metric_value(pearson, columns) == metric_value(spearman, columns) == 0
+    [figure] = summarize([spearman], {"label": a, "predicted": b}, list("vwxyz"))
+    assert figure["value"] == pytest.approx(ranks)
+    assert figure["error"] > 0

@@ -226,7 +226,7 @@ def _tasks() -> list[bytes]:
     """Return tasks of each kind, with their options as in data/tasks."""
     from pipelines.evaluation.definitions import TASK_NAMES, read_task
 
-    known = [read_task(name) for name in TASK_NAMES]
+    known = [task for task in map(read_task, TASK_NAMES) if task.kind]
     values = [{"kind": task.kind, "layout": "records"} | task.values("paper") for task in known]
     texts = ["".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items()) for options in values]
     own = 'kind = "choice"\nprompt = "{question}"\nchoices = ["{answer}", "{text}"]\ngold = "label"\n'

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from pipelines.errors import DamagedShardError, InputError
 from pipelines.model.training.data import Split, open_tokens, token_bytes
-from pipelines.model.training.held_out import held_out_batches
+from pipelines.model.training.next_token import held_out_batches
 from pipelines.model.training.order import BatchOrder, BlockOrder
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from two_processes import Stops, config
 from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError
 from pipelines.model.training.checkpoint import find_checkpoints
-from pipelines.model.training.job import TrainingJob
+from pipelines.model.training.job import TrainingJob, architecture_of
 from pipelines.model.training.parallel import World, torchrun_world
 from pipelines.model.training.recipe import TrainingOptions, make_recipe
 from pipelines.stages.pretrain.stage import pretrain
@@ -148,8 +147,8 @@ def test_an_uneven_batch_is_refused(batch_size: int, micro_batch: int, size: int
 def test_large_models_are_sharded(monkeypatch: pytest.MonkeyPatch) -> None:
     def is_sharded(parallel: str, preset: str, world: World) -> bool:
         values: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(TrainingJob))
-        values["tokens"] = types.SimpleNamespace(first=types.SimpleNamespace(vocab_size=50_257))
         options, recipe = TrainingOptions(parallel=parallel), make_recipe(preset)
+        values["architecture"] = architecture_of(recipe, 50_257)
         return TrainingJob(**{**values, "options": options, "recipe": recipe, "world": world}).is_sharded
 
     two = World(0, 2)

@@ -170,7 +170,7 @@ def test_out_of_memory_is_a_short_error(
     def refuse(architecture: object) -> None:
         raise failure
 
-    monkeypatch.setattr("pipelines.model.training.trainer.empty_model", refuse)
+    monkeypatch.setattr("pipelines.model.training.next_token.empty_model", refuse)
     with pytest.raises(WebtextError, match=r"out of memory: the model needs more than this machine has; use a smaller"):
         train_small(tokens, tmp_path / "out")
 

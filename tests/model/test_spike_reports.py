@@ -15,7 +15,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, UsageError, WebtextError
 from pipelines.model.diagnostics import spikes
 from pipelines.model.diagnostics.spikes import SpikeDetector
-from pipelines.model.training import trainer
+from pipelines.model.training import recipe, trainer
 from pipelines.model.training.checkpoint import find_checkpoints
 from pipelines.model.training.order import BlockOrder
 from pipelines.model.training.recipe import make_recipe
@@ -29,8 +29,8 @@ _STEPS = ("steps=20", "dropout=0", "eval_every=20", "warmup_steps=0", "learning_
 
 @pytest.fixture
 def wild_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = trainer.learning_rate
-    monkeypatch.setattr(trainer, "learning_rate", lambda step, recipe: 3.0 if step == 13 else plain(step, recipe))
+    plain = recipe.learning_rate
+    monkeypatch.setattr(recipe, "learning_rate", lambda step, values: 3.0 if step == 13 else plain(step, values))
     monkeypatch.setattr(trainer, "SpikeDetector", lambda rows: SpikeDetector(rows, window=12))
 
 

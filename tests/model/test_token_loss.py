@@ -67,6 +67,17 @@ def test_the_padded_loss_ignores_the_padding(entries: int) -> None:
 
 
 @pytest.mark.parametrize("way", [summed_loss, padded_loss])
+def test_tokens_can_have_weights(way: Callable[..., Tensor]) -> None:
+    hidden, embedding, targets = _inputs(12, 8, 67, 1.0)
+    weights = torch.linspace(0, 2, 12)
+    wanted = torch.nn.functional.cross_entropy(hidden @ embedding.t(), targets, reduction="none") @ weights
+    loss = way(hidden, embedding, targets, token_weights=weights)
+    assert loss.item() == pytest.approx(wanted.item(), rel=1e-6)
+    gradients = (torch.autograd.grad(one, (hidden, embedding)) for one in (loss, wanted))
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("way", [summed_loss, padded_loss])
 def test_both_losses_in_bfloat16(way: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
     hidden, embedding, targets = _inputs(12, 8, 67, 1.0)
     with torch.autocast("cpu", torch.bfloat16):

@@ -39,7 +39,8 @@ def estimate_of(
 ) -> Estimate:
     values: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(TrainingJob))
     values |= {"recipe": recipe, "options": TrainingOptions(**options), "world": World(0, processes)}
-    values["tokens"] = types.SimpleNamespace(first=types.SimpleNamespace(vocab_size=vocab_size))
+    values["architecture"] = architecture_of(recipe, vocab_size)
+    values["objective"] = types.SimpleNamespace(tokens=lambda step: recipe.batch_tokens)
     return estimate_training(TrainingJob(**values | {"device": DeviceConfig(torch.device(device_type), bf16)}))
 
 

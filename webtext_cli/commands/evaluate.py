@@ -60,7 +60,7 @@ def command(
             if name != shown and value not in (None, (), False):
                 raise UsageError(f"{flag_of(name)} has no effect with {flag_of(shown)}; omit it")
     if chosen.list_tasks:
-        print_result([read_task(name) for name in TASK_NAMES], as_json, print_tasks)
+        print_result([task for task in map(read_task, TASK_NAMES) if task.kind], as_json, print_tasks)
         return
     if chosen.show_task:
         print_result(find_task(chosen.show_task), as_json, print_protocol)

@@ -14,7 +14,7 @@ from webtext_cli.parameters import Command
 
 @click.command("export", cls=Command)
 @corpus_option
-@click.option("--model", metavar="DIR", help="Folder of pretrain. [default: the one in the corpus folder]")
+@click.option("--model", metavar="DIR", help="Folder of pretrain or finetune. [default: the one in the corpus folder]")
 @click.option(
     "--best",
     is_flag=True,
@@ -29,13 +29,15 @@ def command(
     """Write a trained model as a Hugging Face folder.
 
     Writes weights, config, tokenizer and a model card; transformers loads the folder and computes the same logits. If
-    training has not finished, exports the latest checkpoint.
+    training has not finished, exports the latest checkpoint. A fine-tuned model becomes a
+    GPT2ForSequenceClassification.
 
     \b
     Examples:
       webtext export --corpus my-corpus
       webtext export --corpus my-corpus --best
       webtext export --model my-corpus/pretrain --output my-gpt2
+      webtext export --model my-corpus/finetune/cola --output my-classifier
     """
     from pipelines.model import require_torch
 

@@ -32,16 +32,18 @@ def print_tasks(tasks: Sequence[TaskDefinition]) -> None:
 
 
 def print_protocol(task: TaskDefinition) -> None:
-    """Print the choices of a protocol: stated by the paper, inferred from it, or chosen."""
+    """Print the choices of a protocol and of fine-tuning: stated by the paper, inferred from it, or chosen."""
     source = f"section {task.section}" if task.section[:1].isdigit() else task.section
     say(f"{task.title} ({task.name})" + (f", {source}" if source else ""))
     if task.note:
         say_wrapped(task.note)
-    rows = [
-        [name, json.dumps(choice.value, ensure_ascii=False), choice.origin, choice.note]
-        for name, choice in task.choices.items()
-    ]
-    print_table(["choice", "value", "origin", "reason"], rows, text_columns=True)
+    for heading, choices in {"choice": task.choices, "finetune": task.finetune}.items():
+        rows = [
+            [name, json.dumps(choice.value, ensure_ascii=False), choice.origin, choice.note]
+            for name, choice in choices.items()
+        ]
+        if rows:
+            print_table([heading, "value", "origin", "reason"], rows, text_columns=True)
     for name, values in task.variants.items():
         shown = (f"{key} = {shorten(json.dumps(value), _VALUE_CHARACTERS)}" for key, value in values.items())
         say_wrapped(f"variant {name}: {', '.join(shown)}")

@@ -101,15 +101,16 @@ class Estimate:
 
 def estimate_training(job: TrainingJob) -> Estimate:
     """Estimate the resources of training on `cpu` or `cuda`."""
-    recipe, processes = job.recipe, job.world.size
+    size, recipe, processes = job.architecture, job.recipe, job.world.size
     own_parameters = -(-job.parameters // processes) if job.is_sharded else job.parameters
     checkpoint_bytes = 3 * _FLOAT_BYTES * job.parameters  # the weights and Adam's two moments
-    sizes = recipe.layers, recipe.width, recipe.context, recipe.attention_window
-    kept_checkpoints = job.options.keep_checkpoints + (recipe.schedule == "wsd")  # and the one before the decay
+    sizes = size.layers, size.width, size.context, size.attention_window
+    # With a decay in the last steps only, also the one before it.
+    kept_checkpoints = job.options.keep_checkpoints + (recipe.branch_step < recipe.steps)
     return Estimate(
         device_type=job.device.device.type,
         processes=processes,
-        tokens=recipe.steps * recipe.batch_tokens,
+        tokens=sum(map(job.objective.tokens, range(recipe.steps))),
         memory={
             "weights": _FLOAT_BYTES * own_parameters + _weight_copies_bytes(job),
             "gradients": _FLOAT_BYTES * own_parameters,
@@ -131,41 +132,41 @@ def _weight_copies_bytes(job: TrainingJob) -> int:
     In bfloat16: 16-bit copies of the matrices, which the backward pass needs too. Sharded: two complete layers, one
     being gathered while the other computes, and the embeddings.
     """
-    recipe = job.recipe
-    layer, embedding = 12 * recipe.width**2, job.tokens.first.vocab_size * recipe.width
-    halves = _HALF_BYTES * (recipe.layers * layer + embedding) if job.device.bf16 else 0
-    return halves + (_FLOAT_BYTES * (2 * layer + embedding + recipe.context * recipe.width) if job.is_sharded else 0)
+    size = job.architecture
+    layer, embedding = 12 * size.width**2, size.vocab_size * size.width
+    halves = _HALF_BYTES * (size.layers * layer + embedding) if job.device.bf16 else 0
+    return halves + (_FLOAT_BYTES * (2 * layer + embedding + size.context * size.width) if job.is_sharded else 0)
 
 
 def _logits_bytes(job: TrainingJob) -> int:
     """Return the memory for the loss of one micro-batch, which a CPU computes in chunks."""
-    recipe, vocab_size = job.recipe, job.tokens.first.vocab_size
-    logits = recipe.micro_batch * recipe.context * vocab_size
+    size, vocab_size = job.architecture, job.architecture.vocab_size
+    logits = job.recipe.micro_batch * size.context * vocab_size
     if job.device.device.type == "cpu":
-        embedding = vocab_size * recipe.width
+        embedding = vocab_size * size.width
         return _FLOAT_BYTES * (min(logits, max(LOGITS_AT_ONCE, vocab_size)) + _EMBEDDING_GRADIENTS * embedding)
     return (_COMPILED_LOGIT_BYTES if job.is_compiled and not job.is_sharded else _LOGIT_BYTES) * logits
 
 
 def _activation_bytes(job: TrainingJob) -> int:
     """Return the memory that the forward pass of one micro-batch saves for the backward pass."""
-    recipe, device_type = job.recipe, job.device.device.type
-    stream = recipe.micro_batch * recipe.context * recipe.width  # the residual stream, in numbers
+    size, device_type, micro_batch = job.architecture, job.device.device.type, job.recipe.micro_batch
+    stream = micro_batch * size.context * size.width  # the residual stream, in numbers
     product_bytes = _HALF_BYTES if job.device.bf16 else _FLOAT_BYTES
     layer = (_SAVED_FLOATS * _FLOAT_BYTES + _SAVED_PRODUCTS * product_bytes) * stream
-    banded, window, is_unfused = layer, recipe.attention_window, device_type == "cpu" and recipe.dropout > 0
-    if 0 < window < recipe.context and (recipe.dropout or not job.is_compiled or device_type != "cuda"):
+    banded, window, is_unfused = layer, size.attention_window, device_type == "cpu" and size.dropout > 0
+    if 0 < window < size.context and (size.dropout or not job.is_compiled or device_type != "cuda"):
         banded += (_UNFUSED_CHUNK_PRODUCTS if is_unfused else _CHUNK_PRODUCTS) * product_bytes * stream
-    if recipe.dropout:
+    if size.dropout:
         # A CPU saves masks as floats, a GPU as bytes; fused attention on a GPU saves none.
         masks = _MASKS * (_FLOAT_BYTES if device_type == "cpu" else 1) * stream
-        rows = _SQUARES * _FLOAT_BYTES * recipe.micro_batch * recipe.heads * recipe.context * is_unfused
-        layer += masks + rows * recipe.context
-        banded += masks + rows * _keys_per_token(recipe.context, window)
+        rows = _SQUARES * _FLOAT_BYTES * micro_batch * size.heads * size.context * is_unfused
+        layer += masks + rows * size.context
+        banded += masks + rows * _keys_per_token(size.context, window)
     final_norm = 2 * _FLOAT_BYTES * stream
     if job.options.activation_checkpointing:
-        return recipe.layers * _FLOAT_BYTES * stream + max(layer, banded) + final_norm
-    return (recipe.layers - recipe.layers // 2) * layer + recipe.layers // 2 * banded + final_norm
+        return size.layers * _FLOAT_BYTES * stream + max(layer, banded) + final_norm
+    return (size.layers - size.layers // 2) * layer + size.layers // 2 * banded + final_norm
 
 
 def describe_estimate(estimate: Estimate) -> list[str]:

@@ -17,6 +17,7 @@ from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_r
 from pipelines.errors import InputError, WebtextError
 from pipelines.model.device import reproducible
 from pipelines.model.diagnostics.estimate import flops_per_token
+from pipelines.model.io.export_classifier import CLASSIFIER, export_classifier, read_format
 from pipelines.model.io.gpt_neo import to_gpt_neo
 from pipelines.model.io.hugging_face import model_config, to_hugging_face, to_json, tokenizer_files
 from pipelines.model.io.model_folder import TrainedModel, is_exported, open_model
@@ -55,8 +56,10 @@ def export(config: ExportConfig, *, model: str, output: str, options: RunOptions
     """Write config, weights, tokenizer and a model card, and read them back; records are the model's tensors.
 
     Raises InputError if the folder has no model, or an exported one, and WebtextError if the exported model computes
-    different logits.
+    different logits. A folder of finetune is exported as a classifier.
     """
+    if read_format(model) == CLASSIFIER:
+        return export_classifier(STAGE, config, model=model, output=output, options=options)
     trained = open_model(model, best=config.best)
     if is_exported(trained.config):
         raise InputError(f"{model}: already in Hugging Face format")

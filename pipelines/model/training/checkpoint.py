@@ -60,11 +60,22 @@ class Checkpoint:
 
 @dataclasses.dataclass(frozen=True)
 class Best:
-    """The step with the lowest held-out loss (nats per token) of those whose checkpoint was kept."""
+    """The step that was best on held-out tokens, of those whose checkpoint was kept.
+
+    That is the one with the highest score, if the objective has a score, else the one with the lowest loss (nats per
+    token).
+    """
 
     step: int
     held_out_loss: float
     held_out_tokens: int
+    held_out_score: float | None = None
+
+    def is_better_than(self, other: Best) -> bool:
+        """Return whether this step is better than an earlier one."""
+        if self.held_out_score is not None and other.held_out_score is not None:
+            return self.held_out_score > other.held_out_score
+        return self.held_out_loss < other.held_out_loss
 
 
 def find_checkpoints(output: str) -> list[Checkpoint]:
@@ -94,11 +105,12 @@ def best_checkpoint(output: str) -> Checkpoint | None:
 
 
 def record_if_best(output: str, step: int, row: Row) -> None:
-    """Record in `best.json` that the checkpoint of a step has the lowest held-out loss so far, if it does."""
-    new = Best(step, row["held_out_loss"], row["held_out_tokens"])
+    """Record in `best.json` that the checkpoint of a step is the best so far, if it is."""
+    new = Best(step, row["held_out_loss"], row["held_out_tokens"], row.get("held_out_score"))
     best = read_best(output) if best_checkpoint(output) else None
-    if best is None or best.held_out_tokens != new.held_out_tokens or best.held_out_loss > new.held_out_loss:
-        storage.write_json(storage.join(output, BEST_FILE), dataclasses.asdict(new))
+    if best is None or best.held_out_tokens != new.held_out_tokens or new.is_better_than(best):
+        known = {name: value for name, value in dataclasses.asdict(new).items() if value is not None}
+        storage.write_json(storage.join(output, BEST_FILE), known)
 
 
 def latest_checkpoint(output: str, note: Callable[[str], None]) -> Checkpoint | None:
@@ -170,6 +182,7 @@ def optimizer_tensors(model: GPT2, optimizer: torch.optim.AdamW) -> dict[str, Te
     return {
         f"{moment}.{name}": optimizer.state[weight][moment]
         for name, weight in model.named_parameters()
+        if weight.requires_grad
         for moment in _MOMENTS
     }
 
@@ -177,7 +190,7 @@ def optimizer_tensors(model: GPT2, optimizer: torch.optim.AdamW) -> dict[str, Te
 def load_moments(checkpoint: Checkpoint, model: GPT2, optimizer: torch.optim.AdamW) -> None:
     """Restore an optimizer's state from a checkpoint: its step, and Adam's moments."""
     with open_tensors(storage.join(checkpoint.path, _OPTIMIZER_FILE)) as file:
-        for name, weight in model.named_parameters():
+        for name, weight in ((name, weight) for name, weight in model.named_parameters() if weight.requires_grad):
             moments = {moment: shard_like(file.get_tensor(f"{moment}.{name}"), weight.detach()) for moment in _MOMENTS}
             # Fused updates count the steps on the device of the weights.
             optimizer.state[weight] = {"step": torch.tensor(float(checkpoint.step), device=weight.device), **moments}

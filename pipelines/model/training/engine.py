@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,27 +13,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pipelines.model.device import accumulator_dtype, derived_seed
 from pipelines.model.io.tensor_files import full_tensor
-from pipelines.model.network.gpt2 import GPT2, next_token_loss
+from pipelines.model.network.gpt2 import GPT2
+from pipelines.model.training.finetune_recipe import FineTuneRecipe
 from pipelines.model.training.job import TrainingJob
-from pipelines.model.training.order import Block
+from pipelines.model.training.objective import LossOf
 from pipelines.model.training.recipe import Recipe
 
 _MAX_REASON_LENGTH = 200
 _ADAM_EPSILON = 1e-8
 # Devices with torch's fused AdamW: one kernel instead of several passes over the weights.
 _FUSED_ON = ("cpu", "cuda")
-
-
-class NextTokenLoss(nn.Module):
-    """The model together with its loss: wrappers of modules see `forward` only."""
-
-    def __init__(self, model: GPT2) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, blocks: Tensor) -> Tensor:
-        """Return the summed loss of blocks, [blocks, tokens + 1]."""
-        return next_token_loss(self.model, blocks)
 
 
 class Engine:
@@ -43,17 +33,17 @@ class Engine:
         self._job, self._device, self._world = job, job.device, job.world
         model.activation_checkpointing = job.options.activation_checkpointing
         model.to(job.device.device).train()
-        self._loss: nn.Module = NextTokenLoss(model)
+        self._loss = job.objective.loss(model)
         self._compile_and_distribute()
         self.optimizer = make_optimizer(model, job.recipe)
 
-    def gradients(self, step: int, batch: Sequence[Block]) -> tuple[float, Tensor]:
-        """Compute the gradients of a batch of blocks; return the mean loss per token and the gradient norm.
+    def gradients(self, step: int, batch: Sequence[Any]) -> tuple[float, Tensor]:
+        """Compute the gradients of a batch of examples; return the loss of the step and the gradient norm.
 
-        The micro-batches are divided among the processes. Every token has the same weight, whatever the size of its
-        micro-batch.
+        The micro-batches are divided among the processes. The result does not depend on their size.
         """
         recipe, world, device = self._job.recipe, self._world, self._device
+        weight = self._job.objective.weight(step)
         size = recipe.micro_batch
         micro_batches = [batch[start : start + size] for start in range(0, len(batch), size)]
         own = range(world.rank, len(micro_batches), world.size)  # `check_batch` ensures that all get the same number
@@ -62,16 +52,16 @@ class Engine:
         for index in own:
             # A seed per micro-batch: no random state to save, and independent of the process that computes it.
             device.seed(derived_seed(recipe.seed, step, index))
-            blocks = device.to_device(self._job.tokens.read_blocks(micro_batches[index], recipe.context))
+            inputs = self._read(micro_batches[index])
             with self._gradient_sync(index == own[-1]):
                 with device.autocast():
-                    loss = self._loss(blocks)
+                    loss = self._loss(*inputs)
                 # Gradients are averaged over the processes; the factor makes that a sum.
-                (loss * (world.size / recipe.batch_tokens)).backward()
+                (loss * (world.size / weight)).backward()
             nats += loss.detach()
-        gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
+        gradients = [tensor.grad for tensor in self.model.parameters() if tensor.grad is not None]
         norm = full_tensor(torch.nn.utils.get_total_norm(gradients))
-        return world.sum(nats).item() / recipe.batch_tokens, norm
+        return world.sum(nats).item() / weight, norm
 
     def update(self, learning_rate: float, norm: Tensor) -> None:
         """Clip the gradients, whose norm is `norm`, and take an optimizer step."""
@@ -82,11 +72,11 @@ class Engine:
         self.optimizer.step()
 
     @contextlib.contextmanager
-    def evaluating(self) -> Iterator[Callable[[Tensor], Tensor]]:
-        """Yield a function for the summed loss of blocks, with dropout off for the duration of the block."""
+    def evaluating(self) -> Iterator[LossOf]:
+        """Yield a function for the summed loss of examples, with dropout off for the duration of the block."""
         self.model.eval()
         # Shapes differ here, and each would be recompiled; a sharded model needs its wrapper.
-        yield self._loss if self._job.is_sharded else lambda blocks: next_token_loss(self.model, blocks)
+        yield self._loss if self._job.is_sharded else self._job.objective.loss(self.model)
         self.model.train()
 
     def _compile_and_distribute(self) -> None:
@@ -112,12 +102,14 @@ class Engine:
             self._loss = DistributedDataParallel(self._loss, gradient_as_bucket_view=True)
 
     def _trial_step(self) -> None:
-        recipe = self._job.recipe
-        shape = (min(recipe.micro_batch, recipe.batch_size), recipe.context + 1)
+        inputs = self._read(self._job.objective.batch(0)[: self._job.recipe.micro_batch])
         with self._device.autocast():
-            loss = self._loss(torch.zeros(shape, dtype=torch.int64, device=self._device.device))
+            loss = self._loss(*inputs)
         loss.backward()
         self._loss.zero_grad()
+
+    def _read(self, examples: Sequence[Any]) -> list[Tensor]:
+        return [self._device.to_device(values) for values in self._job.objective.read(examples)]
 
     def _gradient_sync(self, is_last: bool) -> contextlib.AbstractContextManager[None]:
         """With DDP, add up the processes' gradients after the last micro-batch only.
@@ -148,9 +140,9 @@ def run_or_disable_compilation(
         note(f"torch.compile failed; training continues without it ({reason})")
 
 
-def make_optimizer(model: GPT2, recipe: Recipe) -> torch.optim.AdamW:
+def make_optimizer(model: GPT2, recipe: Recipe | FineTuneRecipe) -> torch.optim.AdamW:
     """Return AdamW with weight decay on matrices only, as in GPT-1: biases and gains do not decay."""
-    parameters = list(model.parameters())
+    parameters = [weight for weight in model.parameters() if weight.requires_grad]
     groups = [
         {"params": [weight for weight in parameters if weight.dim() >= 2], "weight_decay": recipe.weight_decay},
         {"params": [weight for weight in parameters if weight.dim() < 2], "weight_decay": 0.0},

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 from pipelines.model.device import DeviceConfig
 from pipelines.model.io.import_weights import ImportedModel
-from pipelines.model.network.gpt2 import Architecture
-from pipelines.model.training.data import Mixture
+from pipelines.model.network.gpt2 import GPT2, Architecture
+from pipelines.model.training.finetune_recipe import FineTuneRecipe
+from pipelines.model.training.objective import Objective
 from pipelines.model.training.parallel import World
 from pipelines.model.training.recipe import Recipe, TrainingOptions, parameter_count
 
@@ -18,30 +20,34 @@ _SHARDED_FROM_PARAMETERS = 1_000_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingJob:
-    """What to train, from which tokens and initial weights, and how; `replay_command` returns the command for a step.
+    """What to train, from which initial weights, and how; `replay_command` returns the command for a step.
 
-    Only `recipe`, `tokens` and `initial` determine the result.
+    Only `recipe`, `objective` and `initial` determine the result. `config.json` says what `description` has, `title` is
+    that of the page, the loss is a mean per `unit`, `sample` returns a text that the model writes, and the result has
+    the last weights, or those of the best checkpoint (`selects_best`).
     """
 
-    recipe: Recipe
+    recipe: Recipe | FineTuneRecipe
     options: TrainingOptions
-    tokens: Mixture
+    objective: Objective
+    architecture: Architecture
     output: str
     device: DeviceConfig
     world: World
     note: Callable[[str], None]
-    replay_command: Callable[[int], str]
+    title: str
+    unit: str = "token"
+    selects_best: bool = False
+    description: dict[str, Any]
+    tokenizer: bytes
+    replay_command: Callable[[int], str] | None = None
+    sample: Callable[[GPT2], str] | None = None
     initial: ImportedModel | None = None
-
-    @property
-    def architecture(self) -> Architecture:
-        """The architecture of the model."""
-        return architecture_of(self.recipe, self.tokens.first.vocab_size)
 
     @property
     def parameters(self) -> int:
         """The number of parameters."""
-        return parameter_count(self.recipe, self.tokens.first.vocab_size)
+        return parameter_count(self.architecture, self.architecture.vocab_size)
 
     @property
     def is_compiled(self) -> bool:

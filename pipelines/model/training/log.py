@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from typing import Any
@@ -15,9 +14,8 @@ from pipelines.extras import require_extra
 from pipelines.format import format_bytes, format_duration, format_percent
 from pipelines.model.diagnostics.estimate import flops_per_token, utilization
 from pipelines.model.training.checkpoint import METRICS_FILE, Row, json_lines, read_json_lines
-from pipelines.model.training.held_out import evaluation_work
 from pipelines.model.training.job import TrainingJob
-from pipelines.model.training.mixture import format_losses
+from pipelines.model.training.objective import evaluation_work
 from pipelines.records import shards
 from pipelines.reports.render import write_page
 from pipelines.reports.training import render_training_page
@@ -75,15 +73,8 @@ class TrainingLog:
             self.publish()
 
     def evaluated(self, row: Row) -> None:
-        """Log the held-out loss that was added to the row of the last step."""
-        bits = row.get("held_out_bits_per_byte")
-        per_byte = "" if bits is None else f", {bits:.4f} bits per byte"
-        uniform = math.log(self._job.tokens.first.vocab_size)
-        guess = "" if row["step"] else f"; uniform baseline: {uniform:.2f}"
-        self._job.note(
-            f"step {row['step']:,}: held-out loss {row['held_out_loss']:.4f} nats per token{per_byte} "
-            f"({row['held_out_tokens']:,} tokens{guess}){format_losses(row)}"
-        )
+        """Log the figures of an evaluation, which were added to the row of the last step."""
+        self._job.note(f"step {row['step']:,}: {self._job.objective.describe_evaluation(row)}")
         self._log_to_tensorboard(row)
         self.publish()
 
@@ -123,9 +114,9 @@ class TrainingLog:
             return []
 
     def _timing_row(self, step: int, seconds: float) -> Row:
-        job, recipe = self._job, self._job.recipe
-        speed = recipe.batch_tokens / seconds
-        flops = flops_per_token(job.parameters, recipe.layers, recipe.width, recipe.context, recipe.attention_window)
+        job, size = self._job, self._job.architecture
+        speed = job.objective.tokens(step - 1) / seconds
+        flops = flops_per_token(job.parameters, size.layers, size.width, size.context, size.attention_window)
         share = utilization(speed, flops, job.device.name, job.world.size)
         return {
             "step": step,
@@ -141,7 +132,7 @@ class TrainingLog:
     def _line(self, row: Row, timing: Row) -> str:
         steps = self._job.recipe.steps
         step_s = statistics.median(timing["seconds"] for timing in self._timing[-_RECENT_STEPS:])
-        evaluation_steps = evaluation_work(self._job, row["step"]) / self._job.recipe.batch_tokens
+        evaluation_steps = evaluation_work(self._job, row["step"]) / self._job.objective.tokens(row["step"] - 1)
         mfu = timing["utilisation"]
         return (
             f"step {row['step']:,} of {steps:,}: loss {row['loss']:.4f}, gradient norm {row['gradient_norm']:.3g}, "
@@ -153,9 +144,10 @@ class TrainingLog:
     def _page(self) -> str:
         job = self._job
         about = {
-            "title": f"Training of {job.recipe.preset}",
+            "title": job.title,
+            "unit": job.unit,
             "parameters": job.parameters,
-            "vocab_size": job.tokens.first.vocab_size,
+            "vocab_size": job.architecture.vocab_size,
             "facts": {"device": job.device.name, "processes": job.world.size},
             "recipe": job.recipe.to_json(),
         }

@@ -12,15 +12,18 @@ import math
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines.engine.config import check_known, identity_of, make_config, option, places, read_toml
 from pipelines.errors import UsageError
 from pipelines.model.training.mixture import Segment
 from pipelines.storage.resources import data_names, data_path
 
+if TYPE_CHECKING:
+    from pipelines.model.network.gpt2 import Architecture  # imports torch
+
 PRESETS = data_names("presets")
-_NOT_SETTABLE = ("preset", "seed", "extended_from", "mixture")
+_NOT_SETTABLE = ("preset", "seed", "extended_from", "mixture", "examples", "transfer", "freeze")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +87,10 @@ class Recipe:
         """Return the step from which this recipe extends one of other length, `trained`; None if it cannot."""
         before = dataclasses.replace(self, **{name: trained[name] for name in self.lengths})
         return before.branch_step if before != self and before.branch_step <= self.branch_step else None
+
+    def learning_rate_at(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 0."""
+        return learning_rate(step, self)
 
     def check_step(self, step: int) -> None:
         """Raise UsageError for a step that training does not have."""
@@ -151,13 +158,13 @@ def read_preset(name: str) -> dict[str, Choice]:
     return values | {field.name: Choice(field.default, "inherited", note) for field in unset}
 
 
-def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """Parse `--set key=value` arguments; the last value of a key counts.
+def parse_overrides(overrides: Sequence[str], recipe_type: type[Any] = Recipe) -> dict[str, Any]:
+    """Parse `--set key=value` arguments for a type of recipe; the last value of a key counts.
 
     Raises UsageError for an unknown key (suggesting the nearest known one) and for a value that should be a number.
     """
-    kinds = typing.get_type_hints(Recipe)
-    keys = [field.name for field in dataclasses.fields(Recipe) if field.name not in _NOT_SETTABLE]
+    kinds = typing.get_type_hints(recipe_type)
+    keys = [field.name for field in dataclasses.fields(recipe_type) if field.name not in _NOT_SETTABLE]
     values = {}
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -205,7 +212,7 @@ def make_recipe(preset: str, overrides: Sequence[str] = (), seed: int = 0) -> Re
     return recipe
 
 
-def parameter_count(recipe: Recipe, vocab_size: int) -> int:
+def parameter_count(recipe: Recipe | Architecture, vocab_size: int) -> int:
     """Return the number of parameters: embeddings, layers, final norm; the output shares the token embedding."""
     layer = 12 * recipe.width**2 + 13 * recipe.width
     return (vocab_size + recipe.context + 2) * recipe.width + recipe.layers * layer

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import math
 import signal
 import threading
@@ -24,19 +23,17 @@ from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
 from pipelines.errors import WebtextError
 from pipelines.model.device import reproducible, translate_memory_errors
-from pipelines.model.diagnostics.batch_documents import describe_batch
 from pipelines.model.diagnostics.estimate import MEMORY_ADVICE
 from pipelines.model.diagnostics.spikes import Spike, SpikeDetector, spike_file, spike_report
-from pipelines.model.inference.options import SamplingOptions
-from pipelines.model.inference.sampling import sample_tokens
 from pipelines.model.io.model_folder import CONFIG_FILE, FORMAT, TOKENIZER_FILE
 from pipelines.model.io.tensor_files import gather_on_rank_zero, load_weights, read_tensors, write_tensors
-from pipelines.model.network.gpt2 import GPT2, empty_model, initialize
+from pipelines.model.network.gpt2 import GPT2, initialize
 from pipelines.model.training.checkpoint import (
     METRICS_FILE,
     MODEL_FILE,
     Checkpoint,
     Row,
+    best_checkpoint,
     find_checkpoints,
     json_lines,
     load_moments,
@@ -46,24 +43,20 @@ from pipelines.model.training.checkpoint import (
     send_checkpoint_shards,
 )
 from pipelines.model.training.engine import Engine
-from pipelines.model.training.held_out import evaluation_tokens, held_out_loss
 from pipelines.model.training.job import TrainingJob
 from pipelines.model.training.log import TrainingLog
-from pipelines.model.training.recipe import learning_rate
 from pipelines.records import shards
-from pipelines.tokenizers.formats import load_tokenizer
 
-_SAMPLE_TOKENS = 100
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
-    """Train from scratch, or from a checkpoint, to the last step; return the files; records are blocks trained on.
+    """Train from scratch, or from a checkpoint, to the last step; return the files; records are examples trained on.
 
     Every process calls this; only rank 0 writes. Raises KeyboardInterrupt after a stop signal, with a checkpoint, and
     WebtextError if the loss is not finite or memory runs out.
     """
-    recipe, world = job.recipe, job.world
+    recipe, world, objective = job.recipe, job.world, job.objective
     with reproducible(job.device.device, job.options.threads), translate_memory_errors(MEMORY_ADVICE):
         trainer = _Trainer(job, checkpoint)
         log = TrainingLog(job, trainer.rows) if world.is_rank_zero else None
@@ -83,10 +76,11 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
                 trainer.update(row, norm)
                 if log is not None:
                     log.step(row, time.perf_counter() - started)
-                progress.advance(recipe.batch_tokens)
+                progress.advance(objective.tokens(trainer.step - 1))
                 every = job.options.sample_every
-                if log is not None and every and (trainer.step % every == 0 or trainer.step == recipe.steps):
-                    log.sampled(trainer.step, trainer.sample())
+                if log and job.sample and every and (trainer.step % every == 0 or trainer.step == recipe.steps):
+                    with trainer.engine.evaluating():
+                        log.sampled(trainer.step, job.sample(trainer.model))
                 # All processes must stop after the same step.
                 stopping = world.any(stop.received, job.device.device)
                 due = trainer.step % job.options.checkpoint_every == 0
@@ -94,7 +88,8 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
                     trainer.save(log)
                 if stopping and trainer.step < recipe.steps:
                     raise KeyboardInterrupt
-        weights = trainer.model.state_dict()
+        best = best_checkpoint(job.output) if job.selects_best else None
+        weights = read_tensors(best.model_path) if best else trainer.model.state_dict()
         if log is None:
             gather_on_rank_zero(weights)
             return TaskResult()
@@ -104,12 +99,12 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
             write_tensors(job.output, MODEL_FILE, weights),
             shards.write_file(job.output, METRICS_FILE, json_lines(trainer.rows)),
         )
-    blocks = recipe.steps * recipe.batch_size
-    row = trainer.rows[-1]
+    examples = recipe.steps * recipe.batch_size
+    row = next(row for row in trainer.rows if row["step"] == best.step) if best else trainer.rows[-1]
     held_out = {name: value for name, value in row.items() if name.startswith("held_out")}
-    tokens = recipe.steps * recipe.batch_tokens
+    tokens = sum(map(objective.tokens, range(recipe.steps)))
     counts = {"parameters": job.parameters, "tokens": tokens, "loss": row["loss"], **held_out}
-    return TaskResult(blocks, blocks, counts=counts, files=files)
+    return TaskResult(examples, examples, counts=counts, files=files)
 
 
 def replay(job: TrainingJob, checkpoint: Checkpoint | None, step: int) -> bytes:
@@ -146,12 +141,11 @@ class _Trainer:
             load_moments(checkpoint, self.model, self.engine.optimizer)
             job.note(f"resuming from the checkpoint of step {self.step:,}")
         self.spikes = SpikeDetector(self.rows)
-        self._order = job.tokens.order(job.recipe)
 
     def compute_gradients(self) -> tuple[Row, Tensor]:
         """Compute the gradients of the next step; return its metrics, and the gradient norm on the device."""
-        loss, norm = self.engine.gradients(self.step, self._order.batch(self.step))
-        rate = learning_rate(self.step, self.job.recipe)
+        loss, norm = self.engine.gradients(self.step, self.job.objective.batch(self.step))
+        rate = self.job.recipe.learning_rate_at(self.step)
         return {"step": self.step + 1, "loss": loss, "learning_rate": rate, "gradient_norm": norm.item()}, norm
 
     def update(self, row: Row, norm: Tensor) -> None:
@@ -162,21 +156,22 @@ class _Trainer:
 
     def evaluate(self, log: TrainingLog | None) -> None:
         """Add the held-out loss to the metrics of the last step, unless they have it or the split is empty."""
-        job, recipe = self.job, self.job.recipe
-        if "held_out_loss" in self.rows[-1] or not evaluation_tokens(job, None):
+        job, objective = self.job, self.job.objective
+        sampled, tokens = (objective.held_out_tokens(whole=whole) for whole in (False, True))
+        whole = self.step in job.recipe.ends
+        if "held_out_loss" in self.rows[-1] or not tokens:
             return
         if self.step > self._saved_at:
             self.save(log)  # an interrupted evaluation must not lose the weights
-        limit = None if self.step in recipe.ends else recipe.eval_blocks or None
-        if limit is None:
-            tokens = evaluation_tokens(job, None)
+        if whole or sampled == tokens:
             job.note(f"step {self.step:,}: evaluating on all {tokens:,} held-out tokens")
         with self.engine.evaluating() as loss_of:
-            self.rows[-1] |= held_out_loss(loss_of, job, self.step, limit)
+            row = objective.evaluate(self.model, loss_of, self.step, whole=whole)
+            self.rows[-1] |= row
             if job.options.keep_best and self.step > 0:
-                # On the same blocks every time: another part of the split has another loss.
-                is_on_blocks = limit is not None or not recipe.eval_blocks
-                row = self.rows[-1] if is_on_blocks else held_out_loss(loss_of, job, self.step, recipe.eval_blocks)
+                if whole and sampled < tokens:
+                    # On the same examples every time: another part of them has another loss.
+                    row = objective.evaluate(self.model, loss_of, self.step, whole=False)
                 if job.world.is_rank_zero:
                     record_if_best(job.output, self.step, row)
         if log is not None:
@@ -200,15 +195,6 @@ class _Trainer:
         )
         log.publish()
 
-    def sample(self) -> str:
-        """Sample a document from the model, with the same random numbers at every step."""
-        end, seed = self.job.tokens.first.end_of_text, self.job.recipe.seed
-        options = SamplingOptions(max_tokens=_SAMPLE_TOKENS)
-        with self.engine.evaluating():
-            [ids] = sample_tokens(self.model, [end], options, [seed], end_of_text=end, advance=lambda _: None)
-        tokenizer = load_tokenizer(self.job.tokens.first.tokenizer, self.job.tokens.first.path)
-        return str(tokenizer.decode([id for id in ids if id != end], skip_special_tokens=False))
-
     def report_spike(self, spike: Spike) -> dict[str, Any]:
         """Write the report of a spike and return its entry for the metrics; raise WebtextError if it is not finite."""
         job = self.job
@@ -222,13 +208,12 @@ class _Trainer:
         return spike.to_json() | {"file": spike_file(spike.step)}
 
     def spike_report(self, spike: Spike) -> bytes:
-        """Return the report of a spike: the documents of its batch, and the command that replays it."""
-        blocks = describe_batch(self.job.tokens, self._order.batch(spike.step - 1), self.job.recipe.context)
+        """Return the report of a spike: the examples of its batch, and the command that replays it."""
         return spike_report(
             spike,
-            blocks=[dataclasses.asdict(block) for block in blocks],
+            blocks=self.job.objective.describe_batch(spike.step - 1),
             recipe=self.job.recipe.to_json(),
-            replay=self.job.replay_command(spike.step),
+            replay=self.job.replay_command(spike.step) if self.job.replay_command else "",
         )
 
     def _divergence(self, spike: Spike, path: str) -> str:
@@ -240,7 +225,7 @@ class _Trainer:
             f"{spike.describe()}; training stops{last}. Re-running the same command fails at the same step: use a "
             "lower --set learning_rate=... or a longer --set warmup_steps=..., with --overwrite, "
             "which deletes this run's checkpoints and starts at step 0, or with another --output. "
-            f"{path} contains the batch and the command that replays the step"
+            f"{path} contains the batch{' and the command that replays the step' if self.job.replay_command else ''}"
         )
 
 
@@ -288,7 +273,7 @@ class StopSignals:
 
 def _load_model(job: TrainingJob, checkpoint: Checkpoint | None) -> GPT2:
     """Return the initial model, or that of a checkpoint, complete and on the CPU."""
-    model = empty_model(job.architecture)
+    model = job.objective.empty_model()
     if checkpoint is not None:
         load_weights(model, read_tensors(checkpoint.model_path), checkpoint.model_path)
     elif job.initial is not None:
@@ -302,19 +287,15 @@ def _load_model(job: TrainingJob, checkpoint: Checkpoint | None) -> GPT2:
 
 def _write_description(job: TrainingJob) -> tuple[FileEntry, ...]:
     """Write `config.json` and `tokenizer.json`, which are needed to read any checkpoint."""
-    tokens, sources = job.tokens.first, job.tokens.sources.items()
-    listed = {name: {"fingerprint": folder.fingerprint, "tokens": folder.train.tokens} for name, folder in sources}
     initial = {"source": job.initial.source, "sha256": job.initial.sha256} if job.initial else None
     config = {
         "format": FORMAT,
         "architecture": dataclasses.asdict(job.architecture),
-        "end_of_text": tokens.end_of_text,
-        "tokenizer_sha256": hashlib.sha256(tokens.tokenizer).hexdigest(),
-        **({"tokens_fingerprint": tokens.fingerprint} if job.tokens.is_single else {"sources": listed}),
+        **job.description,
         "recipe": job.recipe.to_json(),
         **({"initial_weights": initial} if initial else {}),
     }
     return (
         shards.write_file(job.output, CONFIG_FILE, storage.json_bytes(config)),
-        shards.write_file(job.output, TOKENIZER_FILE, tokens.tokenizer),
+        shards.write_file(job.output, TOKENIZER_FILE, job.tokenizer),
     )

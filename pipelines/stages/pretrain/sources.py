@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import UsageError
 from pipelines.format import format_percent
-from pipelines.model.training.data import read_token_description
+from pipelines.model.training.data import Mixture, read_token_description
 from pipelines.model.training.mixture import Segment, Sources, input_name, planned_blocks, segments_of, shares_at
 from pipelines.model.training.recipe import Recipe
 from pipelines.records.inputs import open_stage
@@ -93,15 +93,15 @@ def _plan_shares(recipe: Recipe, sources: Sources, earlier: Sequence[Segment], s
     return shares
 
 
-def check_sources(job: TrainingJob, max_epochs: float) -> None:
+def check_sources(job: TrainingJob, recipe: Recipe, tokens: Mixture, max_epochs: float) -> None:
     """Show the size of the run and its sources; raise UsageError for more epochs of a source of a mixture."""
-    recipe, is_single = job.recipe, job.tokens.is_single
-    job.tokens.order(recipe)  # raises InputError if a source is too small
+    is_single = tokens.is_single
+    tokens.order(recipe)  # raises InputError if a source is too small
     blocks = planned_blocks(recipe.mixture, recipe.steps, recipe.batch_size)
     *earlier, last = segments_of(recipe.mixture)
     part = "of the blocks from here on" if earlier else "of the blocks"
     job.note(f"{job.parameters:,} parameters; {recipe.steps:,} steps of {recipe.batch_tokens:,} tokens")
-    for name, folder in job.tokens.sources.items():
+    for name, folder in tokens.sources.items():
         read, split, held_out = blocks.get(name, 0), folder.train, folder.held_out
         epochs = read / split.blocks(recipe.context) if read else 0
         job.note(

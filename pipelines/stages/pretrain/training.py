@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import shlex
 from collections.abc import Callable, Sequence
 
@@ -19,9 +20,10 @@ from pipelines.model.diagnostics.estimate import check_resources, describe_estim
 from pipelines.model.io.import_weights import ImportedModel, check_compatible, import_weights
 from pipelines.model.training.checkpoint import find_checkpoints, latest_checkpoint
 from pipelines.model.training.data import open_mixture
-from pipelines.model.training.held_out import evaluation_work
 from pipelines.model.training.job import TrainingJob, architecture_of
 from pipelines.model.training.mixture import SINGLE, Sources, parse_sources
+from pipelines.model.training.next_token import NextToken
+from pipelines.model.training.objective import evaluation_work
 from pipelines.model.training.parallel import RunSpec, World, process_group, torchrun_world
 from pipelines.model.training.recipe import Recipe
 from pipelines.model.training.trainer import replay as replay_step
@@ -59,14 +61,14 @@ def run_rank_zero(
                     raise UsageError(
                         "--sample-every: no process has the whole model with --parallel fsdp; use ddp or generate"
                     )
-                check_sources(job, config.max_epochs)
+                check_sources(job, recipe, open_mixture(sources, verify=False), config.max_epochs)
                 _check_estimate(job)
 
                 def start_workers(step: int | None) -> None:
                     without_training.pop_all()
                     world.broadcast(RunSpec(recipe, inputs, step, run.subfolder))
 
-                _train(job, run, extended_step, start_workers)
+                _train(job, recipe, run, extended_step, start_workers)
             return run.finish()
 
 
@@ -139,8 +141,9 @@ def _set_up(config: PretrainConfig, output: str, note: Callable[[str], None]) ->
 
 
 def _train(
-    job: TrainingJob, run: StageRun, extended_step: int | None, start_workers: Callable[[int | None], None]
-) -> None:
+    job: TrainingJob, recipe: Recipe, run: StageRun, extended_step: int | None,
+    start_workers: Callable[[int | None], None],
+) -> None:  # fmt: skip
     """Train from the latest checkpoint, together with the worker ranks, which start from the same step.
 
     Without one, an extension begins with that of `extended_step` of the finished training.
@@ -148,10 +151,10 @@ def _train(
     checkpoint = latest_checkpoint(run.output, run.note)
     if checkpoint is None and run.subfolder and extended_step is not None:
         finished = run.output.removesuffix(f"/{run.subfolder}")
-        checkpoint = continue_training(finished, run.output, job.recipe, extended_step, run.note)
+        checkpoint = continue_training(finished, run.output, recipe, extended_step, run.note)
     step = checkpoint.step if checkpoint else None
     start_workers(step)
-    tokens = (job.recipe.steps - (step or 0)) * job.recipe.batch_tokens + evaluation_work(job, step or 0)
+    tokens = (recipe.steps - (step or 0)) * recipe.batch_tokens + evaluation_work(job, step or 0)
     run.once("train", lambda: train(job, checkpoint), total=tokens, unit="tokens")
 
 
@@ -174,11 +177,23 @@ def _make_job(
         *(["--threads", str(config.threads)] if config.threads else []),
         *(["--init-from", storage.real_path(initial.path)] if initial else []),
     ]
+    # Another machine has its own copy of the tokens.
+    tokens = open_mixture(sources, verify=world.local_rank == 0)
+    objective, named = NextToken(recipe, tokens, device, world), tokens.sources.items()
+    listed = {name: {"fingerprint": folder.fingerprint, "tokens": folder.train.tokens} for name, folder in named}
     return TrainingJob(
         recipe=recipe,
         options=config,
-        # Another machine has its own copy of the tokens.
-        tokens=open_mixture(sources, verify=world.local_rank == 0),
+        objective=objective,
+        sample=objective.sample,
+        architecture=architecture_of(recipe, tokens.first.vocab_size),
+        title=f"Training of {recipe.preset}",
+        description={
+            "end_of_text": tokens.first.end_of_text,
+            "tokenizer_sha256": hashlib.sha256(tokens.first.tokenizer).hexdigest(),
+            **({"tokens_fingerprint": tokens.first.fingerprint} if tokens.is_single else {"sources": listed}),
+        },
+        tokenizer=tokens.first.tokenizer,
         output=output,
         device=device,
         world=world,

@@ -1,0 +1,105 @@
+"""GPT-1's fine-tuning: a linear head on the hidden state of the last token, and the loss of labels and tokens.
+
+Three rows are added to the token embedding: start, delimiter and extract, whose final hidden state the head reads.
+Texts are padded at their end, which the attention of earlier tokens does not see. Radford et al. 2018, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's convention
+from torch import Tensor, nn
+
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize, summed_loss
+
+SPECIAL_TOKENS = 3
+_STD = 0.02
+HEAD = "score.weight"  # as in GPT2ForSequenceClassification
+
+
+class Classifier(GPT2):
+    """A GPT-2 whose vocabulary ends with the special tokens, and a head without a bias.
+
+    The head has an output per label, one if the target is a number, or one for each text of an example that is a
+    candidate (`is_choice`), of which one is right.
+    """
+
+    def __init__(self, architecture: Architecture, outputs: int, is_choice: bool = False) -> None:
+        super().__init__(architecture)
+        self.is_choice = is_choice
+        self.score = nn.Linear(architecture.width, outputs, bias=False)
+
+    def classify(self, hidden: Tensor, ends: Tensor) -> Tensor:
+        """Return the outputs of examples, [examples, labels or candidates].
+
+        `hidden` are the states of their texts, [examples * texts, tokens, width], and `ends` the positions of their
+        extract tokens, [examples, texts]. The texts of an example share the mask of dropout. If they are not
+        candidates, their states are added.
+        """
+        rows = torch.arange(len(hidden), device=hidden.device)
+        states = hidden[rows, ends.flatten()].view(*ends.shape, -1)
+        mask = F.dropout(torch.ones_like(states[:, :1]), self.architecture.dropout, self.training)
+        states = states * mask
+        out: Tensor = self.score(states).squeeze(2) if self.is_choice else self.score(states.sum(1))
+        return out
+
+
+class FineTuningLoss(nn.Module):
+    """A classifier together with its loss, L3 = L2 + `lm_weight` * L1."""
+
+    def __init__(self, model: Classifier, lm_weight: float) -> None:
+        super().__init__()
+        self.model = model
+        self.lm_weight = lm_weight
+
+    def forward(self, tokens: Tensor, ends: Tensor, golds: Tensor) -> Tensor:
+        """Return the summed loss of examples; `tokens` are [examples, texts, tokens], `golds` labels or numbers.
+
+        L1 is the mean loss of the tokens of a text after its first, up to its extract token, and of those the mean over
+        the texts of an example.
+        """
+        texts = tokens.flatten(0, 1)
+        hidden = self.model.hidden(texts)
+        loss = label_loss(self.model.classify(hidden, ends), golds)
+        if self.lm_weight:
+            lengths = ends.flatten()
+            rows, positions = (torch.arange(texts.shape[1], device=texts.device) < lengths[:, None]).nonzero(
+                as_tuple=True
+            )
+            weights = (self.lm_weight / ends.shape[1]) / lengths[rows].to(hidden.dtype)
+            targets = texts[rows, positions + 1]
+            loss = loss + summed_loss(hidden[rows, positions], self.model.wte.weight, targets, token_weights=weights)
+        return loss
+
+
+def label_loss(outputs: Tensor, golds: Tensor) -> Tensor:
+    """Return the summed loss: -log p(label), or of golds that are numbers the squared error."""
+    if golds.is_floating_point():
+        return F.mse_loss(outputs.squeeze(1), golds.to(outputs.dtype), reduction="sum")
+    return F.cross_entropy(outputs.to(torch.promote_types(outputs.dtype, torch.float32)), golds, reduction="sum")
+
+
+def layer_number(name: str, layers: int) -> int:
+    """Return the number of the layer of a weight from 1: 0 for embeddings; the final norm belongs to the last layer."""
+    if name.startswith("h."):
+        return int(name.split(".")[1]) + 1
+    return 0 if name.startswith("w") else layers + (name == HEAD)
+
+
+def transfer_weights(pretrained: Mapping[str, Tensor], architecture: Architecture, transfer: int, seed: int) -> None:
+    """Replace the weights of the layers after the first `transfer` ones by random ones, of -1 also the embeddings."""
+    fresh = empty_model(architecture)
+    initialize(fresh, seed)
+    for name, weight in fresh.state_dict().items():
+        if layer_number(name, architecture.layers) > transfer:
+            pretrained[name].copy_(weight)
+
+
+def initial_weights(pretrained: Mapping[str, Tensor], outputs: int, seed: int) -> dict[str, Tensor]:
+    """Return the weights of a model with rows for the special tokens and a head, both drawn from N(0, 0.02)."""
+    generator, embedding = torch.Generator().manual_seed(seed), pretrained["wte.weight"]
+    rows = torch.randn(SPECIAL_TOKENS, embedding.shape[1], generator=generator) * _STD
+    head = torch.randn(outputs, embedding.shape[1], generator=generator) * _STD
+    return {**pretrained, "wte.weight": torch.cat([embedding, rows]), HEAD: head}
