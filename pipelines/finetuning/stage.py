@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -78,6 +79,9 @@ def finetune(
     transform = _transform_options(task)
     roles = {TRAIN: files, VALIDATION: validation, TEST: ()} if validation else divide_by_role(files)
     roles[TEST] = [*roles[TEST], *test]
+    paths = Counter(storage.real_path(path) for group in roles.values() for path in group)
+    if repeated := next((path for path, times in paths.items() if times > 1), None):
+        raise UsageError(f"{repeated}: is used twice, such as for training and validation; name every file once")
     for role, advice in {TRAIN: "add them", VALIDATION: "name them with --validation"}.items():
         if not roles[role]:
             raise UsageError(f"--task {task.name}: no files for {role}; {advice}")

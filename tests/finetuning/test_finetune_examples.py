@@ -176,6 +176,25 @@ def test_names_say_the_role_of_files() -> None:
         divide_by_role(["a/train.tsv", "a/b.tsv"])
 
 
+@pytest.mark.parametrize(
+    ("names", "copies"),
+    [
+        (("train.tsv", "dev.tsv", "original/raw/in_domain_train.tsv"), "CoLA/train.tsv, CoLA/original/raw/in_domain"),
+        (("snli_1.0_train.jsonl", "snli_1.0_train.txt"), "CoLA/snli_1.0_train.jsonl, CoLA/snli_1.0_train.txt"),
+    ],
+)
+def test_copies_of_a_data_set_in_its_folder_are_refused(names: Sequence[str], copies: str) -> None:
+    with pytest.raises(UsageError, match=rf"{copies}.*: may have the same train examples; name the files"):
+        divide_by_role([f"CoLA/{name}" for name in names])
+
+
+def test_a_label_that_is_named_is_not_hidden(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.jsonl", *(json.dumps({"text": "a", "label": label}) for label in (-1, 1)))
+    options, size = TransformOptions(labels=("-1", "1")), Architecture(1, 1, 1, context=9, vocab_size=START)
+    examples = read_examples(options, [str(path)], Characters(), size, Drops())
+    assert [example.gold for example in examples] == [0, 1]
+
+
 def test_different_numbers_of_candidates_are_refused(tmp_path: Path) -> None:
     rows = [{"article": "a", "question": "q", "options": list("wxyz")[:count], "answer": "A"} for count in (4, 3)]
     with pytest.raises(InputError, match=r"train\.jsonl:2: has 3 candidates, earlier examples have 4"):

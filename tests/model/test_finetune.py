@@ -140,6 +140,15 @@ def test_a_batch_larger_than_the_train_set_is_refused(trained: Path, task: Path,
         finetune_small(trained, task, tmp_path / "out", "batch_size=64")
 
 
+def test_files_for_both_training_and_validation_are_refused(trained: Path, task: Path, tmp_path: Path) -> None:
+    inputs = {"task": find_task(str(task / "animals.toml")), "files": sorted(map(str, task.glob("*.jsonl")))}
+    with pytest.raises(UsageError, match=r"dev\.jsonl: is used twice, such as for training and validation"):
+        finetune_seeds(
+            FineTuneConfig(), **inputs, validation=[str(task / "dev.jsonl")], model=str(trained),
+            output=str(tmp_path / "out"), options=RunOptions(),
+        )  # fmt: skip
+
+
 def test_unusable_records_are_counted_and_listed(trained: Path, tmp_path: Path) -> None:
     task = write_task(tmp_path / "task")
     with (task / "train.jsonl").open("a") as file:
