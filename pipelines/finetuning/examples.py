@@ -40,16 +40,16 @@ Tokens = npt.NDArray[np.int32]
 class TransformOptions:
     """The table `[finetune]` of a task: which fields become which sequences, and how they are scored.
 
-    A field is a name or a template with {field}; of several, the first that a record has counts: the forms in which a
-    data set is distributed differ.
+    A field is a name or a template with {field}. Of alternatives, the first that a record has is used, because a data
+    set is distributed in several forms.
     """
 
     transform: str = option("single", "Form of the input.", choices=("single", "pair", "similarity", "choice"))
     text: tuple[str, ...] = option(("text",), "Fields of the text, or of the first of two.")
     question: tuple[str, ...] = option((), "Fields of a question that follows the first text, and is never cut.")
-    other: tuple[str, ...] = option((), "Fields of the second text; of choice, each candidate or a list of them.")
+    other: tuple[str, ...] = option((), "Fields of the second text; for choice, of each candidate or a list.")
     gold: tuple[str, ...] = option(("label",), "Fields of the right label: its number, word or letter.")
-    labels: tuple[str, ...] = option((), "Labels in order; words that mean the same with | between. None: a number.")
+    labels: tuple[str, ...] = option((), "Labels in order; | separates synonyms. Without labels: a number.")
     first_gold: int = option(0, "Number of the first label or candidate.", minimum=0, maximum=1)
     metrics: tuple[str, ...] = option(
         ("accuracy",), "Metrics; the first selects the weights.",
@@ -57,7 +57,7 @@ class TransformOptions:
     )  # fmt: skip
     columns: tuple[str, ...] = option((), "Names of the columns of a file without a header.")
     txt: str = option("tsv", "Format of files with the suffix .txt.", choices=("tsv", "jsonl"))
-    parts: tuple[str, ...] = option((), "Words in the names of validation files whose figures are reported apart.")
+    parts: tuple[str, ...] = option((), "Words in the names of validation files whose figures are reported separately.")
     submission: tuple[str, ...] = option(("predictions.tsv",), "Files of predictions for a test set, or for its parts.")
     submits: str = option("number", "How predictions name a label.", choices=("number", "word"))
 
