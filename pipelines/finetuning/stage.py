@@ -35,6 +35,7 @@ from pipelines.model.device import device_config, reproducible, select_device, t
 from pipelines.model.diagnostics.estimate import MEMORY_ADVICE
 from pipelines.model.io.export_classifier import CLASSIFIER
 from pipelines.model.io.import_weights import ImportedModel, import_weights
+from pipelines.model.io.model_folder import CONFIG_FILE
 from pipelines.model.io.tensor_files import load_weights, read_tensors
 from pipelines.model.network.classifier import SPECIAL_TOKENS, initial_weights, transfer_weights
 from pipelines.model.training.checkpoint import MODEL_FILE, json_lines, latest_checkpoint, read_best
@@ -182,6 +183,8 @@ def finetune_seeds(config: FineTuneConfig, *, output: str, options: RunOptions, 
     """Fine-tune with `config.seeds` seeds; of several, each in `seed-N`, with the median in `results.json`."""
     if config.seeds == 1:
         return [finetune(config, output=output, options=options, **inputs)]
+    if storage.exists(storage.join(output, CONFIG_FILE)):
+        raise UsageError(f"{output}: contains a fine-tuning with one seed; choose another --output")
     seeds = range(config.seed, config.seed + config.seeds)
     folders = {seed: storage.join(output, f"seed-{seed}") for seed in seeds}
     summaries = [
@@ -250,8 +253,9 @@ def _write_predictions(
 ) -> Iterator[FileEntry]:
     """Write the predictions for a test set in GLUE's submission format: numbers of its rows from 0, and labels."""
     options = objective.options
-    for name, numbers in zip(options.submission, objective.parts_of(test).values(), strict=False):
-        rows = outputs[numbers]
+    names = dict(zip(options.parts or ("",), options.submission, strict=False))
+    for part, numbers in objective.parts_of(test).items():
+        name, rows = names.get(part, f"predictions-{part or 'other'}.tsv"), outputs[numbers]
         shown = rows[:, 0].tolist() if options.is_regression else rows.argmax(1).tolist()
         if options.submits == "word":
             shown = [options.labels[number].partition("|")[0] for number in shown]

@@ -208,6 +208,12 @@ def test_predictions_for_a_test_set_are_in_the_format_of_glue(trained: Path, tas
     parts = json.loads((folder / "results.json").read_text())["parts"]
     assert {part: figures[0]["examples"] for part, figures in parts.items()} == {"matched": 8, "mismatched": 8}
     assert [path.name for path in (folder / "predictions").iterdir()] == ["MNLI-m.tsv"]
+    apart = tmp_path / "test_mismatched.tsv"
+    apart.write_text(files[-1].read_text())
+    inputs["files"] = [*paths[:-1], str(apart)]
+    finetune_seeds(config, output=str(tmp_path / "apart"), options=RunOptions(), **inputs)
+    assert [path.name for path in (tmp_path / "apart" / "predictions").iterdir()] == ["MNLI-mm.tsv"]
+    inputs["files"] = paths
     files[-1].write_text(files[-1].read_text() + "cut\n")
     with pytest.raises(InputError, match=r"test_matched\.tsv: 1 records cannot be read; predictions need all"):
         finetune_seeds(config, output=str(folder), options=RunOptions(), **inputs)
@@ -247,6 +253,12 @@ def test_several_seeds_have_a_median(trained: Path, task: Path, tmp_path: Path) 
     accuracies = results["parts"][""]["accuracy"]
     assert accuracies["median"] == sorted(accuracies["values"])[1]
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"seed-4", "seed-5", "seed-6"}
+
+
+def test_several_seeds_do_not_overwrite_the_results_of_one(trained: Path, task: Path, tuned: Path) -> None:
+    inputs = {"task": find_task(str(task / "animals.toml")), "files": sorted(map(str, task.glob("*.jsonl")))}
+    with pytest.raises(UsageError, match="contains a fine-tuning with one seed; choose another --output"):
+        finetune_seeds(FineTuneConfig(seeds=2), output=str(tuned), options=RunOptions(), model=str(trained), **inputs)
 
 
 def test_several_seeds_are_one_json_object(
