@@ -165,7 +165,10 @@ def _records(options: TransformOptions, files: Sequence[str], drops: Drops) -> I
                 drops.add(bad.reason, place, detail=bad.detail)
             elif isinstance(value.get("questions"), list):
                 lists = [value[key] if isinstance(value.get(key), list) else [] for key in _LISTED]
-                for index, parts in enumerate(zip(*lists, strict=False)):
+                if len(set(map(len, lists))) > 1:
+                    drops.add("bad_record", place, detail=f"{', '.join(_LISTED)}: expected lists of equal length")
+                    continue
+                for index, parts in enumerate(zip(*lists, strict=True)):
                     yield Record({**value, **dict(zip(_LISTED.values(), parts, strict=True))}, f"{place}.{index}")
             else:
                 yield Record(value, place)

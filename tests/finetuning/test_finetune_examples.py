@@ -148,6 +148,14 @@ def test_the_articles_of_race_have_several_questions(tmp_path: Path) -> None:
     assert [example.place for example in examples] == ["1.txt:1.0", "1.txt:1.1"]
 
 
+def test_an_article_with_lists_of_different_lengths_is_dropped(tmp_path: Path) -> None:
+    article = {"article": "a", "questions": ["q", "r"], "options": [["b", "c"], ["d", "e"]], "answers": ["A", "B"]}
+    rows = [article, {**article, "answers": ["A"]}, {"article": "a", "questions": ["q"]}]
+    examples, dropped = read("race", write(tmp_path / "train.txt", *map(json.dumps, rows)))
+    assert len(examples) == 2
+    assert dropped == {"bad_record": 2}
+
+
 def test_story_cloze_counts_from_1(tmp_path: Path) -> None:
     header = "InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,"
     header += "RandomFifthSentenceQuiz1,RandomFifthSentenceQuiz2,AnswerRightEnding"

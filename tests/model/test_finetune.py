@@ -17,7 +17,7 @@ from training_run import contents, metrics
 from transformers import AutoTokenizer, GPT2ForSequenceClassification
 
 from pipelines.engine.run import RunOptions
-from pipelines.errors import ChangedRunError, InputError, UsageError
+from pipelines.errors import ChangedRunError, InputError, UsageError, WebtextError
 from pipelines.evaluation.definitions import find_task
 from pipelines.finetuning.config import FineTuneConfig
 from pipelines.finetuning.stage import finetune_seeds
@@ -88,6 +88,17 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(
     assert not (tmp_path / "out" / "manifest.json").exists()
     finetune_small(trained, task, tmp_path / "out")
     assert contents(tmp_path / "out") == contents(tuned)
+
+
+def test_a_damaged_best_checkpoint_is_an_error(trained: Path, task: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        finetune_small(trained, task, output, options=RunOptions(progress=_StopsAfter(70)))
+    best = json.loads((output / "best.json").read_text())["step"]
+    path = output / "checkpoints" / f"step-{best:07d}" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(WebtextError, match=r"model\.safetensors.*that checkpoint was the best one: re-run"):
+        finetune_small(trained, task, output)
 
 
 @pytest.mark.slow
