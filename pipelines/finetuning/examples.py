@@ -103,13 +103,20 @@ def arrange(
 def divide_by_role(files: Sequence[str]) -> dict[str, list[str]]:
     """Return the files of each role, train, validation or test, by the last word of their paths that names one.
 
-    Only the paths below the folder that all have in common count. Raises UsageError for a file without such a word.
+    Only the paths below the folder that all have in common count. Raises UsageError for a file without such a word, and
+    for a role with files of several formats or depths: data sets are distributed with copies of themselves.
     """
     roles: dict[str, list[str]] = {TRAIN: [], VALIDATION: [], TEST: []}
+    kinds: dict[str, dict[tuple[str, int], str]] = {role: {} for role in roles}
+    advice = "name the files, such as 'FOLDER/*.tsv', or name the dev files with --validation"
     for path, name in zip(files, storage.names_below_common_folder(files), strict=True):
         if not (words := _ROLE.findall(name.lower())):
-            raise UsageError(f"{path}: its name does not say train, dev or test; name the dev files with --validation")
-        roles[words[-1] if words[-1] in roles else VALIDATION].append(path)
+            raise UsageError(f"{path}: its name does not say train, dev or test; {advice}")
+        role = words[-1] if words[-1] in roles else VALIDATION
+        roles[role].append(path)
+        kinds[role].setdefault((reader.file_format(path), name.count("/")), path)
+        if len(copies := list(kinds[role].values())) > 1:
+            raise UsageError(f"{copies[0]}, {copies[1]}: may have the same {role} examples; {advice}")
     return roles
 
 
@@ -158,7 +165,10 @@ def _records(options: TransformOptions, files: Sequence[str], drops: Drops) -> I
                 drops.add(bad.reason, place, detail=bad.detail)
             elif isinstance(value.get("questions"), list):
                 lists = [value[key] if isinstance(value.get(key), list) else [] for key in _LISTED]
-                for index, parts in enumerate(zip(*lists, strict=False)):
+                if len(set(map(len, lists))) > 1:
+                    drops.add("bad_record", place, detail=f"{', '.join(_LISTED)}: expected lists of equal length")
+                    continue
+                for index, parts in enumerate(zip(*lists, strict=True)):
                     yield Record({**value, **dict(zip(_LISTED.values(), parts, strict=True))}, f"{place}.{index}")
             else:
                 yield Record(value, place)
@@ -191,6 +201,9 @@ def _gold(options: TransformOptions, record: Record) -> float | None:
     """Return the number of the label, or the number to predict; None if it is hidden, InputError if it is unknown."""
     name = next((name for name in options.gold if name in record.fields), options.gold[0])
     value = str(record.fields.get(name, "")).strip()
+    for index, label in enumerate(options.labels):
+        if value in label.split("|"):
+            return index
     if value in _HIDDEN_LABELS:
         return None
     if options.is_regression:
@@ -198,7 +211,4 @@ def _gold(options: TransformOptions, record: Record) -> float | None:
             if math.isfinite(number := float(value)):
                 return number
         raise InputError(f"{record.place}: {name} is {value[:40]!r}, expected a number")
-    for index, label in enumerate(options.labels):
-        if value in label.split("|"):
-            return index
     return gold_number(record, name, options.labels or _candidates(options, record), options.first_gold)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ from pipelines.model.device import device_config, reproducible, select_device, t
 from pipelines.model.diagnostics.estimate import MEMORY_ADVICE
 from pipelines.model.io.export_classifier import CLASSIFIER
 from pipelines.model.io.import_weights import ImportedModel, import_weights
+from pipelines.model.io.model_folder import CONFIG_FILE
 from pipelines.model.io.tensor_files import load_weights, read_tensors
 from pipelines.model.network.classifier import SPECIAL_TOKENS, initial_weights, transfer_weights
 from pipelines.model.training.checkpoint import MODEL_FILE, json_lines, latest_checkpoint, read_best
@@ -78,6 +80,9 @@ def finetune(
     transform = _transform_options(task)
     roles = {TRAIN: files, VALIDATION: validation, TEST: ()} if validation else divide_by_role(files)
     roles[TEST] = [*roles[TEST], *test]
+    paths = Counter(storage.real_path(path) for group in roles.values() for path in group)
+    if repeated := next((path for path, times in paths.items() if times > 1), None):
+        raise UsageError(f"{repeated}: is used twice, such as for training and validation; name every file once")
     for role, advice in {TRAIN: "add them", VALIDATION: "name them with --validation"}.items():
         if not roles[role]:
             raise UsageError(f"--task {task.name}: no files for {role}; {advice}")
@@ -178,6 +183,8 @@ def finetune_seeds(config: FineTuneConfig, *, output: str, options: RunOptions, 
     """Fine-tune with `config.seeds` seeds; of several, each in `seed-N`, with the median in `results.json`."""
     if config.seeds == 1:
         return [finetune(config, output=output, options=options, **inputs)]
+    if storage.exists(storage.join(output, CONFIG_FILE)):
+        raise UsageError(f"{output}: contains a fine-tuning with one seed; choose another --output")
     seeds = range(config.seed, config.seed + config.seeds)
     folders = {seed: storage.join(output, f"seed-{seed}") for seed in seeds}
     summaries = [
@@ -246,8 +253,9 @@ def _write_predictions(
 ) -> Iterator[FileEntry]:
     """Write the predictions for a test set in GLUE's submission format: numbers of its rows from 0, and labels."""
     options = objective.options
-    for name, numbers in zip(options.submission, objective.parts_of(test).values(), strict=False):
-        rows = outputs[numbers]
+    names = dict(zip(options.parts or ("",), options.submission, strict=False))
+    for part, numbers in objective.parts_of(test).items():
+        name, rows = names.get(part, f"predictions-{part or 'other'}.tsv"), outputs[numbers]
         shown = rows[:, 0].tolist() if options.is_regression else rows.argmax(1).tolist()
         if options.submits == "word":
             shown = [options.labels[number].partition("|")[0] for number in shown]

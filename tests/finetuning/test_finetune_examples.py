@@ -148,6 +148,14 @@ def test_the_articles_of_race_have_several_questions(tmp_path: Path) -> None:
     assert [example.place for example in examples] == ["1.txt:1.0", "1.txt:1.1"]
 
 
+def test_an_article_with_lists_of_different_lengths_is_dropped(tmp_path: Path) -> None:
+    article = {"article": "a", "questions": ["q", "r"], "options": [["b", "c"], ["d", "e"]], "answers": ["A", "B"]}
+    rows = [article, {**article, "answers": ["A"]}, {"article": "a", "questions": ["q"]}]
+    examples, dropped = read("race", write(tmp_path / "train.txt", *map(json.dumps, rows)))
+    assert len(examples) == 2
+    assert dropped == {"bad_record": 2}
+
+
 def test_story_cloze_counts_from_1(tmp_path: Path) -> None:
     header = "InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,"
     header += "RandomFifthSentenceQuiz1,RandomFifthSentenceQuiz2,AnswerRightEnding"
@@ -174,6 +182,25 @@ def test_names_say_the_role_of_files() -> None:
     assert divide_by_role(["RACE/train/high/1.txt", "RACE/dev/high/2.txt"])["validation"] == ["RACE/dev/high/2.txt"]
     with pytest.raises(UsageError, match=r"b\.tsv: its name does not say train, dev or test"):
         divide_by_role(["a/train.tsv", "a/b.tsv"])
+
+
+@pytest.mark.parametrize(
+    ("names", "copies"),
+    [
+        (("train.tsv", "dev.tsv", "original/raw/in_domain_train.tsv"), "CoLA/train.tsv, CoLA/original/raw/in_domain"),
+        (("snli_1.0_train.jsonl", "snli_1.0_train.txt"), "CoLA/snli_1.0_train.jsonl, CoLA/snli_1.0_train.txt"),
+    ],
+)
+def test_copies_of_a_data_set_in_its_folder_are_refused(names: Sequence[str], copies: str) -> None:
+    with pytest.raises(UsageError, match=rf"{copies}.*: may have the same train examples; name the files"):
+        divide_by_role([f"CoLA/{name}" for name in names])
+
+
+def test_a_label_that_is_named_is_not_hidden(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.jsonl", *(json.dumps({"text": "a", "label": label}) for label in (-1, 1)))
+    options, size = TransformOptions(labels=("-1", "1")), Architecture(1, 1, 1, context=9, vocab_size=START)
+    examples = read_examples(options, [str(path)], Characters(), size, Drops())
+    assert [example.gold for example in examples] == [0, 1]
 
 
 def test_different_numbers_of_candidates_are_refused(tmp_path: Path) -> None:

@@ -148,3 +148,12 @@ def test_the_new_rows_follow_those_of_the_model() -> None:
     assert weights["wte.weight"].shape == (53, 16)
     assert 0.01 < weights["wte.weight"][50:].std() < 0.03
     assert not torch.equal(weights[HEAD], initial_weights(pretrained.state_dict(), 2, seed=4)[HEAD])
+
+
+def test_the_new_weights_differ_from_those_of_random_tokens() -> None:
+    """A model from scratch has the same seed; its start token must not be its first token."""
+    random = empty_model(PLAIN)
+    initialize(random, 3)
+    weights = initial_weights(random.state_dict(), 2, seed=3)
+    new = torch.cat([weights["wte.weight"][50:], weights[HEAD]])
+    assert torch.cdist(new, weights["wte.weight"][:50]).min() > 0.01

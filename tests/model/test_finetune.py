@@ -17,7 +17,7 @@ from training_run import contents, metrics
 from transformers import AutoTokenizer, GPT2ForSequenceClassification
 
 from pipelines.engine.run import RunOptions
-from pipelines.errors import ChangedRunError, InputError, UsageError
+from pipelines.errors import ChangedRunError, InputError, UsageError, WebtextError
 from pipelines.evaluation.definitions import find_task
 from pipelines.finetuning.config import FineTuneConfig
 from pipelines.finetuning.stage import finetune_seeds
@@ -90,6 +90,17 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(
     assert contents(tmp_path / "out") == contents(tuned)
 
 
+def test_a_damaged_best_checkpoint_is_an_error(trained: Path, task: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        finetune_small(trained, task, output, options=RunOptions(progress=_StopsAfter(70)))
+    best = json.loads((output / "best.json").read_text())["step"]
+    path = output / "checkpoints" / f"step-{best:07d}" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(WebtextError, match=r"model\.safetensors.*that checkpoint was the best one: re-run"):
+        finetune_small(trained, task, output)
+
+
 @pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_bytes(trained: Path, task: Path, tuned: Path, tmp_path: Path) -> None:
     """Killed when the second checkpoint is there, wherever it is then."""
@@ -138,6 +149,15 @@ def test_other_options_are_another_run(trained: Path, task: Path, tuned: Path) -
 def test_a_batch_larger_than_the_train_set_is_refused(trained: Path, task: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"32 examples, fewer than a batch of 64; use --set batch_size=32"):
         finetune_small(trained, task, tmp_path / "out", "batch_size=64")
+
+
+def test_files_for_both_training_and_validation_are_refused(trained: Path, task: Path, tmp_path: Path) -> None:
+    inputs = {"task": find_task(str(task / "animals.toml")), "files": sorted(map(str, task.glob("*.jsonl")))}
+    with pytest.raises(UsageError, match=r"dev\.jsonl: is used twice, such as for training and validation"):
+        finetune_seeds(
+            FineTuneConfig(), **inputs, validation=[str(task / "dev.jsonl")], model=str(trained),
+            output=str(tmp_path / "out"), options=RunOptions(),
+        )  # fmt: skip
 
 
 def test_unusable_records_are_counted_and_listed(trained: Path, tmp_path: Path) -> None:
@@ -199,6 +219,12 @@ def test_predictions_for_a_test_set_are_in_the_format_of_glue(trained: Path, tas
     parts = json.loads((folder / "results.json").read_text())["parts"]
     assert {part: figures[0]["examples"] for part, figures in parts.items()} == {"matched": 8, "mismatched": 8}
     assert [path.name for path in (folder / "predictions").iterdir()] == ["MNLI-m.tsv"]
+    apart = tmp_path / "test_mismatched.tsv"
+    apart.write_text(files[-1].read_text())
+    inputs["files"] = [*paths[:-1], str(apart)]
+    finetune_seeds(config, output=str(tmp_path / "apart"), options=RunOptions(), **inputs)
+    assert [path.name for path in (tmp_path / "apart" / "predictions").iterdir()] == ["MNLI-mm.tsv"]
+    inputs["files"] = paths
     files[-1].write_text(files[-1].read_text() + "cut\n")
     with pytest.raises(InputError, match=r"test_matched\.tsv: 1 records cannot be read; predictions need all"):
         finetune_seeds(config, output=str(folder), options=RunOptions(), **inputs)
@@ -238,6 +264,12 @@ def test_several_seeds_have_a_median(trained: Path, task: Path, tmp_path: Path) 
     accuracies = results["parts"][""]["accuracy"]
     assert accuracies["median"] == sorted(accuracies["values"])[1]
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"seed-4", "seed-5", "seed-6"}
+
+
+def test_several_seeds_do_not_overwrite_the_results_of_one(trained: Path, task: Path, tuned: Path) -> None:
+    inputs = {"task": find_task(str(task / "animals.toml")), "files": sorted(map(str, task.glob("*.jsonl")))}
+    with pytest.raises(UsageError, match="contains a fine-tuning with one seed; choose another --output"):
+        finetune_seeds(FineTuneConfig(seeds=2), output=str(tuned), options=RunOptions(), model=str(trained), **inputs)
 
 
 def test_several_seeds_are_one_json_object(

@@ -46,8 +46,8 @@ def command(
 
     \b
     Examples:
-      webtext finetune --model exported --task cola=CoLA
-      webtext finetune --model exported --task sst-2=SST-2 --set epochs=1
+      webtext finetune --model exported --task 'cola=CoLA/*.tsv'
+      webtext finetune --model exported --task 'sst-2=SST-2/*.tsv' --set epochs=1
       webtext finetune --task mrpc=train.txt --validation test.txt
       webtext finetune --model exported --task my-task.toml=my-files
     """

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's convention
 from torch import Tensor, nn
 
+from pipelines.model.device import derived_seed
 from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize, summed_loss
 
 SPECIAL_TOKENS = 3
@@ -99,7 +100,8 @@ def transfer_weights(pretrained: Mapping[str, Tensor], architecture: Architectur
 
 def initial_weights(pretrained: Mapping[str, Tensor], outputs: int, seed: int) -> dict[str, Tensor]:
     """Return the weights of a model with rows for the special tokens and a head, both drawn from N(0, 0.02)."""
-    generator, embedding = torch.Generator().manual_seed(seed), pretrained["wte.weight"]
+    # Another sequence than that of `initialize`, with which the new rows would equal those of the first tokens.
+    generator, embedding = torch.Generator().manual_seed(derived_seed(seed, HEAD)), pretrained["wte.weight"]
     rows = torch.randn(SPECIAL_TOKENS, embedding.shape[1], generator=generator) * _STD
     head = torch.randn(outputs, embedding.shape[1], generator=generator) * _STD
     return {**pretrained, "wte.weight": torch.cat([embedding, rows]), HEAD: head}

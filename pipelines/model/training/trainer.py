@@ -89,6 +89,8 @@ def train(job: TrainingJob, checkpoint: Checkpoint | None) -> TaskResult:
                 if stopping and trainer.step < recipe.steps:
                     raise KeyboardInterrupt
         best = best_checkpoint(job.output) if job.selects_best else None
+        if best and (problem := best.problem()):
+            raise WebtextError(f"{problem}; that checkpoint was the best one: re-run the same command with --overwrite")
         weights = read_tensors(best.model_path) if best else trainer.model.state_dict()
         if log is None:
             gather_on_rank_zero(weights)
@@ -223,7 +225,7 @@ class _Trainer:
         last = f"; the last checkpoint is {checkpoints[-1].path}" if checkpoints else ""
         return (
             f"{spike.describe()}; training stops{last}. Re-running the same command fails at the same step: use a "
-            "lower --set learning_rate=... or a longer --set warmup_steps=..., with --overwrite, "
+            "lower --set learning_rate=... or a longer warm-up, with --overwrite, "
             "which deletes this run's checkpoints and starts at step 0, or with another --output. "
             f"{path} contains the batch{' and the command that replays the step' if self.job.replay_command else ''}"
         )
