@@ -48,6 +48,9 @@ def main(corpus: str, workers: int = 2) -> None:
     for sample in webtext.generate(model, ["Return a"], 1, webtext.SamplingOptions(max_tokens=40)):
         print(sample.prompt + sample.text)
 
+    # An index of its words for `webtext search`.
+    webtext.search(webtext.SearchConfig(), documents=documents, output=f"{corpus}/search", options=options)
+
     # Which 8-grams of a benchmark occur in the corpus: in a Bloom filter to share, and exactly.
     index, report = f"{corpus}/overlap-index", f"{corpus}/overlap-report"
     webtext.overlap_index(webtext.OverlapIndexConfig(), documents=documents, output=index, options=options)

@@ -25,6 +25,7 @@ _CHECKED = (
     "pipelines/browse/",
     "pipelines/model/",
     "pipelines/evaluation/",
+    "pipelines/finetuning/",
     "pipelines/stages/pretrain/training.py",
 )
 _OWN = {"webtext", "webtext_cli", "pipelines"}
@@ -64,7 +65,7 @@ def test_a_library_of_an_extra_is_imported_where_it_is_used() -> None:
                 misplaced.append(f"{name}: {module}")
     assert misplaced == []
     # They come with a dependency that is declared, and are only used together with it.
-    assert undeclared == {"awkward", "llvmlite", "markupsafe", "prawcore"}
+    assert undeclared == {"anyio", "awkward", "llvmlite", "markupsafe", "prawcore"}
 
 
 def test_all_has_every_extra() -> None:

@@ -114,6 +114,7 @@ def test_a_stage_that_finishes_meanwhile_appears(
     assert client.get("/clusters?count=1").status_code == 200
 
 
+@pytest.mark.slow
 def test_a_corpus_in_an_object_store(bucket: str, documents: str) -> None:
     corpus = f"{bucket}/corpus"
     assert main(["dedup", "--corpus", corpus, documents, "--workers", "1", "-q"]) == 0

@@ -45,8 +45,8 @@ class _Context:
 def search(config: SearchConfig, *, documents: str | Sequence[str], output: str, options: RunOptions) -> Summary:
     """Write `index/`, an index of tantivy with the words, the fields and the texts of the documents.
 
-    An index of a stage's folder that has changed is updated: the segments of unchanged files are taken from it. Raises
-    WebtextError if tantivy is not installed.
+    `documents` are the folder of a stage, or files. An index of a stage's folder that has changed is updated: the
+    segments of unchanged files are taken from it. Raises WebtextError if tantivy is not installed.
     """
     require_extra("search", "webtext search", "tantivy")
     from tantivy.tantivy import __version__ as version  # such as `tantivy v0.27.0, index_format v7`
