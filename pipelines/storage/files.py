@@ -482,14 +482,19 @@ def write_bytes(path: str, data: bytes) -> None:
 
 
 def append_line(path: str, line: str) -> None:
-    """Append a line to a text file, which may not exist yet; in an object store, the whole file is written again."""
+    """Append a line to a text file, which may not exist yet; in an object store, the whole file is written again.
+
+    A last line without a line end, as an editor may leave it in a local file, gets one.
+    """
     data = f"{line}\n".encode()
     with _accessing(path, "write") as (file_system, plain):
         if isinstance(file_system, ObjectStore):
             file_system.append(plain, data)
         elif isinstance(file_system, LocalFileSystem):
-            with open(plain, "ab") as stream:
-                stream.write(data)  # in one call: lines of two processes do not mix
+            with open(plain, "ab+") as stream:
+                stream.seek(max(0, stream.tell() - 1))
+                end = b"" if stream.read(1) in (b"", b"\n") else b"\n"
+                stream.write(end + data)  # in one call: lines of two processes do not mix
         else:
             write_bytes(path, (read_bytes(path) if exists(path) else b"") + data)
 

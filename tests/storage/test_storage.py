@@ -351,3 +351,11 @@ def test_a_folder_for_temporary_files_that_is_not_there_is_named(
             storage.temporary_file(1)
         with pytest.raises(StorageError, match=r"^TMPDIR="):
             storage.temporary_folder_of(tmp_path)
+
+
+def test_a_line_is_not_joined_with_one_that_has_no_end(tmp_path: Path) -> None:
+    path = tmp_path / "labels.jsonl"
+    path.write_text("first")
+    storage.append_line(str(path), "second")
+    storage.append_line(str(path), "third")
+    assert path.read_text() == "first\nsecond\nthird\n"
