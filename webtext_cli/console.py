@@ -182,9 +182,8 @@ def make_progress(quiet: bool = False, brief: bool = False) -> Progress:
 def say(text: str, is_escaped: bool = False) -> None:
     """Write a line to standard output; a closed pipe (`webtext build | head`) does not stop the command."""
     try:
-        click.echo(
-            text if is_escaped else escape_output(text), color=True
-        )  # without color, click would remove ANSI sequences in a pipe
+        shown = text if is_escaped else escape_output(text)
+        click.echo(shown, color=True)  # without color, click would remove ANSI sequences in a pipe
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

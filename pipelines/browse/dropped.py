@@ -26,16 +26,16 @@ def show_dropped(request: Request) -> Response:
     seed = number_of(request, "seed") or _FIRST_SEED
     with site.tables(request) as tables:
         rules = count_drops(tables)
-        if any((rule["stage"], rule["reason"]) == (stage, reason) and not rule["is_listed"] for rule in rules):
+        rule = next((rule for rule in rules if (rule["stage"], rule["reason"]) == (stage, reason)), None)
+        if rule and not rule["is_listed"]:
             raise UsageError(f"{stage} only counts what it drops for {reason}, and has no examples")
         examples = stage and reason and choose_documents(tables, stage=stage, reason=reason, seed=seed, limit=_EXAMPLES)
         kept = _kept_documents(tables, examples) if examples and stage == _DEDUP else {}
     labels = read_labels(site.corpus) if site.corpus else {}
-    for rule in rules:
-        rule["precision"] = precision(labels.get((rule["stage"], rule["reason"]), {}).values())
-    if not examples:
+    for row in rules:
+        row["precision"] = precision(labels.get((row["stage"], row["reason"]), {}).values())
+    if rule is None or not examples:
         return site.render(request, "rules.html", rules=rules)
-    [rule] = [rule for rule in rules if (rule["stage"], rule["reason"]) == (stage, reason)]
     labelled = labels.get((rule["stage"], rule["reason"]), {})
     return site.render(request, "dropped.html", rule=rule, examples=examples, kept=kept, seed=seed, labelled=labelled)
 
@@ -46,8 +46,8 @@ def _kept_documents(tables: CorpusTables, rows: Sequence[dict[str, Any]]) -> dic
     query = f"SELECT id, url FROM {documents_of(_DEDUP)} WHERE id IN ({marks})"
     urls = {row["id"]: row["url"] for row in tables.rows(query, [row["detail"] for row in rows])}
     query = f"SELECT id, jaccard FROM clusters WHERE id IN ({marks})"
-    found = tables.rows(query, [row["id"] for row in rows]) if "clusters" in tables.views else []
-    similarities = {row["id"]: row["jaccard"] for row in found}
+    duplicates = tables.rows(query, [row["id"] for row in rows]) if "clusters" in tables.views else []
+    similarities = {row["id"]: row["jaccard"] for row in duplicates}
     return {row["id"]: (urls.get(row["detail"]), similarities.get(row["id"])) for row in rows}
 
 

@@ -123,15 +123,15 @@ class SearchIndex:
             raise UsageError(f"the words of a phrase can be at most {_MAX_SLOP} further apart, as in ~{_MAX_SLOP}")
         # tantivy divides queries at few kinds of white space, and lower-cases İ and a final Σ otherwise than the audit.
         parts = enumerate(_OPERATORS.split(" ".join(query.split())))
-        asked = "".join(part if number % 2 else part.lower() for number, part in parts)
+        normalized = "".join(part if number % 2 else part.lower() for number, part in parts)
         # To tantivy, an apostrophe is a quotation mark, and AND NOT asks for documents that are all that is excluded.
-        asked = _QUIRKS.sub(lambda match: match[1] or ("’" if match[0] == "'" else "NOT"), asked)
+        normalized = _QUIRKS.sub(lambda match: match[1] or ("’" if match[0] == "'" else "NOT"), normalized)
         names = {"domain": domain and domain.lower(), "language": language and language.lower(), "year": year}
         schema = self._index.schema
         filters = [tantivy.Query.term_query(schema, name, value) for name, value in names.items() if value is not None]
         try:
-            parsed = self._index.parse_query(asked, [*_SEARCHED], conjunction_by_default=True)
-            pattern = compile_phrases(_phrases(tantivy.parse_query(asked)))
+            parsed = self._index.parse_query(normalized, [*_SEARCHED], conjunction_by_default=True)
+            pattern = compile_phrases(_phrases(tantivy.parse_query(normalized)))
             # The filters do not change the ranking.
             parsed = parsed.and_must_match(*(tantivy.Query.boost_query(condition, 0.0) for condition in filters))
             count, documents = self.find(parsed, limit, offset)
