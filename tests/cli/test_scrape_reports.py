@@ -1,4 +1,4 @@
-"""`webtext scrape --explain` and `--lint` on the command line."""
+"""`webtext scrape --explain` on the command line."""
 
 from __future__ import annotations
 
@@ -114,61 +114,10 @@ def test_explain_of_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert lines[-1] == "kept: link without a score, listed 2 times"
 
 
-def test_lint_prints_months_problems_and_bad_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good = _write(tmp_path / "RS_2015-01", [{"id": f"a{n}", "url": _PAGE, "score": n} for n in range(4)])
-    Path(good).write_text(Path(good).read_text() + "oops \x1b[31m\n")
-    lines = _output(capsys, ["--lint", good, "-o", str(tmp_path / "out")]).splitlines()
-    row = next(line.split() for line in lines if line.startswith(" 2015-01"))
-    assert row == ["2015-01", "4", "100", "1/31", "0", "1.5", "25", "25", "25", "25", "0", "0", "0"]
-    assert lines[-2:] == [
-        "RS_2015-01: bad lines: not_json 1; the first, line 5: oops \x1b[31m",
-        "5 lines of 1 file, 1 month: a scrape refuses none of these",
-    ]
-    records = [{"id": f"b{n}", "url": _PAGE, "score": 1, "created_utc": _SEPTEMBER_S} for n in range(1500)]
-    records[0]["score"] = 7
-    fresh = _write(tmp_path / "RS_2023-09", records)
-    lines = _output(
-        capsys, ["--lint", good, fresh, "-o", str(tmp_path / "out"), "--profile", "none"], code=1
-    ).splitlines()
-    assert any(line.startswith("2023-09: 0.1% of 1,500 submissions have 3 points or more") for line in lines)
-    assert lines[-1] == "1,505 lines of 2 files, 2 months: a scrape refuses 1 of these"
-    total = next(line.split() for line in lines if line.startswith(" total"))
-    assert total == ["total", "1,504", "100", "2", "0", "1.0", "<.1", "99", "<.1", "0.1", "0", "0", "0"]
-    accepted = ["--lint", good, fresh, "-o", str(tmp_path / "out"), "--accept-fresh-scores"]
-    assert "a scrape refuses none of these" in _output(capsys, accepted)
-    report = json.loads(
-        _output(capsys, ["--lint", fresh, "-o", str(tmp_path / "out"), "--profile", "none", "--json"], code=1)
-    )
-    assert [month["score_1"] for month in report["months"]] == [1499]
-    assert len(report["refused"]) == 1
-    assert not (tmp_path / "out").exists()
-
-
-def test_lint_counts_no_comments_and_names_a_file_in_one_form(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "dumps").mkdir()
-    good = [{"id": f"a{n}", "url": _PAGE, "score": n} for n in range(40)]
-    bad = Path(_write(tmp_path / "dumps" / "RS_2015-01", good))
-    bad.write_text(bad.read_text() + "oops\n" * 1200)
-    comments = [{"id": f"b{n}", "body": "x", "score": n, "created_utc": _SEPTEMBER_S} for n in range(30)]
-    _write(tmp_path / "dumps" / "comments.ndjson", comments)
-    lines = _output(capsys, ["--lint", str(tmp_path / "dumps"), "-o", str(tmp_path / "out")], code=1).splitlines()
-    assert [line.split()[:2] for line in lines if line.startswith(" 2")] == [["2015-01", "40"]]
-    assert lines[-4].startswith("RS_2015-01: 1,200 of its 1,240 lines are not submissions")
-    assert lines[-3:] == [
-        "RS_2015-01: bad lines: not_json 1,200; the first, line 41: oops",
-        "comments.ndjson: no line has a usable `url` (of 30 lines), so it is not a dump",
-        "1,270 lines of 2 files, 1 month: a scrape refuses 2 of these",
-    ]
-
-
 def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
-        (["--lint", "--explain", _PAGE], "--explain and --lint cannot be combined"),
         (["--explain", "example.com", "x"], "--explain example.com: not an http(s) URL"),
-        (["--lint", "--source", "praw"], "--lint reads files, and --source praw queries an API; scrape first"),
-        (["--lint", "--source", "urls", "x"], "lists of URLs (--source urls) have none"),
+        (["--explain", _PAGE, "--source", "praw"], "--explain reads files, and --source praw queries an API"),
     ):
         assert main(["scrape", *arguments, "-o", str(tmp_path / "out")]) == 2
         assert message in capsys.readouterr().err
@@ -193,10 +142,9 @@ def test_a_file_of_another_kind_is_named(
 def test_months_that_the_profile_drops_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dump = _write(tmp_path / "RS_2018-03", [{"id": "a", "url": _PAGE, "score": 5, "created_utc": 1520000000}])
     message = "--profile webtext-2019 drops all submissions from 2018-01 on (after_2017); choose another --profile"
-    assert f"note: {message}" in _output(capsys, ["--lint", dump])
     explained = _output(capsys, ["--explain", _PAGE, dump])
     assert f"note: {message}" in explained
     assert "no rule drops this URL itself" in explained
     assert main(["scrape", dump, "-o", str(tmp_path / "out"), "--workers", "1"]) == 1
     assert f"note: {message}" in capsys.readouterr().err
-    assert message not in _output(capsys, ["--lint", dump, "--profile", "none"])
+    assert message not in _output(capsys, ["--explain", _PAGE, dump, "--profile", "none"])

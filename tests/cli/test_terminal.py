@@ -79,7 +79,6 @@ def test_no_command_shows_a_control_character(corpus: Path, both_terminals: Call
     run, own = both_terminals, ["--corpus", str(corpus), "--workers", "1"]
     dump, documents = (str(next(corpus.glob(pattern))) for pattern in ("RS*", "documents*"))
     run("scrape", dump, *own, "--shards", "2")
-    run("scrape", "--lint", dump, "-o", str(corpus / "lint"), "--workers", "1")
     run("scrape", "--explain", "http://a.com/4", dump, *own, "--shards", "2")
     run("extract", "--explain", str(corpus / "page.html"))
     run("filter", documents, *own, "--profile", "gopher-quality")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from pipelines.errors import UsageError
 from webtext_cli.console import print_result
 from webtext_cli.options import StageCall, stage_command
 
@@ -17,12 +14,7 @@ from webtext_cli.options import StageCall, stage_command
     metavar="URL",
     help="Show what this stage does with one URL: its submissions, and the rule that drops it; write nothing.",
 )
-@click.option(
-    "--lint",
-    is_flag=True,
-    help="Show statistics of the dumps by month; exit code 1 if a scrape would refuse a file or month; write nothing.",
-)
-def command(call: StageCall, explain: str | None, lint: bool) -> int:
+def command(call: StageCall, explain: str | None) -> None:
     """Collect the links that Reddit users gave at least 3 karma.
 
     PATH is a monthly dump of Reddit's submissions (.zst .xz .bz2 .gz or plain NDJSON), a table of them (.csv .tsv
@@ -36,27 +28,17 @@ def command(call: StageCall, explain: str | None, lint: bool) -> int:
       webtext scrape urls.txt --source urls --profile none
       webtext scrape --source praw --subreddit python --listing top --profile none
       webtext scrape --source arctic-shift --subreddit python --before 2017-01-01
-      webtext scrape --lint dumps/
       webtext scrape --explain http://example.com/page dumps/
     """
-    if explain is not None and lint:
-        raise UsageError("--explain and --lint cannot be combined")
     config, paths = call.config(), [*call.input]
     if not paths and config.needs_files:
         paths = list(call.settings.files("scrape"))
-    inputs: dict[str, Any] = {"dumps": paths, "output": call.output_folder(), "options": call.run_options()}
     if explain is not None:
         from pipelines.stages.scrape.explain import explain as explain_url
         from webtext_cli.tables.scrape import print_explanation
 
-        print_result(explain_url(config, explain, **inputs), call.as_json, print_explanation)
-        return 0
-    if lint:
-        from pipelines.stages.scrape.explain import lint as lint_dumps
-        from webtext_cli.tables.scrape import print_lint
-
-        report = lint_dumps(config, **inputs)
-        print_result(report, call.as_json, print_lint)
-        return 1 if report["refused"] else 0
+        output, options = call.output_folder(), call.run_options()
+        explanation = explain_url(config, explain, dumps=paths, output=output, options=options)
+        print_result(explanation, call.as_json, print_explanation)
+        return
     call.run(dumps=paths)
-    return 0

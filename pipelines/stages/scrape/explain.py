@@ -1,7 +1,4 @@
-"""`--explain` and `--lint`: read the source files as a scrape does, and write nothing.
-
-`explain` finds which rule keeps or drops a URL, and by which submissions; `lint` what a scrape would refuse.
-"""
+"""`--explain`: reads the source files as a scrape does to find which rule keeps or drops a URL; writes nothing."""
 
 from __future__ import annotations
 
@@ -44,23 +41,22 @@ _KEPT, _MERGED, _PENDING = "kept", "merged_into_link", "score_to_fetch"
 
 
 class SurveyContext(NamedTuple):
-    """How files are read, and the canonical URL to find, if any; submissions of URLs `near` it are counted."""
+    """How files are read, and the canonical URL to find; submissions of URLs `near` it are counted."""
 
     config: ScrapeConfig
-    url: str | None
+    url: str
     near: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class FileSurvey:
-    """What one file contains: its counts, its bad lines, the submissions of the URL with their lines from 1.
+    """What one file contains: its counts, and the submissions of the URL with their lines from 1.
 
     In a list of URLs, the line is the number of the URL.
     """
 
     file: SourceFile
     stats: FileStats
-    rejects: Rejects
     matches: list[tuple[int, Submission]]
     near: Counter[str]
 
@@ -68,9 +64,9 @@ class FileSurvey:
 def survey_file(file: SourceFile, context: SurveyContext) -> FileSurvey:
     """Read one file; a damaged one ends early, which its stats say."""
     config, wanted, near = context
-    survey = FileSurvey(file, FileStats(), Rejects(file.label), [], Counter())
-    for numbers, submissions in read_file(file, config, survey.stats, survey.rejects):
-        for number, submission in zip(numbers, submissions, strict=True) if wanted is not None else ():
+    survey = FileSurvey(file, FileStats(), [], Counter())
+    for numbers, submissions in read_file(file, config, survey.stats, Rejects(file.label)):
+        for number, submission in zip(numbers, submissions, strict=True):
             url = canonical_url(submission.url) if submission.url is not None else None
             if url == wanted:
                 survey.matches.append((number, submission))
@@ -80,7 +76,7 @@ def survey_file(file: SourceFile, context: SurveyContext) -> FileSurvey:
 
 
 def _survey_files(
-    label: str, config: ScrapeConfig, url: str | None, dumps: Sequence[str], output: str, options: RunOptions
+    config: ScrapeConfig, url: str, dumps: Sequence[str], output: str, options: RunOptions
 ) -> list[FileSurvey]:
     """Read all files with a progress bar and return their surveys in order; `url` is canonical.
 
@@ -89,53 +85,16 @@ def _survey_files(
     """
     if not config.needs_files:
         raise UsageError(
-            f"--{label} reads files, and --source {config.source} queries an API; scrape first, then name the "
+            f"--explain reads files, and --source {config.source} queries an API; scrape first, then name the "
             "listing-NNNNN.ndjson.zst that it keeps as a dump"
         )
     with open_sources(config, dumps, output, options.progress.note) as files:
-        context = SurveyContext(config, url, () if url is None else near_urls(url))
+        context = SurveyContext(config, url, near_urls(url))
         progress, total = options.progress, sum(file.size_bytes for file in files)
         surveys = options.executor.map(survey_file, files, context, progress.advance, lambda file: file.label)
-        with show_progress(progress, f"{label}: read", total, "bytes"), contextlib.closing(surveys) as finished:
+        with show_progress(progress, "explain: read", total, "bytes"), contextlib.closing(surveys) as finished:
             by_label = {file.label: survey for file, survey in finished}
         return [by_label[file.label] for file in files]
-
-
-def lint(config: ScrapeConfig, *, dumps: Sequence[str], output: str, options: RunOptions) -> dict[str, Any]:
-    """Read dumps and check their months and files as a scrape would; URLs are not filtered.
-
-    Returns JSON values: the rows of the `months`, the `files` with their bad lines and problems, and what a scrape with
-    these options would refuse, with the reason (`refused`). `output` is only used to store standard input meanwhile.
-    Raises UsageError for a source without months.
-    """
-    if config.source == "urls":
-        raise UsageError("--lint checks the months of dumps; lists of URLs (--source urls) have none")
-    filter = make_filter(config)
-    surveys = _survey_files("lint", config, None, dumps, output, options)
-    # A file without URLs is not a dump of submissions (perhaps of comments), so it says nothing about their months.
-    months = _month_reports([item for item in surveys if item.stats.has_url or config.skip_damaged], config)
-    files = [
-        {
-            "file": survey.file.label,
-            "lines": survey.stats.lines,
-            "bad_lines": survey.stats.bad_lines,
-            "bad_reasons": dict(survey.rejects.reasons.most_common()),
-            "first_bad": survey.rejects.first,
-            "damaged_at": survey.stats.damaged_at,
-            "damage": survey.stats.damage or None,
-            "problem": survey.stats.problem(survey.file.label),
-        }
-        for survey in surveys
-    ]
-    refused = [] if config.skip_damaged else [file["problem"] for file in files if file["problem"]]
-    if not (config.accept_fresh_scores or config.refresh_scores):
-        refused += [f"{month}: {problem}" for month, problem in unusable_months(months, filter).items()]
-    notes = name_late_months([month["month"] for month in months], filter)
-    return {"months": months, "files": files, "refused": refused, "notes": notes}
-
-
-def _month_reports(surveys: Sequence[FileSurvey], config: ScrapeConfig) -> list[dict[str, Any]]:
-    return make_month_reports([(survey.file.label, survey.stats) for survey in surveys], config.source)
 
 
 def explain(
@@ -154,8 +113,9 @@ def explain(
     if canonical is None or domain is None:
         raise UsageError(f"--explain {url}: not an http(s) URL; give a complete one, such as http://example.com/page")
     filter = make_filter(config)
-    surveys = _survey_files("explain", config, canonical, dumps, output, options)
-    fresh = unusable_months(_month_reports(surveys, config), filter)
+    surveys = _survey_files(config, canonical, dumps, output, options)
+    months = make_month_reports([(survey.file.label, survey.stats) for survey in surveys], config.source)
+    fresh = unusable_months(months, filter)
     matches = [(survey.file.label, *match) for survey in surveys for match in survey.matches]
     matches.sort(key=lambda match: (match[2].created_utc, match[2].id))
     scores: dict[str, int | None] = {}
