@@ -85,8 +85,13 @@ class Identity:
             for field in dataclasses.fields(config)
             if spec_of(field).identity and field.default is not dataclasses.MISSING
         }
-        # Without options that no longer exist and were off.
-        recorded = {name: value for name, value in self.config.items() if value or hasattr(config, name)}
+        # Without options that no longer exist and were off, or had what is now the only value.
+        former = getattr(config, "former_options", ())
+        recorded = {
+            name: value
+            for name, value in self.config.items()
+            if hasattr(config, name) or (value and (name, value) not in former)
+        }
         return dataclasses.replace(self, config={**defaults, **recorded})
 
     def without_inputs(self, names: Collection[str]) -> Identity:

@@ -63,6 +63,17 @@ def test_a_result_older_than_an_option_counts_as_built_with_its_default(tmp_path
     assert len(run_numbers(out, _ConfigWithNewOption())[1]) == (0 if finished else 2)
 
 
+def test_a_former_option_with_what_is_now_the_only_value_is_no_difference(tmp_path: Path) -> None:
+    class WithoutOption(Config):
+        former_options = (("most", 99),)
+
+    run_numbers(tmp_path / "kept", _ConfigWithNewOption())
+    assert not run_numbers(tmp_path / "kept", WithoutOption())[1]
+    run_numbers(tmp_path / "other", _ConfigWithNewOption(most=50))
+    with pytest.raises(ChangedRunError, match="most was 50, is now null"):
+        run_numbers(tmp_path / "other", WithoutOption())
+
+
 def test_a_new_option_without_a_default_is_a_difference(tmp_path: Path) -> None:
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class RequiredOption(Config):

@@ -14,6 +14,8 @@ class TrainBpeConfig(DocumentConfig):
 
     # Counts can replace documents.
     needs_files = False
+    # The trainer of `tokenizers`, which gives the same merges, was an option.
+    former_options = (("engine", "webtext"),)
 
     vocab_size: int = option(
         50257, "Vocabulary size: 256 bytes, the merges, and <|endoftext|>.", minimum=258, maximum=2**31 - 1
@@ -33,11 +35,6 @@ class TrainBpeConfig(DocumentConfig):
     )
     train_on: str = option(
         "all", "all: every document; kept: only documents that are not held out.", choices=("all", "kept")
-    )
-    engine: str = option(
-        "webtext",
-        "webtext: built-in trainer using word counts; tokenizers: Hugging Face's trainer, with the same merges.",
-        choices=("webtext", "tokenizers"),
     )
     count_only: bool = option(False, "Stop after counting words; train later with --counts.")
     rare: int = option(100, "Report entries with a lower count as rare.", minimum=1)

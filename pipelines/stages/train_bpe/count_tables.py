@@ -57,7 +57,7 @@ class Words(NamedTuple):
 class CountedWords:
     """The counts of all words, in `paths`, and their number; `repeated_words` are those that occur at least twice.
 
-    `samples` are the files of sampled texts. Documents in the sample buckets below `sampled_below` were counted.
+    `samples` are the files of sampled texts.
     """
 
     paths: tuple[str, ...]
@@ -66,7 +66,6 @@ class CountedWords:
     repeated_words: int
     repeated_word_bytes: int
     samples: tuple[str, ...]
-    sampled_below: int
 
     def read(self, train_on: str, min_count: int = 1) -> Iterator[pa.RecordBatch]:
         """Yield words with `count` in the documents trained on, and `held_out`.
@@ -122,9 +121,7 @@ class _BucketContext:
     work_files: tuple[str, ...] = ()
 
 
-def add_up(
-    run: StageRun, buckets: int, work_files: Sequence[str], *, samples: Sequence[str], sampled_below: int
-) -> CountedWords:
+def add_up(run: StageRun, buckets: int, work_files: Sequence[str], samples: Sequence[str]) -> CountedWords:
     """Add up the counts in work files, one task per bucket; `samples` are names of files."""
     context = _BucketContext(run.output, buckets, tuple(work_files))
     entries = run.map(
@@ -141,7 +138,6 @@ def add_up(
         paths=tuple(storage.join(run.output, entry.files[0].name) for entry in entries),
         **{name: int(sum(entry.counts[name] for entry in entries)) for name in names},
         samples=tuple(storage.join(run.output, name) for name in samples),
-        sampled_below=sampled_below,
     )
 
 
@@ -271,7 +267,7 @@ def add_up_given(source: GivenCounts, run: StageRun) -> CountedWords:
     joined = run.once("documents", join if source.samples else TaskResult)
     work_files = [work_file(index) for index in range(len(source.files))]
     samples = [file.name for file in joined.files]
-    return add_up(run, buckets, work_files, samples=samples, sampled_below=0)
+    return add_up(run, buckets, work_files, samples)
 
 
 def split_counts(item: tuple[int, inputs.InputFile], context: _BucketContext) -> TaskResult:

@@ -78,11 +78,10 @@ def count_documents(config: TrainBpeConfig, source: inputs.DocumentInput, run: S
         task = f"train-bpe: counting with {plural(workers, 'worker')}"
         check_memory(task, _WORKER_BYTES * workers, run.memory_bytes, "use fewer --workers")
         memory_bytes = _WORKER_BYTES
-    sampled_below = _sampled_below(config, source, run)
     buckets = min(MAX_BUCKETS, 1 + size_bytes // BUCKET_BYTES)
     context = CountContext(
         config=config,
-        sampled_below=sampled_below,
+        sampled_below=_sampled_below(config, source, run),
         sample_texts=max(_MIN_SAMPLE_TEXTS, SAMPLE_TEXTS // len(source.shards)),
         buckets=buckets,
         output=run.output,
@@ -101,7 +100,7 @@ def count_documents(config: TrainBpeConfig, source: inputs.DocumentInput, run: S
     run.once("documents", lambda: results)
     work_files = [work_file(shard.index) for shard in source.shards]
     samples = [file.name for file in results.files if file.name.startswith("sample-")]
-    return add_up(run, buckets, work_files, samples=samples, sampled_below=sampled_below)
+    return add_up(run, buckets, work_files, samples)
 
 
 def _sampled_below(config: TrainBpeConfig, source: inputs.DocumentInput, run: StageRun) -> int:
@@ -154,7 +153,7 @@ def count_shard(shard: inputs.DocumentShard, context: CountContext) -> TaskResul
         documents = 0
         for records in inputs.read_documents(shard, drops):
             progress.advance(records.num_rows)
-            batch = select_documents(records, shard, context.sampled_below, drops)
+            batch = _select_documents(records, shard, context.sampled_below, drops)
             keys = split_keys(batch, document_keys(batch, shard))
             held_out = held_out_mask(keys, context.config.held_out)
             words.add(batch.column("text"), held_out)
@@ -168,7 +167,7 @@ def count_shard(shard: inputs.DocumentShard, context: CountContext) -> TaskResul
     return drops.task_result(documents, files, {"text_bytes": words.text_bytes})
 
 
-def select_documents(
+def _select_documents(
     batch: pa.RecordBatch, shard: inputs.DocumentShard, sampled_below: int, drops: Drops
 ) -> pa.RecordBatch:
     """Return the documents of a batch that are in the sample; count the others as drops.

@@ -63,7 +63,7 @@ def train_bpe(
                     words = count_documents(config, source, run)
             # Without a word there is nothing to train on; the summary will say what was dropped.
             if words.distinct_words and not config.count_only:
-                _train(config, source, words, reference, run=run, timer=timer)
+                _train(config, words, reference, run=run, timer=timer)
         summary = run.finish()
         if not config.count_only and not storage.exists(storage.join(output, _PAGE)):
             # With the time of the run, so like `timing.json` it is not part of the result.
@@ -77,30 +77,14 @@ def train_bpe(
 def _check_option_conflicts(config: TrainBpeConfig, counts: Sequence[str]) -> None:
     if counts and config.sample_bytes is not None:
         raise UsageError("--sample-bytes samples documents, but --counts reads none; count with --sample-bytes instead")
-    if config.engine == "tokenizers" and (counts or config.count_only or config.min_word_count > 1):
-        raise UsageError(
-            "--engine tokenizers reads the documents itself and trains on all their words: "
-            "omit --counts, --count-only and --min-word-count"
-        )
 
 
 def _train(
-    config: TrainBpeConfig,
-    source: inputs.DocumentInput | GivenCounts,
-    words: CountedWords,
-    reference: TokenizerUse | None,
-    *,
-    run: StageRun,
-    timer: Timer,
+    config: TrainBpeConfig, words: CountedWords, reference: TokenizerUse | None, *, run: StageRun, timer: Timer
 ) -> None:
     def learn() -> TaskResult:
         learning.check_merging_memory(config, words, run.output, machine.available_memory_bytes())
-        arranged = words.arrange(config.train_on, config.min_word_count)
-        if config.engine == "tokenizers" and isinstance(source, inputs.DocumentInput):
-            texts = learning.texts_to_train_on(config, source, words.sampled_below)
-            merges = learning.learn_with_library(config, texts, arranged)
-        else:
-            merges = learning.learn_from_words(config, arranged)
+        merges = learning.learn(config, words.arrange(config.train_on, config.min_word_count))
         return learning.write_merges(run.output, merges, config)
 
     with timer.section("merging"):
@@ -133,7 +117,7 @@ def _train(
         run.once("files", lambda: _write_files(run.output, merges, texts))
     with timer.section("report"):
         run.once("report", report)
-    timing = {**timer.figures(), "engine": config.engine, "stopped": stopped}
+    timing = {**timer.figures(), "stopped": stopped}
     storage.write_json(storage.join(run.output, _TIMING), timing)
 
 

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 from reference_split import is_held_out
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from pipelines.algorithms.bpe.merges import Merges
 from pipelines.algorithms.bpe.split import GPT2_SPLIT
 from pipelines.engine import machine
 from pipelines.engine.executor import make_executor
 from pipelines.engine.run import RunOptions, Summary
-from pipelines.errors import InputError, UsageError
+from pipelines.errors import InputError
 from pipelines.progress import Silent
 from pipelines.stages.train_bpe import counting, learning
 from pipelines.stages.train_bpe.config import TrainBpeConfig
@@ -214,34 +213,6 @@ def test_rare_words_can_be_dropped(tmp_path: Path) -> None:
     assert not any("c" in token for token in tokens)
 
 
-@pytest.mark.parametrize("train_on", ["all", "kept"])
-def test_the_library_learns_the_same_merges(tmp_path: Path, train_on: str) -> None:
-    _documents(tmp_path / "d.jsonl", 0, 200)
-    notes = _Notes()
-    _train(tmp_path / "d.jsonl", tmp_path / "ours", train_on=train_on, sample_bytes=15_000)
-    _train(
-        tmp_path / "d.jsonl", tmp_path / "library", notes, engine="tokenizers", train_on=train_on, sample_bytes=15_000
-    )
-    assert _same_tokenizer(tmp_path / "ours", tmp_path / "library")
-    assert (tmp_path / "ours" / "report.json").read_text() == (tmp_path / "library" / "report.json").read_text()
-    assert not any("differ" in note for note in notes.notes)
-
-
-def test_a_difference_from_the_library_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _documents(tmp_path / "d.jsonl", 0, 100)
-    real = learning.learn_merges
-
-    def other(*words: Any, **options: Any) -> Merges:
-        merges = real(*words, **options)
-        merges.left[20] += 1
-        return merges
-
-    monkeypatch.setattr(learning, "learn_merges", other)
-    notes = _Notes()
-    _train(tmp_path / "d.jsonl", tmp_path / "library", notes, engine="tokenizers")
-    assert any("disagree from merge 20 on" in note for note in notes.notes)
-
-
 @settings(deadline=None, max_examples=12)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=40), min_size=1, max_size=6))
 def test_merges_of_any_text_match_tokenizers(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
@@ -260,13 +231,6 @@ def test_merges_of_any_text_match_tokenizers(tmp_path_factory: pytest.TempPathFa
 def _merges(folder: Path) -> list[tuple[str, str]]:
     lines = (folder / "merges.txt").read_text().splitlines()[1:]
     return [(left, right) for left, right in (line.split(" ") for line in lines)]
-
-
-@pytest.mark.parametrize("option", [{"count_only": True}, {"min_word_count": 2}])
-def test_the_library_reads_documents_itself(tmp_path: Path, option: dict[str, Any]) -> None:
-    _documents(tmp_path / "d.jsonl", 0, 20)
-    with pytest.raises(UsageError, match="--engine tokenizers reads the documents itself"):
-        _train(tmp_path / "d.jsonl", tmp_path / "bpe", engine="tokenizers", **option)
 
 
 def test_the_command_takes_counts_or_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -322,7 +286,7 @@ def test_workers_that_do_not_fit_into_memory_are_refused(tmp_path: Path, monkeyp
     assert not list((tmp_path / "none").glob("counts-*"))
 
 
-_MANY = CountedWords((), 120_000_000, 1_100_000_000, 50_000_000, 400_000_000, (), 0)
+_MANY = CountedWords((), 120_000_000, 1_100_000_000, 50_000_000, 400_000_000, ())
 
 
 @pytest.mark.parametrize(
@@ -338,7 +302,6 @@ _MANY = CountedWords((), 120_000_000, 1_100_000_000, 50_000_000, 400_000_000, ()
         ),  # ids of 32 bits
         (6.1, {"min_word_count": 2}, None),
         (6.0, {"min_word_count": 2}, r"on a machine with more memory, or count fewer documents with --sample-bytes$"),
-        (100.0, {"engine": "tokenizers"}, r".*, or with --engine webtext, which needs about 14\.8 GB"),
     ],
 )
 def test_the_counted_words_must_fit_into_memory(
@@ -352,7 +315,3 @@ def test_the_counted_words_must_fit_into_memory(
         return
     with pytest.raises(InputError, match=rf"needs about .*; train from the counts \(--counts .*\) {advice}"):
         check()
-
-
-def test_the_trainer_of_the_library_needs_as_much_as_was_measured() -> None:
-    assert 3.98e9 < learning.merging_bytes(3_580_000, 26_000_000, 50257, "tokenizers") < 1.15 * 3.98e9
