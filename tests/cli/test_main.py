@@ -139,7 +139,7 @@ def test_the_generated_docs_are_current() -> None:
         (["dedup", "--seed", "1"], 2, "error: --seed: no such option; did you mean --minhash-seed?"),
         (["init", "c", "-q"], 2, "error: -q: no such option"),
         (["scrape", "x.zst", "--after", "2017"], 2, "error: --after 2017: is not a day written YYYY-MM-DD"),
-        (["dedup", "--self-test=1"], 2, "error: --self-test: takes no value\n"),
+        (["dedup", "--write-signatures=1"], 2, "error: --write-signatures: takes no value\n"),
         (["dedup", "--nope=1"], 2, "error: --nope: no such option\n"),
         (["build", "a", "b"], 2, "error: unexpected arguments (a b)\n"),
         (["sql"], 2, "error: missing QUERY\n"),

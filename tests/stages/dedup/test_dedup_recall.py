@@ -1,24 +1,21 @@
-"""`webtext dedup --self-test`: what is planted, what is counted, and what a fault looks like."""
+"""Dedup finds altered copies, as `benchmarks/bench_dedup_recall.py` measures it; and what a fault looks like."""
 
 from __future__ import annotations
 
-import json
 import random
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from benchmark_scripts import load_script
 from dedup_run import Row, changed, shingles_of, text_of, write_corpus
 
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError
-from pipelines.stages.dedup import self_test as module
 from pipelines.stages.dedup.config import DedupConfig
-from pipelines.stages.dedup.self_test import COPIES, self_test
-from webtext_cli.commands.dedup import command
 
+module: Any = load_script("bench_dedup_recall")
+COPIES = module.COPIES
 EDITS = [kind for kind in COPIES if kind.endswith("edited")]
 
 
@@ -33,17 +30,17 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows.append(rows[0] | {"id": "near", "text": changed(rows[0]["text"], rng, 1)})
     rows.append(rows[1] | {"id": "equal"})
     rows += [rows[0] | {"id": f"short{number}", "text": text_of(rng, 49)} for number in range(5)]
-    return write_corpus(tmp_path_factory.mktemp("self-test") / "in", rows)
+    return write_corpus(tmp_path_factory.mktemp("recall") / "in", rows)
 
 
 @pytest.fixture(scope="module")
 def measured(documents: Path) -> dict[str, Any]:
-    return self_test(DedupConfig(threshold=0.7), documents=str(documents), options=RunOptions(), sample=100)
+    result: dict[str, Any] = _measure(DedupConfig(threshold=0.7), documents, 100)
+    return result
 
 
-def test_paragraphs_are_not_removed(documents: Path, measured: dict[str, Any]) -> None:
-    config = DedupConfig(threshold=0.7, paragraphs=3, min_paragraph_words=5)
-    assert self_test(config, documents=str(documents), options=RunOptions(), sample=100) == measured
+def _measure(config: DedupConfig, documents: Path, sample: int) -> Any:
+    return module.measure_recall(config, documents=str(documents), options=RunOptions(), sample=sample)
 
 
 def test_recall_and_precision_by_similarity(measured):
@@ -113,31 +110,8 @@ def test_the_sample_does_not_depend_on_the_order_of_the_documents(documents, tmp
 
 def test_documents_that_are_too_short_are_an_error(tmp_path):
     rows: list[Row] = [{"id": "a", "text": "one two three", "score": 1, "created_utc": 1}]
-    with pytest.raises(InputError, match="needs documents of at least 50 words"):
-        self_test(DedupConfig(), documents=str(write_corpus(tmp_path / "in", rows, 1)), options=RunOptions())
-
-
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
-
-
-def test_the_command_prints_tables_and_leaves_nothing_behind(documents, tmp_path, temporary):
-    arguments = ["-i", str(documents), "-o", str(tmp_path / "out"), "-q", "--workers", "1", "--self-test"]
-    result = CliRunner().invoke(command, [*arguments, "--threshold", "0.7", "--sample", "5"])
-    assert result.exit_code == 0, result.output
-    assert "Altered copies of 5 documents were inserted and deduplicated with 32 bands of 4 values" in result.output
-    assert "0.70 to 0.75" in result.output
-    assert "boilerplate around" in result.output
-    assert "precision 100.00%: 0 of" in result.output
-    assert not (tmp_path / "out").exists()
-    assert list(temporary.iterdir()) == []
-    result = CliRunner().invoke(command, [*arguments, "--sample", "3", "--json"])
-    values = json.loads(result.output)
-    assert (values["documents"], values["threshold"], values["below_threshold"]) == (3, 0.8, 0)
+    with pytest.raises(InputError, match="no document has 50 words"):
+        _measure(DedupConfig(), write_corpus(tmp_path / "in", rows, 1), 100)
 
 
 def test_a_document_below_the_threshold_and_a_missed_one_are_reported(documents, monkeypatch):
@@ -152,16 +126,8 @@ def test_a_document_below_the_threshold_and_a_missed_one_are_reported(documents,
         monkeypatch.setattr(module.shards, "read_rows", lambda path: rows)
 
     monkeypatch.setattr(module, "dedup", faulty)
-    result = CliRunner().invoke(command, ["-i", str(documents), "-q", "--self-test", "--sample", "4"])
-    assert result.exit_code == 1
-    assert "precision 50.00%: 4 of 8 dropped documents below the threshold" in result.output
-    assert "self-test: 4 of 8 dropped documents are less similar" in str(result.exception)
-    measured = self_test(DedupConfig(), documents=str(documents), options=RunOptions(), sample=4)
+    measured = _measure(DedupConfig(), documents, 4)
+    assert (measured["precision"], measured["below_threshold"], measured["dropped"]) == (0.5, 4, 8)
     kinds = {row["kind"]: row for row in measured["kinds"]}
     assert (kinds["case changed"]["recall"], kinds["lines wrapped"]["recall"]) == (1, 0)
     assert measured["ranges"][0]["found"] == 4
-
-
-def test_sample_needs_self_test(documents, tmp_path):
-    result = CliRunner().invoke(command, ["-i", str(documents), "-o", str(tmp_path / "out"), "--sample", "3"])
-    assert "--sample has no effect without --self-test" in str(result.exception)
