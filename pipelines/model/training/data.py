@@ -14,7 +14,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 import numpy as np
@@ -51,8 +51,7 @@ class _Description(TypedDict):
     splits: dict[str, list[_Shard]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """Tokens `start` to `stop` (exclusive) of the shard with this index."""
 
     shard: int

@@ -69,6 +69,8 @@ class TokenDataset:
             raise UsageError(f"split {split!r}: expected 'train' or 'held-out'")
         if not 0 <= overlap < length:
             raise UsageError(f"length {length}, overlap {overlap}: expected 0 <= overlap < length")
+        if not 0 <= seed < 1 << 64:
+            raise UsageError(f"seed {seed}: expected 0 <= seed < 2^64")
         self.path, self.split, self.length, self.overlap = path, split, length, overlap
         self.documents, self.seed = documents, seed
         folder = open_tokens(path, verify=verify)
