@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 import pyarrow.compute as pc
@@ -27,6 +27,14 @@ class Item(TypedDict):
     input_ids: Tokens
 
 
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    _Base = Dataset[Item]  # which annotations of torch require, unlike its code
+else:
+    _Base = object
+
+
 class TracedDocument(NamedTuple):
     """A document of which an item has the tokens `first` to `last`, counted from 0 in the item.
 
@@ -43,7 +51,7 @@ class TracedDocument(NamedTuple):
     position: int
 
 
-class TokenDataset:
+class TokenDataset(_Base):
     """The tokens of a split, in items of `length` tokens of which each shares `overlap` with the next one.
 
     By default items are blocks, which follow each other regardless of documents: with a length of `context + 1` and an
@@ -104,7 +112,7 @@ class TokenDataset:
     def __getitem__(self, index: int) -> Item:
         return self.__getitems__([index])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Item]:
+    def __getitems__(self, indices: Sequence[int] | Tokens) -> list[Item]:
         """Return several items, views of one array; raise InputError for a token id outside the vocabulary."""
         starts, lengths = self._locate(indices)
         tokens = self._tokens.read_ranges(starts, lengths)
@@ -136,7 +144,7 @@ class TokenDataset:
                 first = stop
         return documents
 
-    def _locate(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
+    def _locate(self, indices: Sequence[int] | Tokens) -> tuple[list[int], list[int]]:
         """Return the first token of items in the split, and their lengths; raise IndexError for an item out of range.
 
         A negative index counts from the end.
