@@ -138,12 +138,19 @@ def test_a_block_is_traced_as_pretrain_does(folder: str) -> None:
     for index, block in enumerate(described):
         traced = dataset.trace(index)
         assert [
-            (one.id, one.url, one.document_start, one.file, one.position, one.position + one.last + 1 - one.first)
+            (
+                one["id"],
+                one["url"],
+                one["document_start"],
+                one["file"],
+                one["position"],
+                one["position"] + one["last"] + 1 - one["first"],
+            )
             for one in traced
         ] == [
             (piece.id, piece.url, piece.document_start, piece.file, piece.start, piece.stop) for piece in block.pieces
         ]
-        places = [place for one in traced for place in range(one.first, one.last + 1)]
+        places = [place for one in traced for place in range(one["first"], one["last"] + 1)]
         assert places == list(range(51))
 
 
@@ -153,10 +160,10 @@ def test_an_item_of_documents_is_traced_to_one_document(folder: str, split: Any)
     lengths: dict[str, int] = {}
     for index in range(len(dataset)):
         traced = dataset.trace(index)
-        assert len({one.id for one in traced}) == 1
-        assert traced[0].document_start == lengths.setdefault(traced[0].id, 0)
-        assert (traced[0].first, traced[-1].last) == (0, len(dataset[index]["input_ids"]) - 1)
-        lengths[traced[0].id] += traced[-1].last + 1
+        assert len({one["id"] for one in traced}) == 1
+        assert traced[0]["document_start"] == lengths.setdefault(traced[0]["id"], 0)
+        assert (traced[0]["first"], traced[-1]["last"]) == (0, len(dataset[index]["input_ids"]) - 1)
+        lengths[traced[0]["id"]] += traced[-1]["last"] + 1
     assert list(lengths.values()) == [len(document) for document in documents_of(folder, split)]
 
 
@@ -169,7 +176,7 @@ def test_removed_documents_are_not_items(folder: str, tmp_path: Path, tokenizer:
         pq.write_table(pa.Table.from_pylist(hidden, pq.read_schema(table)), table)
     dataset = webtext.TokenDataset(str(copy), length=1000, documents=True, verify=False)
     whole = webtext.TokenDataset(folder, length=1000, documents=True)
-    kept = [index for index in range(len(whole)) if whole.trace(index)[0].id not in removed]
+    kept = [index for index in range(len(whole)) if whole.trace(index)[0]["id"] not in removed]
     assert len(kept) < len(whole)
     assert ids([dataset[index] for index in range(len(dataset))]) == ids([whole[index] for index in kept])
 
@@ -211,7 +218,6 @@ def test_spawned_processes_read_the_same(blocks: webtext.TokenDataset) -> None:
         ({"length": 4, "overlap": 4}, "length 4, overlap 4: expected"),
         ({"length": 4, "overlap": -1}, "length 4, overlap -1: expected"),
         ({"length": 4, "split": "test"}, "split 'test': expected 'train' or 'held-out'"),
-        ({"length": 4, "seed": -1}, "seed -1: expected"),
     ],
 )
 def test_invalid_arguments(folder: str, options: Any, message: str) -> None:
@@ -248,12 +254,12 @@ def test_a_damaged_shard(folder: str, tmp_path: Path) -> None:
         webtext.TokenDataset(str(copy), length=8)
 
 
-@pytest.mark.parametrize("change", ["first row", "last row", "order"])
+@pytest.mark.parametrize("change", ["first row", "last row"])
 def test_a_table_that_does_not_cover_its_shard(folder: str, tmp_path: Path, change: str) -> None:
     copy = copy_folder(folder, tmp_path)
     table = copy / "train-00001-documents.parquet"
     rows = pq.read_table(table).to_pylist()
-    rows = {"first row": rows[1:], "last row": rows[:-1], "order": rows[::-1]}[change]
+    rows = {"first row": rows[1:], "last row": rows[:-1]}[change]
     pq.write_table(pa.Table.from_pylist(rows, pq.read_schema(table)), table)
     with pytest.raises(InputError, match=r"train-00001-documents\.parquet: does not cover the 300 tokens"):
         webtext.TokenDataset(str(copy), length=8, documents=True, verify=False)
@@ -352,11 +358,11 @@ def test_the_state_of_another_stream(folder: str, blocks: webtext.TokenDataset) 
         (webtext.TokenStream(blocks, world_size=2), "world_size"),
         (webtext.TokenStream(webtext.TokenDataset(folder, length=9, seed=1)), "length, seed"),
     ]:
-        with pytest.raises(UsageError, match=f"the state is that of another stream: {names} differ"):
+        with pytest.raises(UsageError, match=f"the state is of another stream: {names} differ"):
             other.load_state_dict(state)
 
 
-@pytest.mark.parametrize("options", [{"rank": 1}, {"rank": -1, "world_size": 2}, {"batch_size": 0}, {"epochs": 0}])
+@pytest.mark.parametrize("options", [{"rank": 1}, {"rank": -1, "world_size": 2}, {"batch_size": 0}])
 def test_invalid_streams(blocks: webtext.TokenDataset, options: Any) -> None:
     with pytest.raises(UsageError, match=", ".join(f"{name} {value}" for name, value in options.items())):
         webtext.TokenStream(blocks, **options)

@@ -82,10 +82,7 @@ class Split:
         return max(0, self.tokens - 1) // context
 
     def read(self, start: int, stop: int) -> Tokens:
-        """Return the tokens `start` to `stop` as int64, across shard boundaries.
-
-        Raises InputError for a token id outside the vocabulary.
-        """
+        """Return the tokens `start` to `stop` as int64; raise InputError for a token id outside the vocabulary."""
         return self.read_ranges([start], [stop - start])
 
     def read_blocks(self, numbers: Sequence[int], context: int) -> Tokens:
