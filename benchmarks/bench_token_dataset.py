@@ -21,7 +21,6 @@ import importlib.util
 import json
 import multiprocessing
 import os
-import resource
 import statistics
 import tempfile
 import time
@@ -32,6 +31,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
+from process_tree import peak_mb
 from token_shards import random_tokens
 from torch.utils.data import default_collate
 
@@ -190,11 +190,11 @@ def measure_opening(path: str, documents: int) -> None:
 
 def open_dataset(path: str, by_document: bool, verify: bool) -> tuple[int, float, float, float]:
     """Return the items, elapsed and processor seconds, and by how many MB the peak memory grew."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_mb(os.getpid())
     elapsed, processor = time.perf_counter(), time.process_time()
     items = len(webtext.TokenDataset(path, length=512, documents=by_document, verify=verify))
     elapsed, processor = time.perf_counter() - elapsed, time.process_time() - processor
-    return items, elapsed, processor, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3
+    return items, elapsed, processor, peak_mb(os.getpid()) - before
 
 
 if __name__ == "__main__":

@@ -128,10 +128,11 @@ def _read_documents(split: Split) -> tuple[Tokens, Tokens]:
     starts, removed, end = list[Tokens](), [np.empty(0, np.bool_)], 0
     for table, shard in zip(split.tables.values(), split.shards, strict=True):
         shard_end = end + len(shard)
-        for batch in shards.read_batches(table.path, ["id", "tokens", "document_offset"]):
-            stops = end + np.cumsum(batch.column("tokens").to_numpy())
+        for batch in shards.read_batches(table.path, ["id", "tokens", "document_offset"], rows=1 << 16):
+            tokens = batch.column("tokens").to_numpy()
+            stops = end + np.cumsum(tokens)
             is_first = batch.column("document_offset").to_numpy() == 0
-            starts.append(np.array([end, *stops[:-1]])[is_first])
+            starts.append((stops - tokens)[is_first])
             removed.append(pc.equal(batch.column("id"), "").to_numpy(zero_copy_only=False)[is_first])
             end = int(stops[-1])
         if end != shard_end:
