@@ -201,6 +201,7 @@ def test_a_pickle_has_no_tokens_and_opens_the_folder_again(folder: str, kind: st
     dataset = webtext.TokenDataset(folder, "held-out", length=9, overlap=2, documents=kind == "documents", seed=3)
     pickled = pickle.dumps(dataset)
     assert len(pickled) < 600
+    assert len(pickle.dumps(webtext.TokenStream(dataset))) < 1000
     copy = pickle.loads(pickled)
     assert ids(copy.__getitems__(range(len(copy)))) == ids(dataset.__getitems__(range(len(dataset))))
     assert (copy.options, copy.fingerprint) == (dataset.options, dataset.fingerprint)
