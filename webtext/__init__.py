@@ -17,8 +17,8 @@ from typing import Any
 # The names and their modules, which type checkers read as well.
 _STUB = pkgutil.get_data(__name__, "__init__.pyi") or b""
 _MODULES = {name: module for module, name in re.findall(r"from (\S+) import (\w+)", _STUB.decode())}
-# `generate` imports torch, which may not be installed.
-__all__ = [name for name in _MODULES if name != "generate"]
+# These import torch, which may not be installed.
+__all__ = [name for name in _MODULES if name not in ("TokenStream", "generate")]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,8 @@ from pipelines.engine.run import Summary as Summary
 from pipelines.errors import WebtextError as WebtextError
 from pipelines.model.inference.options import SamplingOptions as SamplingOptions
 from pipelines.model.inference.sampling import generate as generate
+from pipelines.model.training.token_dataset import TokenDataset as TokenDataset
+from pipelines.model.training.token_stream import TokenStream as TokenStream
 from pipelines.stages.dedup.config import DedupConfig as DedupConfig
 from pipelines.stages.dedup.stage import dedup as dedup
 from pipelines.stages.extract.config import ExtractConfig as ExtractConfig

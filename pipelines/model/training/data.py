@@ -14,7 +14,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 import numpy as np
@@ -51,8 +51,7 @@ class _Description(TypedDict):
     splits: dict[str, list[_Shard]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """Tokens `start` to `stop` (exclusive) of the shard with this index."""
 
     shard: int
@@ -83,20 +82,29 @@ class Split:
         return max(0, self.tokens - 1) // context
 
     def read(self, start: int, stop: int) -> Tokens:
-        """Return the tokens `start` to `stop` as int64, across shard boundaries.
-
-        Raises InputError for a token id outside the vocabulary.
-        """
-        row = np.empty(stop - start, np.int64)
-        self._copy(start, row)
-        return self._checked(row)
+        """Return the tokens `start` to `stop` as int64; raise InputError for a token id outside the vocabulary."""
+        return self.read_ranges([start], [stop - start])
 
     def read_blocks(self, numbers: Sequence[int], context: int) -> Tokens:
         """Return blocks as [blocks, context + 1]; raise InputError for a token id outside the vocabulary."""
-        rows = np.empty((len(numbers), context + 1), np.int64)
-        for number, row in zip(numbers, rows, strict=True):
-            self._copy(number * context, row)
-        return self._checked(rows)
+        starts = [number * context for number in numbers]
+        return self.read_ranges(starts, [context + 1] * len(starts)).reshape(-1, context + 1)
+
+    def read_ranges(self, starts: Sequence[int], lengths: Sequence[int]) -> Tokens:
+        """Return the tokens of ranges one after another; raise InputError for a token id outside the vocabulary."""
+        tokens = np.empty(sum(lengths), np.int64)
+        filled = 0
+        for start, length in zip(starts, lengths, strict=True):
+            for span in self.spans(start, start + length):
+                count = span.stop - span.start
+                tokens[filled : filled + count] = self.shards[span.shard][span.start : span.stop]
+                filled += count
+        if tokens.size and tokens.max() >= self.vocab_size:
+            raise InputError(
+                f"{self.path}: contains token {tokens.max()}, but the vocabulary has {self.vocab_size} entries; "
+                "delete this folder and re-run `webtext tokenize`"
+            )
+        return tokens
 
     def spans(self, start: int, stop: int) -> Iterator[Span]:
         """Yield the parts of shards that the tokens `start` to `stop` of the split consist of."""
@@ -106,22 +114,6 @@ class Split:
             if start < end:
                 yield Span(shard, start - offset, end - offset)
             start, shard = end, shard + 1
-
-    def _copy(self, start: int, row: Tokens) -> None:
-        """Fill a row with the tokens from `start`."""
-        filled = 0
-        for span in self.spans(start, start + len(row)):
-            length = span.stop - span.start
-            row[filled : filled + length] = self.shards[span.shard][span.start : span.stop]
-            filled += length
-
-    def _checked(self, tokens: Tokens) -> Tokens:
-        if tokens.size and tokens.max() >= self.vocab_size:
-            raise InputError(
-                f"{self.path}: contains token {tokens.max()}, but the vocabulary has {self.vocab_size} entries; "
-                "delete this folder and re-run `webtext tokenize`"
-            )
-        return tokens
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,7 +172,6 @@ class Mixture:
 
 def open_mixture(sources: Sources, *, verify: bool = True) -> Mixture:
     """Open the folders of sources with `open_tokens`; raise InputError for different tokenizers."""
-    storage.raise_file_limit(_OPEN_FILES)
     folders = {name: open_tokens(source.folder, verify=verify) for name, source in sources.items()}
     first, *others = folders.values()
     for folder in others:
@@ -198,6 +189,7 @@ def open_tokens(path: str, *, verify: bool = True) -> TokenFolder:
     incomplete folder or one of another stage, and for shards of another tokenizer, DamagedShardError for a file with a
     wrong checksum, and StorageError for a remote folder, which cannot be memory-mapped.
     """
+    storage.raise_file_limit(_OPEN_FILES)
     folder = inputs.open_stage(path, ("tokenize",))
     if verify:
         with ThreadPoolExecutor(_VERIFYING_THREADS) as threads:

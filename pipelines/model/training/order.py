@@ -43,7 +43,7 @@ class BlockOrder:
         while start < stop:
             epoch, first = divmod(start, self._blocks)
             if epoch != self._epoch:
-                order = _random_order(self._blocks, self._seed, epoch, self._source)
+                order = random_order(self._blocks, self._seed, epoch, self._source)
                 self._permutation = order.astype(np.min_scalar_type(self._blocks))
                 self._epoch = epoch
             numbers += self._permutation[first : first + stop - start].tolist()
@@ -108,7 +108,7 @@ def _arrange_sources(counts: tuple[int, ...], seed: int, step: int) -> npt.NDArr
     return sources[np.argsort(parts / np.array(counts)[sources], kind="stable")]
 
 
-def _random_order(count: int, seed: int, number: int, name: str) -> npt.NDArray[np.int64]:
+def random_order(count: int, seed: int, number: int, name: str = SINGLE) -> npt.NDArray[np.int64]:
     """Return the permutation of a number that belongs to a seed and a name."""
     return np.argsort(_random_bits(count, seed, number, name), kind="stable")
 
