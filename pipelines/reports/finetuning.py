@@ -32,8 +32,7 @@ def render_finetuning_page(
 
     `examples` are rows of the examples file; `worst` are those of the errors to list, with their `texts`, too.
     """
-    note = "On the validation set, with standard errors and 95% intervals over examples. Chance: always the most "
-    note += "frequent label, for F1 the one with number 1; for correlations 0."
+    note = "On the validation set, with 95% intervals. Chance: always the most frequent label, for F1 label 1; else 0."
     columns = {"Metric": "name", "Value": "value", "Error": "error", "Low": "low", "High": "high", "Chance": "chance"}
     rows = _select(results["metrics"], {**columns, "Examples": "examples"})
     sections = [Section("Results", note, rows), _published(results)]
@@ -44,10 +43,8 @@ def render_finetuning_page(
     columns = {"Place": "place", "Text": "texts", "Label": "label", "Prediction": "predicted"}
     columns |= {"Probability": "confidence"} if "nll" in examples[0] else {"Squared error": "squared_error"}
     dropped = [{"Reason": reason, "Records": count} for reason, count in results["dropped"].items()]
-    sections += [
-        Section("Errors", note, _select(worst, columns)),
-        Section("Dropped records", "dropped.jsonl lists them.", dropped),
-    ]
+    sections.append(Section("Errors", note, _select(worst, columns)))
+    sections.append(Section("Dropped records", "dropped.jsonl lists them.", dropped))
     spikes = [row["spike"] for row in metrics if "spike" in row]
     title = f"Fine-tuning on {results['task']}"
     return render_training_page(metrics, timing, about, spikes, "finetuning.html", title=title, sections=sections)

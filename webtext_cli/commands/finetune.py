@@ -63,8 +63,7 @@ def command(
     definition = find_task(name)
     paths = [find_files(path) if path else () for path in (files, validation, test)]
     require_torch()
-    from pipelines.finetuning.results import RESULTS
-    from pipelines.finetuning.stage import finetune_sweep
+    from pipelines.finetuning.stage import RESULTS, finetune_sweep
 
     if model is None:
         check_corpus(corpus, "--model")
