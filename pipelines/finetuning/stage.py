@@ -331,11 +331,11 @@ def _write_examples(rows: Sequence[Row], unread: Sequence[str], files: Sequence[
 
     They are numbered as `webtext overlap-report` numbers the records of the same files.
     """
-    names = storage.names_below_common_folder(files)
+    names = {name: number for number, name in enumerate(storage.names_below_common_folder(files))}
 
     def record(place: str) -> tuple[int, int]:
         name, _, number = place.rpartition(":")
-        return names.index(name), int(number.partition(".")[0])  # without that of a question of the record
+        return names[name], int(number.partition(".")[0])  # without that of a question of the record
 
     rows = [*rows, *({"place": place} for place in unread)]
     numbers = {key: number for number, key in enumerate(sorted({record(row["place"]) for row in rows}))}

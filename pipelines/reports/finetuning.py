@@ -33,8 +33,8 @@ def render_finetuning_page(
     `examples` are rows of the examples file; `worst` are those of the errors to list, with their `texts`, too.
     """
     note = "On the validation set, with 95% intervals. Chance: always the most frequent label, for F1 label 1; else 0."
-    columns = {"Metric": "name", "Value": "value", "Error": "error", "Low": "low", "High": "high", "Chance": "chance"}
-    rows = _select(results["metrics"], {**columns, "Examples": "examples"})
+    columns = {"Metric": "name", "Value": "value", "Standard error": "error", "Low": "low", "High": "high"}
+    rows = _select(results["metrics"], {**columns, "Chance": "chance", "Examples": "examples"})
     sections = [Section("Results", note, rows), _published(results)]
     for part in dict.fromkeys(row["part"] for row in examples):
         own = [row for row in examples if row["part"] == part]
