@@ -82,7 +82,7 @@ def run(*arguments: object) -> None:
 
 
 def accuracies(folder: Path) -> list[float]:
-    values: list[float] = json.loads((folder / "results.json").read_text())["parts"][""]["accuracy"]["values"]
+    values: list[float] = json.loads((folder / "results.json").read_text())["metrics"][0]["values"]
     return values
 
 

@@ -32,10 +32,11 @@ class TaskDefinition:
     """A task: how its examples become texts, what is scored, and the figures of the paper.
 
     `kind` names the function that runs it without training ("": none); `choices` are its options (`inferred`: from the
-    figures of the paper), `finetune` those of `webtext finetune`,
-    `variants` the different values of other protocols. `paper` has, by metric, a figure for each of the four sizes,
-    None where the paper only has a plot. `known_files` maps the SHA-256 of a file to what it is; `benchmark` is the
-    name of the data set in data/benchmarks.toml, from which it is read if no file is named.
+    figures of the paper), `finetune` those of `webtext finetune`, `variants` the different values of other protocols.
+    `published` has figures of fine-tuned models in percent, by metric, which follows the part of the validation set,
+    and by model; `paper` has, by metric, a figure for each of the four sizes, None where the paper only has a plot.
+    `known_files` maps the SHA-256 of a file to what it is; `benchmark` is the name of the data set in
+    data/benchmarks.toml, from which it is read if no file is named.
     """
 
     name: str
@@ -48,6 +49,7 @@ class TaskDefinition:
     note: str = ""
     variants: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     paper: Mapping[str, tuple[float | None, ...]] = dataclasses.field(default_factory=dict)
+    published: Mapping[str, Mapping[str, Choice]] = dataclasses.field(default_factory=dict)
     known_files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     benchmark: str | None = None
     aliases: tuple[str, ...] = ()

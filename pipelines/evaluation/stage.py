@@ -120,14 +120,8 @@ def evaluate_checkpoints(
 
     Every checkpoint has a folder `step-N` in `output`. Raises InputError if there are none.
     """
-    checkpoints: dict[int, Checkpoint | None] = {checkpoint.step: checkpoint for checkpoint in find_checkpoints(model)}
-    if not checkpoints:
-        raise InputError(
-            f"{model}: has no checkpoints; name the folder of `webtext pretrain` with --model, or omit --checkpoints"
-        )
+    checkpoints = checkpoints_by_step(model)
     config_json = storage.read_json(storage.join(model, CONFIG_FILE))
-    if has_manifest(model):  # its weights are those of the last checkpoint, which may be deleted
-        checkpoints[config_json["recipe"]["steps"]] = None
     rewritten = {(step, task.label) for step in checkpoints for task in tasks}
     _check_one_training(output, hash_config(config_json), rewritten)
     run = functools.partial(evaluate, config, tasks=tasks, model=model, options=options)
@@ -137,6 +131,18 @@ def evaluate_checkpoints(
             step: run(output=storage.join(output, f"step-{step}"), checkpoint=checkpoint)
             for step, checkpoint in checkpoints.items()
         }
+
+
+def checkpoints_by_step(model: str) -> dict[int, Checkpoint | None]:
+    """Return the checkpoints of a training, None for the finished model; raise InputError if there are none."""
+    checkpoints: dict[int, Checkpoint | None] = {checkpoint.step: checkpoint for checkpoint in find_checkpoints(model)}
+    if not checkpoints:
+        raise InputError(
+            f"{model}: has no checkpoints; name the folder of `webtext pretrain` with --model, or omit --checkpoints"
+        )
+    if has_manifest(model):  # its weights are those of the last checkpoint, which may be deleted
+        checkpoints[storage.read_json(storage.join(model, CONFIG_FILE))["recipe"]["steps"]] = None
+    return checkpoints
 
 
 def _check_one_training(output: str, training: str, rewritten: Collection[tuple[int, str]]) -> None:

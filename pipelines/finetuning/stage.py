@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +17,11 @@ import pyarrow as pa
 from pipelines import storage
 from pipelines.engine.config import make_config, places
 from pipelines.engine.manifest import FileEntry
-from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
-from pipelines.errors import InputError, UsageError
+from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, stage_run
+from pipelines.errors import DamagedShardError, InputError, UsageError
 from pipelines.evaluation.definitions import TaskDefinition
-from pipelines.evaluation.metrics import summarize
+from pipelines.evaluation.metrics import Floats, summarize
+from pipelines.evaluation.stage import checkpoints_by_step
 from pipelines.finetuning.config import FineTuneConfig
 from pipelines.finetuning.examples import (
     TEST,
@@ -38,44 +40,62 @@ from pipelines.model.io.import_weights import ImportedModel, import_weights
 from pipelines.model.io.model_folder import CONFIG_FILE
 from pipelines.model.io.tensor_files import load_weights, read_tensors
 from pipelines.model.network.classifier import SPECIAL_TOKENS, initial_weights, transfer_weights
-from pipelines.model.training.checkpoint import MODEL_FILE, json_lines, latest_checkpoint, read_best
+from pipelines.model.training.checkpoint import (
+    METRICS_FILE,
+    MODEL_FILE,
+    Checkpoint,
+    json_lines,
+    latest_checkpoint,
+    read_best,
+    read_json_lines,
+)
 from pipelines.model.training.finetune_recipe import FineTuneRecipe, describe_values, make_finetune_recipe
 from pipelines.model.training.job import TrainingJob
+from pipelines.model.training.log import PAGE_FILE, TIMING_FILE
 from pipelines.model.training.objective import evaluation_work
 from pipelines.model.training.parallel import World
 from pipelines.model.training.recipe import TrainingOptions
 from pipelines.model.training.trainer import train
 from pipelines.records import inputs, shards
 from pipelines.records.drops import Drops
+from pipelines.reports.finetuning import render_finetuning_page, render_sweep_page
+from pipelines.reports.render import write_page
 from pipelines.tokenizers.formats import load_tokenizer
 
-RESULTS, DROPPED, PREDICTIONS = "results.json", "dropped.jsonl", "predictions"
+RESULTS, DROPPED, PREDICTIONS, PAGE = "results.json", "dropped.jsonl", "predictions", "finetune.html"
 EXAMPLES = shards.shard_name("examples", 0)
+# The columns of numbers are the scores that `webtext overlap-report` averages, so labels are texts.
+_SCHEMA = pa.schema([
+    ("example", pa.int64()), ("place", pa.string()), ("part", pa.string()), ("label", pa.string()),
+    ("predicted", pa.string()), ("accuracy", pa.bool_()), ("nll", pa.float32()), ("confidence", pa.float32()),
+    ("squared_error", pa.float32()), ("outputs", pa.list_(pa.float32())),
+])  # fmt: skip
+# Errors on the page, and characters of their texts.
+_LISTED, _SHOWN = 20, 400
+Outputs = npt.NDArray[np.float32]
+Row = dict[str, Any]
 STAGE = Stage(
     "finetune",
-    1,
+    2,
     (
         *("model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl", "timing.jsonl", "training.html"),
-        *("best.json", "checkpoints/", "spikes/", f"{PREDICTIONS}/", RESULTS, DROPPED),
+        *("best.json", "checkpoints/", "spikes/", f"{PREDICTIONS}/", RESULTS, DROPPED, PAGE),
     ),
     is_expensive=True,
 )
-_SCHEMA = pa.schema([
-    ("place", pa.string()), ("part", pa.string()), ("label", pa.float64()), ("predicted", pa.float64()),
-    ("outputs", pa.list_(pa.float32())),
-])  # fmt: skip
 
 
 def finetune(
     config: FineTuneConfig, *, task: TaskDefinition, files: Sequence[str], validation: Sequence[str] = (),
-    test: Sequence[str] = (), model: str, output: str, options: RunOptions,
+    test: Sequence[str] = (), model: str, output: str, options: RunOptions, initial: Checkpoint | None = None,
 ) -> Summary:  # fmt: skip
-    """Fine-tune a model on a task, or resume from the latest checkpoint in `output`; records are examples trained on.
+    """Fine-tune a model on a task, or resume from the latest checkpoint in `output`.
 
     Without `validation` files, the names of `files` say which are for training, for validation and for testing, of
-    which only predictions are written. `model` is a folder of pretrain, export or transformers. Raises UsageError for
-    wrong options and a task without a table `[finetune]`, InputError for files without usable examples, and
-    WebtextError if the loss is not finite.
+    which only predictions are written. `model` is a folder of pretrain, export or transformers; `initial` selects a
+    checkpoint of the former. Records are the examples for training and validation. Raises UsageError for wrong options
+    and a task without a table `[finetune]`, InputError for files without usable examples, and WebtextError if the loss
+    is not finite.
     """
     transform = _transform_options(task)
     roles = {TRAIN: files, VALIDATION: validation, TEST: ()} if validation else divide_by_role(files)
@@ -86,12 +106,12 @@ def finetune(
     for role, advice in {TRAIN: "add them", VALIDATION: "name them with --validation"}.items():
         if not roles[role]:
             raise UsageError(f"--task {task.name}: no files for {role}; {advice}")
-    imported = import_weights(model)
+    imported = _import_checkpoint(model, initial) if initial else import_weights(model)
     transfer, layers = -1 if config.from_scratch else config.transfer, imported.architecture.layers
     for name, number in {"transfer": transfer, "freeze": config.freeze}.items():
         if number is not None and number > layers:
             raise UsageError(f"--{name} {number}: the model has {layers} layers")
-    examples, dropped = _read_examples(transform, roles, imported)
+    examples, drops, dropped = _read_examples(transform, roles, imported)
     counts = {role: len(group) for role, group in examples.items()}
     recipe = make_finetune_recipe(
         config.set, seed=config.seed, examples=counts[TRAIN], transfer=transfer, freeze=config.freeze
@@ -103,35 +123,92 @@ def finetune(
     }
     about = {
         "task": task.name,
-        "finetune": {name: dataclasses.asdict(choice) for name, choice in task.finetune.items()},
+        "finetune": dataclasses.asdict(task)["finetune"],
         "recipe": describe_values(config.set, recipe),
         "model": {"path": imported.path, "source": imported.source, "sha256": imported.sha256},
         "examples": counts,
-        "dropped": len(dropped),
+        "dropped": dict(drops.counts),
+        "published": dataclasses.asdict(task)["published"],
     }
     with stage_run(STAGE, recipe, inputs=fingerprints, output=output, options=options) as run:
         if not run.finished:
             run.note(f"{task.name}: {counts[TRAIN]:,} examples for training, {counts[VALIDATION]:,} for validation")
-            if dropped:
-                run.note(f"{len(dropped):,} records cannot be used; {DROPPED} lists them")
             job, objective = _make_job(config, recipe, task, transform, examples, imported, run)
             checkpoint = latest_checkpoint(run.output, run.note)
             step = checkpoint.step if checkpoint else 0
             work = sum(map(objective.tokens, range(step, recipe.steps))) + evaluation_work(job, step)
-            run.once("train", lambda: train(job, checkpoint), total=work, unit="tokens")
-            test_set = examples.get(TEST, [])
-            results = run.once(
-                "results", lambda: _measure(objective, config.threads, about, dropped, test_set, run.output),
-                unit="tokens",
+            # An example counts once, not in every epoch.
+            run.once(
+                "train", lambda: dataclasses.replace(train(job, checkpoint), records_in=0, records_out=0),
+                total=work, unit="tokens",
             )  # fmt: skip
-            for name, value in results.counts.items():
-                run.note(f"{task.name}: {name} {value:.4f}")
+            kept, test_set = counts[TRAIN] + counts[VALIDATION], examples.get(TEST, [])
+            run.once(
+                "results",
+                lambda: drops.task_result(kept, *_measure(job, objective, about, dropped, roles[VALIDATION], test_set)),
+                unit="tokens",
+            )
         return run.finish()
+
+
+def finetune_sweep(
+    config: FineTuneConfig, *, task: TaskDefinition, model: str, output: str, options: RunOptions,
+    checkpoints: bool = False, **files: Any,
+) -> list[Summary]:  # fmt: skip
+    """Fine-tune with every seed, and from all `checkpoints` of the model, a folder of pretrain.
+
+    Of several runs, each has a folder `step-N`, `seed-N` or `step-N/seed-N`, next to `results.json` and a page of all;
+    finished ones are not repeated. Raises UsageError for options that do not fit, and InputError for a model without
+    checkpoints.
+    """
+    if config.seeds == 1 and not checkpoints:
+        return [finetune(config, task=task, model=model, output=output, options=options, **files)]
+    if checkpoints and (config.from_scratch or config.transfer == -1):
+        raise UsageError("--checkpoints: --from-scratch transfers nothing of them; omit one of the two")
+    if storage.exists(storage.join(output, CONFIG_FILE)):
+        raise UsageError(f"{output}: contains a single fine-tuning; choose another --output")
+    seeds, rows, summaries = range(config.seed, config.seed + config.seeds), [], []
+    for step, initial in (checkpoints_by_step(model) if checkpoints else {None: None}).items():
+        runs = []
+        for seed in seeds:
+            names = [f"step-{step}"] * checkpoints + [f"seed-{seed}"] * (len(seeds) > 1)
+            folder, run = storage.join(output, *names), dataclasses.replace(config, seed=seed)
+            summaries.append(
+                finetune(run, task=task, model=model, output=folder, options=options, initial=initial, **files)
+            )
+            runs.append(storage.read_json(storage.join(folder, RESULTS))["metrics"])
+        rows += [_summarize(step, figures, task) for figures in zip(*runs, strict=True)]
+    for row in rows:
+        shown = ", ".join(f"{value:.4f}" for value in row["values"])
+        where = "" if row["step"] is None else f"step {row['step']:,}: "
+        options.progress.note(f"{where}{row['name']}: median {row['value']:.4f} of {shown}")
+    published = dataclasses.asdict(task)["published"]
+    results = {"task": task.name, "seeds": list(seeds), "published": published, "metrics": rows}
+    storage.write_json(storage.join(output, RESULTS), results)
+    storage.write_bytes(storage.join(output, PAGE), render_sweep_page(results).encode())
+    return summaries
+
+
+def _summarize(step: int | None, figures: Sequence[Mapping[str, Any]], task: TaskDefinition) -> dict[str, Any]:
+    """Return the median of a metric, and the values of all seeds; `scaled`: 0 is chance, 1 the best published one."""
+    name, chance, values = figures[0]["name"], figures[0]["chance"], [figure["value"] for figure in figures]
+    best = max((choice.value / 100 for choice in task.published.get(name, {}).values()), default=chance)
+    scaled = [(value - chance) / (best - chance) for value in values] if best > chance else None
+    median = statistics.median(values)
+    return {"step": step, "name": name, "value": median, "values": values, "chance": chance, "scaled": scaled}
+
+
+def _import_checkpoint(model: str, checkpoint: Checkpoint) -> ImportedModel:
+    """Return the weights of a checkpoint of a training in the folder `model`."""
+    if problem := checkpoint.problem():
+        raise DamagedShardError(f"{problem}; delete {checkpoint.path} to leave it out")
+    weights, sha256 = read_tensors(checkpoint.model_path), storage.sha256_of(checkpoint.model_path)
+    return dataclasses.replace(import_weights(model), path=checkpoint.path, tensors=weights, sha256=sha256)
 
 
 def _read_examples(
     options: TransformOptions, roles: Mapping[str, Sequence[str]], imported: ImportedModel
-) -> tuple[dict[str, list[Example]], list[dict[str, Any]]]:
+) -> tuple[dict[str, list[Example]], Drops, list[dict[str, Any]]]:
     """Return the examples by role, and the records for training and validation that cannot be used, with reasons."""
     if imported.tokenizer_json is None:
         raise InputError(f"{imported.path}: has no tokenizer; copy its tokenizer.json into the folder")
@@ -141,7 +218,7 @@ def _read_examples(
             f"{imported.path}: the tokenizer has more entries than the model; use the model's own tokenizer"
         )
     dropped: list[dict[str, Any]] = []
-    examples, drops = dict[str, list[Example]](), Drops(dropped.append)
+    examples, drops = dict[str, list[Example]](), Drops(lambda row: dropped.append({"role": role, **row}))
     for role in (TRAIN, VALIDATION):
         examples[role] = read_examples(options, roles[role], tokenizer, size, drops)
     if roles[TEST]:
@@ -149,7 +226,7 @@ def _read_examples(
         examples[TEST] = read_examples(options, roles[TEST], tokenizer, size, unread, labeled=False)
         if count := unread.counts.total():
             raise InputError(f"{roles[TEST][0]}: {count:,} records cannot be read; predictions need all")
-    return examples, dropped
+    return examples, drops, dropped
 
 
 def _make_job(
@@ -179,35 +256,6 @@ def _make_job(
     return job, objective
 
 
-def finetune_seeds(config: FineTuneConfig, *, output: str, options: RunOptions, **inputs: Any) -> list[Summary]:
-    """Fine-tune with `config.seeds` seeds; of several, each in `seed-N`, with the median in `results.json`."""
-    if config.seeds == 1:
-        return [finetune(config, output=output, options=options, **inputs)]
-    if storage.exists(storage.join(output, CONFIG_FILE)):
-        raise UsageError(f"{output}: contains a fine-tuning with one seed; choose another --output")
-    seeds = range(config.seed, config.seed + config.seeds)
-    folders = {seed: storage.join(output, f"seed-{seed}") for seed in seeds}
-    summaries = [
-        finetune(dataclasses.replace(config, seed=seed), output=folder, options=options, **inputs)
-        for seed, folder in folders.items()
-    ]
-    values: dict[str, dict[str, list[float]]] = {}
-    for folder in folders.values():
-        for part, figures in storage.read_json(storage.join(folder, RESULTS))["parts"].items():
-            for figure in figures:
-                values.setdefault(part, {}).setdefault(figure["name"], []).append(figure["value"])
-    parts = {
-        part: {name: {"median": statistics.median(one), "values": one} for name, one in by_name.items()}
-        for part, by_name in values.items()
-    }
-    storage.write_json(storage.join(output, RESULTS), {"seeds": list(seeds), "parts": parts})
-    for part, by_name in values.items():
-        for name, one in by_name.items():
-            shown = ", ".join(f"{value:.4f}" for value in one)
-            options.progress.note(f"{part} {name}: median {statistics.median(one):.4f} of {shown}".strip())
-    return summaries
-
-
 def _transform_options(task: TaskDefinition) -> TransformOptions:
     if not task.finetune:
         raise UsageError(f"{task.path}: the task {task.name} has no table [finetune]")
@@ -218,38 +266,110 @@ def _transform_options(task: TaskDefinition) -> TransformOptions:
 
 
 def _measure(
-    objective: FineTuning, threads: int, about: Mapping[str, Any], dropped: list[dict[str, Any]],
-    test: Sequence[Example], output: str,
-) -> TaskResult:  # fmt: skip
-    """Write the results and the predictions of the model for validation and test set; counts are the metrics."""
-    path, model = storage.join(output, MODEL_FILE), objective.empty_model()
+    job: TrainingJob, objective: FineTuning, about: Mapping[str, Any], dropped: Sequence[Row],
+    validation_files: Sequence[str], test: Sequence[Example],
+) -> tuple[tuple[FileEntry, ...], dict[str, float]]:  # fmt: skip
+    """Write the results, the predictions for validation and test set, and the page; return the files and the metrics.
+
+    `about` begins `results.json`; `dropped` are the records that cannot be used.
+    """
+    path, model = storage.join(job.output, MODEL_FILE), objective.empty_model()
     load_weights(model, read_tensors(path), path)
     model.to(objective.device.device).eval()
-    with reproducible(objective.device.device, threads), translate_memory_errors(MEMORY_ADVICE):
+    with reproducible(objective.device.device, job.options.threads), translate_memory_errors(MEMORY_ADVICE):
         outputs = objective.predict(model, objective.validation)
-        predictions = list(_write_predictions(objective, objective.predict(model, test), test, output)) if test else []
-    figures: dict[str, Any] = {}
-    with shards.write_shard(output, EXAMPLES, _SCHEMA) as shard:
-        for part, numbers in objective.parts_of(objective.validation).items():
-            columns, places = objective.columns(outputs, numbers), [objective.validation[n].place for n in numbers]
-            figures[part] = summarize(objective.metrics, columns, places)
-            for index, number in enumerate(numbers):
-                row = {name: columns[name][index] for name in ("label", "predicted")}
-                shard.write({"place": places[index], "part": part, "outputs": outputs[number].tolist(), **row})
-    best = read_best(output)
-    results = {**about, "best_step": best.step if best else None, "parts": figures}
+        predicted = objective.predict(model, test) if test else outputs
+    metrics, rows = list[Row](), list[Row]()
+    for part, numbers in objective.parts_of(objective.validation).items():
+        columns, examples = objective.columns(outputs, numbers), [objective.validation[number] for number in numbers]
+        for figure in summarize(objective.metrics, columns, [example.place for example in examples]):
+            chance = _chance(figure["name"], columns["label"])
+            metrics.append({**figure, "name": f"{part} {figure['name']}".strip(), "chance": chance})
+        rows += _score(objective.options, part, examples, outputs[numbers], columns["predicted"])
+    best = read_best(job.output)
+    results = {**about, "best_step": best.step if best else None, "metrics": metrics}
+    unread = [row["id"] for row in dropped if row["role"] == VALIDATION]
     files = (
-        shard.entry,
-        *predictions,
-        shards.write_file(output, RESULTS, storage.json_bytes(results)),
-        shards.write_file(output, DROPPED, json_lines(dropped)),
+        _write_examples(rows, unread, validation_files, job.output),
+        *_write_predictions(objective, predicted, test, job.output),
+        shards.write_file(job.output, RESULTS, storage.json_bytes(results)),
+        shards.write_file(job.output, DROPPED, json_lines(dropped)),
     )
-    counts = {f"{part} {one['name']}".strip(): one["value"] for part, group in figures.items() for one in group}
-    return TaskResult(counts=counts, files=files)
+    _write_page(job, results, rows, list(_worst(job, objective, rows)))
+    return files, {figure["name"]: figure["value"] for figure in metrics}
+
+
+def _chance(metric: str, labels: Floats) -> float:
+    """Return the metric of always the most frequent label, for F1 of always label 1; 0 for correlations."""
+    share = float((labels > 0).mean())
+    most = float(np.unique(labels, return_counts=True)[1].max()) / len(labels)
+    return {"accuracy": most, "f1": 2 * share / (1 + share)}.get(metric, 0.0)
+
+
+def _score(
+    options: TransformOptions, part: str, examples: Sequence[Example], outputs: Outputs, predicted: Floats
+) -> Iterator[Row]:
+    """Yield the rows of the examples of a part, without their numbers but with their sequences of tokens."""
+    shifted = outputs - outputs.max(1, keepdims=True)
+    log_probs = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    results = zip(examples, outputs.tolist(), log_probs.tolist(), predicted.tolist(), strict=True)
+    for (place, sequences, gold), own, logs, value in results:
+        scores = {"squared_error": (value - gold) ** 2}
+        if not options.is_regression:
+            scores = {"accuracy": bool(value == gold), "nll": -logs[int(gold)], "confidence": math.exp(max(logs))}
+        names = {"place": place, "part": part, "label": _name(options, gold), "predicted": _name(options, value)}
+        yield {**names, **scores, "outputs": own, "sequences": sequences}
+
+
+def _name(options: TransformOptions, value: float) -> str:
+    """Return the word of a label, the number of a candidate from 0, or a number."""
+    return options.labels[int(value)].partition("|")[0] if options.labels else f"{value:.6g}"
+
+
+def _write_examples(rows: Sequence[Row], unread: Sequence[str], files: Sequence[str], output: str) -> FileEntry:
+    """Write a row per example, and one with nulls per record that cannot be used.
+
+    They are numbered as `webtext overlap-report` numbers the records of the same files.
+    """
+    names = {name: number for number, name in enumerate(storage.names_below_common_folder(files))}
+
+    def record(place: str) -> tuple[int, int]:
+        name, _, number = place.rpartition(":")
+        return names[name], int(number.partition(".")[0])  # without that of a question of the record
+
+    rows = [*rows, *({"place": place} for place in unread)]
+    numbers = {key: number for number, key in enumerate(sorted({record(row["place"]) for row in rows}))}
+    with shards.write_shard(output, EXAMPLES, _SCHEMA) as shard:
+        for row in rows:
+            shard.write({name: row.get(name) for name in _SCHEMA.names} | {"example": numbers[record(row["place"])]})
+    return shard.entry
+
+
+def _worst(job: TrainingJob, objective: FineTuning, rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield the most confident errors, or the largest ones of numbers, with their texts as the model reads them."""
+    tokenizer, first_special = load_tokenizer(job.tokenizer, job.output), job.architecture.vocab_size - SPECIAL_TOKENS
+    size = "squared_error" if objective.options.is_regression else "confidence"
+    for row in sorted((row for row in rows if not row.get("accuracy")), key=lambda row: -row[size])[:_LISTED]:
+        tokens = np.concatenate(row["sequences"])
+        parts = np.split(tokens, np.flatnonzero(tokens >= first_special))
+        texts = (tokenizer.decode(part[1:].tolist(), skip_special_tokens=False) for part in parts)
+        shown = [text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…" for text in dict.fromkeys(texts) if text]
+        yield {**row, "texts": "\n".join(shown)}
+
+
+def _write_page(job: TrainingJob, results: Mapping[str, Any], rows: Sequence[Row], worst: Sequence[Row]) -> None:
+    """Replace the page of the training, which is not part of the result either, because it has times."""
+    about = {
+        "title": "Training", "unit": job.unit, "parameters": job.parameters, "vocab_size": job.architecture.vocab_size,
+        "facts": results["examples"], "recipe": job.recipe.to_json(),
+    }  # fmt: skip
+    metrics, timing = (read_json_lines(storage.join(job.output, name)) for name in (METRICS_FILE, TIMING_FILE))
+    write_page(job.output, PAGE, render_finetuning_page(results, rows, worst, metrics, timing, about))
+    storage.remove(storage.join(job.output, PAGE_FILE))
 
 
 def _write_predictions(
-    objective: FineTuning, outputs: npt.NDArray[np.float32], test: Sequence[Example], output: str
+    objective: FineTuning, outputs: Outputs, test: Sequence[Example], output: str
 ) -> Iterator[FileEntry]:
     """Write the predictions for a test set in GLUE's submission format: numbers of its rows from 0, and labels."""
     options = objective.options
@@ -258,6 +378,6 @@ def _write_predictions(
         name, rows = names.get(part, f"predictions-{part or 'other'}.tsv"), outputs[numbers]
         shown = rows[:, 0].tolist() if options.is_regression else rows.argmax(1).tolist()
         if options.submits == "word":
-            shown = [options.labels[number].partition("|")[0] for number in shown]
+            shown = [_name(options, number) for number in shown]
         lines = ["index\tprediction", *(f"{index}\t{text}" for index, text in enumerate(shown)), ""]
         yield shards.write_file(output, f"{PREDICTIONS}/{name}", "\n".join(lines).encode())

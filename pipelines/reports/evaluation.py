@@ -48,7 +48,7 @@ def render_evaluation_page(
         models=[model_title(model) for model in models.values()],
         sizes=list(PAPER_SIZES) if any(result["paper"] for result in results.values()) else [],
         charts=list(_charts(results, compared)),
-        step_charts=[_step_chart(*item) for item in figures_by_step(steps or {}).items()],
+        step_charts=[step_chart(*item) for item in figures_by_step(steps or {}).items()],
         **{text.__name__: text for text in (result_label, metric_title, format_figure, difference_text, paper_texts)},
         chance_level=chance_level,
         data_notes=data_notes(results.values()),
@@ -187,7 +187,8 @@ def _charts(results: Mapping[str, Result], compared: Sequence[Result]) -> Iterat
                 )
 
 
-def _step_chart(labels: tuple[str, str], figures: Sequence[tuple[int, Result]]) -> Chart:
+def step_chart(labels: Sequence[str], figures: Sequence[tuple[int, Result]]) -> Chart:
+    """Draw a metric over training steps; of the figures, it uses `value`, `kind` and `chance`."""
     points: list[tuple[float, float]] = [
         (step, figure["value"]) for step, figure in figures if figure["value"] is not None
     ]

@@ -41,17 +41,19 @@ class Tile(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def render_training_page(rows: Rows, timing: Rows, about: Mapping[str, Any], spikes: Rows = ()) -> str:
+def render_training_page(
+    rows: Rows, timing: Rows, about: Mapping[str, Any], spikes: Rows = (), template: str = "training.html", **more: Any
+) -> str:
     """Return the page of a run, finished or not.
 
     `rows` are those of `metrics.jsonl`, `timing` those of `timing.jsonl`. `about` has `title`, `parameters`,
     `vocab_size`, `recipe` (a mapping) and `facts` (values by name, such as the device). `spikes` have `step`, `what`,
     `value`, `mean`, `z`, and may have `file`, the saved batch. The loss is in nats per `unit` of `about`, "token" if it
-    has none.
+    has none. A `template` that extends the page has `more` values.
     """
     unit = f"nats per {about.get('unit', 'token')}"
     tiles, charts = training_figures(rows, timing, about["recipe"], spikes, unit)
-    return render("training.html", about=about, tiles=tiles, charts=charts, spikes=spikes, max_spikes=_MAX_SPIKES)
+    return render(template, about=about, tiles=tiles, charts=charts, spikes=spikes, max_spikes=_MAX_SPIKES, **more)
 
 
 def training_figures(
@@ -189,7 +191,8 @@ def _charts(
     rates, speeds = extract_curve(rows, "learning_rate"), extract_curve(timing, "tokens_per_second")
     return [
         *_loss_charts(rows, unit, markers),
-        *_source_charts(rows),
+        *_held_out_charts(rows, _SOURCE_LOSS, "Held-out loss by source", "In nats per token.", Axis()),
+        *_held_out_charts(rows, "held_out_score", "Held-out score", "After each epoch.", Axis(from_zero=False)),
         line_chart(
             "Gradient norm",
             f"Before clipping{f' at {clip:g}' if clip else ''}.",
@@ -228,15 +231,14 @@ def _loss_charts(rows: Rows, unit: str, markers: Sequence[tuple[str, float]]) ->
     return [whole, second_half]
 
 
-def _source_charts(rows: Rows) -> list[Chart]:
-    """Return the chart of the held-out losses of the sources of a mixture, if there are any."""
-    names = sorted({name for row in rows for name in row if name.startswith(_SOURCE_LOSS)})
+def _held_out_charts(rows: Rows, prefix: str, title: str, caption: str, y_axis: Axis) -> list[Chart]:
+    """Return the chart of the metrics with a prefix, such as those of the sources of a mixture, if there are any."""
+    names = sorted({name for row in rows for name in row if name.startswith(prefix)})
     series = [
-        Series(name.removeprefix(_SOURCE_LOSS), thin(extract_curve(rows, name)), f"color-{number % COLORS}")
+        Series(name.removeprefix(prefix), thin(extract_curve(rows, name)), f"color-{number % COLORS}")
         for number, name in enumerate(names)
     ]
-    chart = line_chart("Held-out loss by source", "In nats per token.", series, x_axis=Axis("step"), y_axis=Axis())
-    return [chart] if series else []
+    return [line_chart(title, caption, series, x_axis=Axis("step"), y_axis=y_axis)] if series else []
 
 
 def _held_out_series(curve: Curve) -> Series:

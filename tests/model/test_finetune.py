@@ -20,7 +20,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, UsageError, WebtextError
 from pipelines.evaluation.definitions import find_task
 from pipelines.finetuning.config import FineTuneConfig
-from pipelines.finetuning.stage import finetune_seeds
+from pipelines.finetuning.stage import finetune_sweep
 from pipelines.model.network.classifier import transfer_weights
 from pipelines.model.network.gpt2 import Architecture
 from pipelines.model.training.finetune_recipe import FineTuneRecipe, make_finetune_recipe
@@ -43,7 +43,7 @@ def tuned(trained: Path, task: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 def test_32_examples_reach_100_percent(tuned: Path) -> None:
     results = json.loads((tuned / "results.json").read_text())
-    figures = {figure["name"]: figure for figure in results["parts"][""]}
+    figures = {figure["name"]: figure for figure in results["metrics"]}
     assert figures["accuracy"]["value"] == 1
     assert figures["matthews"]["value"] == 1
     assert 0.7 < figures["accuracy"]["low"] < figures["accuracy"]["high"] == 1
@@ -131,8 +131,9 @@ def test_the_command_trains_and_reports(
     assert main([*_arguments(trained, task, tmp_path / "out"), "--set", "epochs=1", "--json"]) == 0
     shown = capsys.readouterr()
     assert "animals: 32 examples for training, 16 for validation" in shown.err
-    assert "animals: accuracy" in shown.err
-    assert json.loads(shown.out)["records_out"] == 32
+    summary = json.loads(shown.out)
+    assert summary["records_out"] == 32 + 16
+    assert 0 <= summary["accuracy"] <= 1
     assert main(["finetune", "--task", "cola"]) == 2
     assert "--task: expected NAME=FILES" in capsys.readouterr().err
     assert main(["finetune", "--model", str(trained), "--task", f"lambada={task / 'train.jsonl'}"]) == 2
@@ -154,7 +155,7 @@ def test_a_batch_larger_than_the_train_set_is_refused(trained: Path, task: Path,
 def test_files_for_both_training_and_validation_are_refused(trained: Path, task: Path, tmp_path: Path) -> None:
     inputs = {"task": find_task(str(task / "animals.toml")), "files": sorted(map(str, task.glob("*.jsonl")))}
     with pytest.raises(UsageError, match=r"dev\.jsonl: is used twice, such as for training and validation"):
-        finetune_seeds(
+        finetune_sweep(
             FineTuneConfig(), **inputs, validation=[str(task / "dev.jsonl")], model=str(trained),
             output=str(tmp_path / "out"), options=RunOptions(),
         )  # fmt: skip
@@ -166,7 +167,7 @@ def test_unusable_records_are_counted_and_listed(trained: Path, tmp_path: Path) 
         file.write('{"text": "the cat", "label": -1}\n{"text": "the cat", "label": 7}\n{"label": 0}\nno json\n')
     finetune_small(trained, task, tmp_path / "out", "epochs=1")
     results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert results["dropped"] == 4
+    assert results["dropped"] == {"bad_json": 1, "bad_record": 2, "no_label": 1}
     rows = [json.loads(line) for line in (tmp_path / "out" / "dropped.jsonl").read_text().splitlines()]
     assert [row["reason"] for row in rows] == ["no_label", "bad_record", "bad_record", "bad_json"]
     assert [row["id"] for row in rows] == [f"train.jsonl:{line}" for line in (33, 34, 35, 36)]
@@ -212,22 +213,22 @@ def test_predictions_for_a_test_set_are_in_the_format_of_glue(trained: Path, tas
     config = FineTuneConfig(set=sets, device="cpu", log_every=0)
     paths = list(map(str, files))
     inputs = {"task": find_task("mnli"), "files": paths, "model": str(trained)}
-    finetune_seeds(config, output=str(folder), options=RunOptions(), **inputs)
+    finetune_sweep(config, output=str(folder), options=RunOptions(), **inputs)
     lines = (folder / "predictions" / "MNLI-m.tsv").read_text().splitlines()
     assert [line.split("\t")[0] for line in lines] == ["index", *map(str, range(8))]
     assert {line.split("\t")[1] for line in lines[1:]} <= {"entailment", "neutral", "contradiction"}
-    parts = json.loads((folder / "results.json").read_text())["parts"]
-    assert {part: figures[0]["examples"] for part, figures in parts.items()} == {"matched": 8, "mismatched": 8}
+    figures = json.loads((folder / "results.json").read_text())["metrics"]
+    assert {one["name"]: one["examples"] for one in figures} == {"matched accuracy": 8, "mismatched accuracy": 8}
     assert [path.name for path in (folder / "predictions").iterdir()] == ["MNLI-m.tsv"]
     apart = tmp_path / "test_mismatched.tsv"
     apart.write_text(files[-1].read_text())
     inputs["files"] = [*paths[:-1], str(apart)]
-    finetune_seeds(config, output=str(tmp_path / "apart"), options=RunOptions(), **inputs)
+    finetune_sweep(config, output=str(tmp_path / "apart"), options=RunOptions(), **inputs)
     assert [path.name for path in (tmp_path / "apart" / "predictions").iterdir()] == ["MNLI-mm.tsv"]
     inputs["files"] = paths
     files[-1].write_text(files[-1].read_text() + "cut\n")
     with pytest.raises(InputError, match=r"test_matched\.tsv: 1 records cannot be read; predictions need all"):
-        finetune_seeds(config, output=str(folder), options=RunOptions(), **inputs)
+        finetune_sweep(config, output=str(folder), options=RunOptions(), **inputs)
 
 
 def test_exactly_the_transferred_layers_are_equal(trained: Path) -> None:
@@ -258,18 +259,19 @@ def test_frozen_layers_keep_their_weights(trained: Path, task: Path, tmp_path: P
 def test_several_seeds_have_a_median(trained: Path, task: Path, tmp_path: Path) -> None:
     inputs = {"task": find_task(str(task / "animals.toml")), "files": sorted(map(str, task.glob("*.jsonl")))}
     config = FineTuneConfig(set=(*QUICK, "epochs=1"), seeds=3, seed=4, from_scratch=True, device="cpu", log_every=0)
-    finetune_seeds(config, output=str(tmp_path), options=RunOptions(), model=str(trained), **inputs)
+    finetune_sweep(config, output=str(tmp_path), options=RunOptions(), model=str(trained), **inputs)
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["seeds"] == [4, 5, 6]
-    accuracies = results["parts"][""]["accuracy"]
-    assert accuracies["median"] == sorted(accuracies["values"])[1]
+    accuracies = results["metrics"][0]
+    assert (accuracies["name"], accuracies["step"]) == ("accuracy", None)
+    assert accuracies["value"] == sorted(accuracies["values"])[1]
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"seed-4", "seed-5", "seed-6"}
 
 
 def test_several_seeds_do_not_overwrite_the_results_of_one(trained: Path, task: Path, tuned: Path) -> None:
     inputs = {"task": find_task(str(task / "animals.toml")), "files": sorted(map(str, task.glob("*.jsonl")))}
-    with pytest.raises(UsageError, match="contains a fine-tuning with one seed; choose another --output"):
-        finetune_seeds(FineTuneConfig(seeds=2), output=str(tuned), options=RunOptions(), model=str(trained), **inputs)
+    with pytest.raises(UsageError, match="contains a single fine-tuning; choose another --output"):
+        finetune_sweep(FineTuneConfig(seeds=2), output=str(tuned), options=RunOptions(), model=str(trained), **inputs)
 
 
 def test_several_seeds_are_one_json_object(

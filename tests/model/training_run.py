@@ -48,7 +48,7 @@ def contents(folder: Path) -> dict[str, str]:
     kept = {
         name: path
         for name, path in files.items()
-        if not name.startswith(".lock") and name not in ("timing.jsonl", "training.html")
+        if not name.startswith(".lock") and name not in ("timing.jsonl", "training.html", "finetune.html")
     }
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in kept.items()}
 

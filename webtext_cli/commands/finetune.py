@@ -31,18 +31,19 @@ from webtext_cli.parameters import Command
               "folder; names say which are train and dev.")  # fmt: skip
 @click.option("--validation", metavar="FILES", help="Validation files; those of --task are then all for training.")
 @click.option("--test", metavar="FILES", help="Test files without labels, for predictions in GLUE's format.")
+@click.option("--checkpoints", is_flag=True, help="Fine-tune all checkpoints of --model, a folder of pretrain.")
 @click.option("--output", "-o", metavar="DIR", help="Output folder. [default: finetune/NAME in the corpus folder]")
 @config_options(FineTuneConfig)
 @overwrite_option
 @output_options()
 def command(
-    corpus: str, model: str | None, task: str, validation: str | None, test: str | None, output: str | None,
-    overwrite: bool, as_json: bool, quiet: bool, **flags: Any,
+    corpus: str, model: str | None, task: str, validation: str | None, test: str | None,
+    checkpoints: bool, output: str | None, overwrite: bool, as_json: bool, quiet: bool, **flags: Any,
 ) -> None:  # fmt: skip
     """Fine-tune a model on a task, as GPT-1 was.
 
-    Writes the weights that are best on the validation set, results.json, and the predictions. Re-run the same command
-    to resume an interrupted run.
+    Writes the weights that are best on the validation set, results.json, finetune.html and the predictions. Re-run the
+    same command to resume an interrupted run.
 
     \b
     Examples:
@@ -50,6 +51,7 @@ def command(
       webtext finetune --model exported --task 'sst-2=SST-2/*.tsv' --set epochs=1
       webtext finetune --task mrpc=train.txt --validation test.txt
       webtext finetune --model exported --task my-task.toml=my-files
+      webtext finetune --task rte=RTE --seeds 3 --checkpoints
     """
     config = config_of_flags(FineTuneConfig, flags)
     name, equals, files = task.partition("=")
@@ -61,18 +63,18 @@ def command(
     definition = find_task(name)
     paths = [find_files(path) if path else () for path in (files, validation, test)]
     require_torch()
-    from pipelines.finetuning.stage import RESULTS, finetune_seeds
+    from pipelines.finetuning.stage import RESULTS, finetune_sweep
 
     if model is None:
         check_corpus(corpus, "--model")
     model, output = model or join(corpus, "pretrain"), output or join(corpus, "finetune", definition.name)
     check_disjoint(output, [model, *(path for group in paths for path in group)])
-    summaries = finetune_seeds(
+    summaries = finetune_sweep(
         dataclasses.replace(config, log_every=0) if quiet else config, task=definition, files=paths[0],
-        validation=paths[1], test=paths[2], model=model, output=output,
+        validation=paths[1], test=paths[2], model=model, output=output, checkpoints=checkpoints,
         options=RunOptions(overwrite=overwrite, progress=make_progress(quiet)),
     )  # fmt: skip
-    if as_json and len(summaries) > 1:
+    if as_json and (checkpoints or config.seeds > 1):
         print_result(read_json(join(output, RESULTS)), as_json, lambda _: None)
         return
     for summary in summaries:
