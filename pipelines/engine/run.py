@@ -39,7 +39,6 @@ from pipelines.engine.manifest import (
     replace_result,
     write_manifest,
 )
-from pipelines.engine.repeated_ids import count_repeated_ids, write_id_hashes
 from pipelines.engine.run_decision import DryRun, RunDecision, decide_run
 from pipelines.engine.run_record import RecordedProgress
 from pipelines.engine.stage import GROWS_BY_FILES, RunOptions, Stage, Summary, TaskResult
@@ -50,7 +49,6 @@ from pipelines.progress import show_progress
 
 __all__ = ["RunOptions", "Stage", "StageRun", "Summary", "TaskResult", "result_files", "stage_run"]
 
-_IDS = "ids"
 # In a corpus from which documents are being removed.
 REMOVAL = "removals/pending.json"
 
@@ -181,8 +179,6 @@ class StageRun:
         )
         with show_progress(progress, label, total, unit), finishing as results:
             for item, result in results:
-                if result.id_hashes:
-                    write_id_hashes(self.work, name(item), result.id_hashes)
                 entry = result.entry(phase, name(item), work=work)
                 if self.lease:
                     self.lease.check()
@@ -262,8 +258,6 @@ class StageRun:
 
         Raises InputError if the input had no records, and WebtextError if one was lost or all dropped (`examples`).
         """
-        if not self.finished:
-            self._check_ids()
         manifest = Manifest(self._identity, tuple(self._entries), self.text_format)
         if not self.finished:
             if not manifest.records_out:
@@ -395,17 +389,6 @@ class StageRun:
                     )
                 self.note(f"{problem}; it will be rebuilt")
         return [entry for entry, problem in zip(entries, problems, strict=True) if not problem]
-
-    def _check_ids(self) -> None:
-        """Add the number of documents whose id was read before, if there are any."""
-        entry = self.resumed_entry(_IDS, _IDS)  # of a result that was complete once: the hashes are gone
-        if entry is None and (repeated := count_repeated_ids(self.work)):
-            self.note(
-                f"{plural(repeated, 'record of the input has', 'records of the input have')} the same id as an earlier "
-                "one, so these ids are ambiguous (duplicate_ids in the manifest)"
-            )
-            entry = ShardEntry(_IDS, _IDS, counts={"duplicate_ids": repeated})
-        self._entries += [entry] if entry else []
 
 
 def _kept_path(output: str, folder: str, name: str) -> str:

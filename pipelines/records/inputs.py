@@ -417,7 +417,6 @@ def _unified(
     """Yield documents in the schema of all files of the input."""
     for batch in batches:
         documents = conform(batch, shard.schema, path) if shard.schema is not None else batch
-        drops.check_ids(documents.column("id").to_pylist())
         kept, removed = shard.removals.split(documents) if shard.removals else (documents, documents[:0])
         for id in removed.column("id").to_pylist():
             drops.add(REMOVED, id)

@@ -197,7 +197,6 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
         for page, extracted in reader.extract((page, tally.mark(page)) for page in read_pages(source, known=known)):
             extracted = page.add_signals(extracted, agents)
             page = page.with_declared_url(extracted)
-            drops.check_ids([page.id])
             pages_without_link += page.link is None
             row = {"id": page.id, "url": page.url, "final_url": page.final_url, "text": extracted.text}
             if context.removals and context.removals.find_row({**(page.link or {}), **row}) is not None:
