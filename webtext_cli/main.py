@@ -60,7 +60,6 @@ _GROUPS = {
     },
     "Other": {
         "demo": "Run the whole pipeline on a small local web, offline.",
-        "completion": "Print the completion script of a shell.",
     },
 }
 COMMANDS = {name: text for commands in _GROUPS.values() for name, text in commands.items()}
@@ -195,7 +194,7 @@ def _explain_failure(error: BaseException, argv: Sequence[str]) -> int:
         click.echo(format_message("".join(traceback.format_exception(error)), one_line=False), err=True, nl=False)
     if isinstance(error, WebtextError):
         # Messages of stages name the option for the output; build and demo only have --corpus.
-        option = {"build": "--corpus", "demo": "--corpus", "stats": "--html"}.get(argv[0], "--output")
+        option = {"build": "--corpus", "demo": "--corpus"}.get(argv[0], "--output")
         complain(f"error: {_name_corpus(str(error), argv).replace('another --output', f'another {option}')}")
         return error.exit_code
     if isinstance(error, MemoryError):

@@ -25,8 +25,6 @@ from pipelines.algorithms.kernels import compile_events
 from pipelines.engine.tasks import REMEDY, Executor, MapCall, begin_map, run_state, run_task
 from pipelines.errors import TaskError, UsageError
 from pipelines.extras import require_extra
-from pipelines.storage import local_cache
-from pipelines.storage.bounded import RATIO_VARIABLE
 
 # Tasks per core that are submitted, so that a core that becomes free need not wait for the driver.
 _SUBMITTED_PER_CORE = 3
@@ -37,7 +35,7 @@ _CONNECT_S = 10.0
 # How often a task reports its progress at most.
 _REPORT_S = 0.5
 # Variables of the driver that workers on all nodes get.
-_FORWARDED = ("WEBTEXT_DEBUG", local_cache.VARIABLE, RATIO_VARIABLE)
+_FORWARDED = ("WEBTEXT_DEBUG",)
 # Where Ray looks for the token of a cluster. `ray.init` on one machine writes the file.
 _TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _TOKEN_FILE = "~/.ray/auth_token"

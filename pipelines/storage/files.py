@@ -467,12 +467,12 @@ def gradual_write(path: str) -> Iterator[HashingWriter]:
             os.fsync(raw.fileno())
 
 
-def check_replaceable(path: str, overwrite: bool, option: str = "--output") -> None:
+def check_replaceable(path: str, overwrite: bool) -> None:
     """Raise InputError if a file to write exists and must not be replaced, or is not a regular file."""
     if exists(path) and not is_file(path):
-        raise InputError(f"{path}: is not a regular file; name a file with {option}")
+        raise InputError(f"{path}: is not a regular file; name a file with --output")
     if not overwrite and exists(path):
-        raise InputError(f"{path}: already exists; use --overwrite to replace it, or choose another {option}")
+        raise InputError(f"{path}: already exists; use --overwrite to replace it, or choose another --output")
 
 
 def write_bytes(path: str, data: bytes) -> None:

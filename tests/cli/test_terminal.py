@@ -108,7 +108,7 @@ def test_no_command_shows_a_control_character(corpus: Path, both_terminals: Call
     run("show", "--domain", _FORGED, *corpus_option, code=1)
     run("show", "--where", f"words > {_FORGED}", *corpus_option, code=2)
     run("explain", f"nothing{_FORGED}\n", *corpus_option, code=1)
-    run("stats", *corpus_option, "--by", "domain", "--by", "title", "--html", str(corpus / "stats.html"))
+    run("stats", *corpus_option, "--by", "domain", "--by", "title")
     for kind in ("table", "csv", "jsonl"):
         run("sql", f'SELECT *, title AS "{_ODD}" FROM documents', *corpus_option, "--format", kind)
     run("sql", f"SELECT {_FORGED}", *corpus_option, code=2)

@@ -163,7 +163,7 @@ def test_errors_name_the_cause_in_one_line(bucket: str, monkeypatch: pytest.Monk
 def test_a_mapped_file_is_downloaded_once_per_version(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(local_cache.VARIABLE, str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     path = f"{bucket}/data"
     storage.write_bytes(path, b"one")
     first = Path(storage.mapped_path(path))
@@ -180,7 +180,7 @@ def test_a_mapped_file_is_downloaded_once_per_version(
 
 
 def test_copies_that_are_known_start_no_threads(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(local_cache.VARIABLE, str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     paths = [f"{bucket}/{name}" for name in "abc"]
     for path in paths:
         storage.write_bytes(path, b"x")
@@ -192,7 +192,7 @@ def test_copies_that_are_known_start_no_threads(bucket: str, tmp_path: Path, mon
 
 
 def test_copies_make_room_for_others(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(local_cache.VARIABLE, str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     sizes = dict.fromkeys("abc", 1000)
 
     def usage(_folder: Path) -> tuple[int, int, int]:
@@ -207,7 +207,7 @@ def test_copies_make_room_for_others(bucket: str, tmp_path: Path, monkeypatch: p
         copies[name] = Path(storage.mapped_path(f"{bucket}/{name}"))
     assert [copy.exists() for copy in copies.values()] == [False, True, True]
     storage.write_bytes(f"{bucket}/large", b"x" * 3_000)
-    with pytest.raises(StorageError, match=r"has no space for a file of 3 kB .* --scratch"):
+    with pytest.raises(StorageError, match=r"has no space for a file of 3 kB .* TMPDIR"):
         storage.mapped_path(f"{bucket}/large")
 
 
@@ -339,7 +339,7 @@ def test_a_scratch_folder_that_is_a_file_is_named(bucket: str, tmp_path: Path, m
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("WEBTEXT_SCRATCH", str(tmp_path / "file"))
     storage.write_bytes(f"{bucket}/a", b"a")
-    with pytest.raises(StorageError, match=r"file: cannot hold local copies .*; name one with --scratch"):
+    with pytest.raises(StorageError, match=r"file: cannot hold local copies .*; name one with TMPDIR"):
         storage.mapped_path(f"{bucket}/a")
 
 
@@ -347,7 +347,7 @@ def test_a_copy_is_private_and_its_folder_of_no_other_user(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.write_bytes(f"{bucket}/a", b"a")
-    monkeypatch.setenv("WEBTEXT_SCRATCH", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert Path(storage.mapped_path(f"{bucket}/a")).stat().st_mode & 0o777 == 0o600
     monkeypatch.delenv("WEBTEXT_SCRATCH")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -356,7 +356,5 @@ def test_a_copy_is_private_and_its_folder_of_no_other_user(
     storage.write_bytes(f"{bucket}/c", b"c")
     (tmp_path / "webtext-cache-12345").mkdir()
     monkeypatch.setattr("os.getuid", lambda: 12345)
-    with pytest.raises(
-        StorageError, match=r"cannot hold local copies \(owned by another user\); name one with --scratch"
-    ):
+    with pytest.raises(StorageError, match=r"cannot hold local copies \(owned by another user\); name one with TMPDIR"):
         storage.mapped_path(f"{bucket}/c")
