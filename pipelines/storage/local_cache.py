@@ -84,7 +84,9 @@ def _current_copy(file_system: AbstractFileSystem, plain: str) -> str:
         if folder.lstat().st_uid != user:
             raise PermissionError(errno.EPERM, "owned by another user")
     except OSError as error:
-        raise StorageError(f"{folder}: cannot hold local copies ({error.strerror}); name one with TMPDIR") from error
+        raise StorageError(
+            f"{folder}: cannot hold local copies ({error.strerror}); set TMPDIR to another folder"
+        ) from error
     copy = folder / (hashlib.sha256("\n".join(version).encode()).hexdigest()[:32] + _COPY)
     # Processes that need the same file wait for one download.
     with filelock.FileLock(copy.with_suffix(_LOCK), poll_interval=_POLL_S):
@@ -116,8 +118,8 @@ def _make_room(folder: Path, size: int) -> None:
             if not copies:
                 _, _, free = shutil.disk_usage(folder)
                 raise StorageError(
-                    f"{folder}: has no space for a file of {format_bytes(size)} ({format_bytes(free)} free); name "
-                    "a larger disk with TMPDIR"
+                    f"{folder}: has no space for a file of {format_bytes(size)} ({format_bytes(free)} free); set "
+                    "TMPDIR to a folder of a larger disk"
                 )
             copies.pop().unlink()
 
