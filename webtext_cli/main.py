@@ -44,7 +44,6 @@ _GROUPS = {
         "build": "Run the stages listed in webtext.toml, in order.",
         "plan": "Estimate time, disk space, memory and cost of a corpus.",
         "status": "Show the state of each stage of a corpus.",
-        "clean": "Remove what a corpus no longer needs.",
         "release": "Publish a corpus as a folder that others can load, verify and rebuild.",
         "rehydrate": "Rebuild a corpus from a release: fetch its URLs, extract, and compare.",
         "remove": "Remove documents from every stage of a corpus, on request.",
@@ -65,7 +64,7 @@ _GROUPS = {
 COMMANDS = {name: text for commands in _GROUPS.values() for name, text in commands.items()}
 # The commands that share a module, where they are functions of their names.
 _MODULES = {
-    **dict.fromkeys(("init", "status", "clean"), "folder"),
+    **dict.fromkeys(("init", "status"), "folder"),
     **dict.fromkeys(("explain", "show", "stats", "sql", "export-text"), "queries"),
 }
 _COMMAND_WIDTH = max(map(len, COMMANDS))

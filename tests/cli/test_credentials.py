@@ -90,8 +90,6 @@ def test_a_run_records_and_shows_no_password(
         ["tokenize", "--workers", "1"],
         ["status"],
         ["status", "--json"],
-        ["clean", "--dry-run", "--stages"],
-        ["clean", "--dry-run", "--stages", "--json"],
         ["dedup", "http://user:secret@127.0.0.1:9/x", "--workers", "-1"],
         ["dedup", "user:secret@host:80"],
         ["dedup", "s3://KEY:se/cret@bucket/x", "--debug"],

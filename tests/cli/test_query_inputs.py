@@ -34,7 +34,7 @@ _ROWS: list[dict[str, Any]] = [
 _READING = (["show"], ["stats"], ["sql", "FROM documents"], ["explain", "d0"], ["status"], ["export-text"], ["plan"])
 _STAGES = (["fetch"], ["extract"], ["filter"], ["dedup"], ["remove-wikipedia"], ["train-bpe"], ["tokenize"],
            ["pretrain"], ["overlap-index"])  # fmt: skip
-_OTHERS = (["build"], ["build", "--dry-run"], ["clean"], ["generate"], ["export"], ["evaluate", "--task", "lambada=x"])
+_OTHERS = (["build"], ["build", "--dry-run"], ["generate"], ["export"], ["evaluate", "--task", "lambada=x"])
 
 
 @pytest.fixture(scope="module")

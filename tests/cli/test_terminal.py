@@ -116,7 +116,6 @@ def test_no_command_shows_a_control_character(corpus: Path, both_terminals: Call
     run("export-text", *corpus_option, "--format", "txt")
     run("status", *corpus_option, "--verify")
     run("plan", documents)
-    run("clean", *corpus_option, "--stages", "--dry-run")
     run("dedup", f"missing{_FORGED}\n", code=1)
     run("dedup", f"--{_FORGED}\n", code=2)
     run(f"{_FORGED}\n", code=2)

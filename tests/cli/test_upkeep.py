@@ -1,11 +1,10 @@
-"""`webtext status` of a run in progress, the log of runs, `clean`, tab completion and `--version`."""
+"""`webtext status` of a run in progress, the log of runs, tab completion and `--version`."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.engine.folder_lock import folder_lock
-from pipelines.engine.manifest import Identity, has_manifest
+from pipelines.engine.manifest import Identity
 from pipelines.engine.run import RunOptions
 from pipelines.engine.run_record import RecordedProgress, read_progress
 from pipelines.errors import WebtextError
@@ -25,8 +24,6 @@ from pipelines.stages.dedup.stage import dedup
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
 from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
 from pipelines.stages.scrape.sources import find_files
-from pipelines.stages.train_bpe.config import TrainBpeConfig
-from pipelines.stages.train_bpe.stage import train_bpe
 from webtext_cli.main import main
 
 _IDENTITY = Identity("dedup", 1, {"threshold": 0.8}, {})
@@ -170,114 +167,6 @@ def test_the_log_of_runs_is_no_input(tmp_path: Path) -> None:
     ]
     assert expand_paths([log], [".jsonl"]) == [log]
     assert [file.path for file in find_files([str(tmp_path / "*.jsonl")], "dumps")] == [str(tmp_path / "texts.jsonl")]
-
-
-def test_clean_removes_what_killed_runs_left_and_asks_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _dedup(tmp_path)
-    (tmp_path / "dedup" / "documents-00001.parquet.tmp-12-3").write_bytes(b"x" * 1000)
-    (tmp_path / "dedup" / "notes.tmp-old.txt").write_text("of the user")
-    (tmp_path / "dedup" / "_next").mkdir()
-    (tmp_path / "extract" / "_journal").mkdir(parents=True)
-    (tmp_path / "extract" / "_journal" / "run.json").write_text("{}")
-    (tmp_path / "fetch" / "_journal").mkdir(parents=True)
-    (tmp_path / "fetch" / "_journal" / "run.json").write_text("{}")
-    assert main(["clean", "--corpus", str(tmp_path), "--dry-run"]) == 0
-    shown = capsys.readouterr().out
-    for text in ("tmp-12-3", "_next", "unfinished run", "can be removed"):
-        assert text in shown
-    assert "notes" not in shown
-    assert "fetch" not in shown.replace("what is lost", "")
-    assert main(["clean", "--corpus", str(tmp_path), "--json"]) == 2
-    assert "add --yes or --dry-run" in capsys.readouterr().err
-    assert main(["clean", "--corpus", str(tmp_path), "--json", "--dry-run"]) == 0
-    assert any(item["path"].endswith("_next") for item in json.loads(capsys.readouterr().out)["removable"])
-    monkeypatch.setattr("click.confirm", lambda question: False)
-    assert main(["clean", "--corpus", str(tmp_path)]) == 1
-    assert (tmp_path / "extract").exists()
-    with folder_lock(str(tmp_path / "extract")):  # a stage that is running stays
-        assert main(["clean", "--corpus", str(tmp_path), "--yes"]) == 0
-    assert (tmp_path / "extract").exists()
-    assert not (tmp_path / "dedup" / "_next").exists()
-    assert main(["clean", "--corpus", str(tmp_path), "--yes"]) == 0
-    assert not (tmp_path / "extract").exists()
-    assert (tmp_path / "fetch").exists()
-    assert main(["status", "--corpus", str(tmp_path), "--verify"]) == 0
-    capsys.readouterr()
-    assert main(["clean", "--corpus", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "nothing to remove\n"
-
-
-def test_clean_removes_documents_that_a_later_stage_has_read_on_request(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _dedup(tmp_path)
-    documents, output = str(tmp_path / "dedup"), str(tmp_path / "remove-wikipedia")
-    assert main(["clean", "--corpus", str(tmp_path), "--stages", "--yes"]) == 0
-    assert (tmp_path / "dedup").exists()  # the last stage that wrote documents
-    remove_wikipedia(RemoveWikipediaConfig(), documents=documents, output=output, options=RunOptions())
-    assert main(["clean", "--corpus", str(tmp_path), "--yes"]) == 0
-    assert (tmp_path / "dedup").exists()
-    assert main(["clean", "--corpus", str(tmp_path), "--stages", "--yes"]) == 0
-    assert not (tmp_path / "dedup").exists()
-    assert "documents before remove-wikipedia" in capsys.readouterr().out
-    assert main(["show", "--corpus", str(tmp_path), "--limit", "1"]) == 0
-
-
-def test_clean_completes_a_replacement_that_was_killed_in_its_move(tmp_path: Path) -> None:
-    (tmp_path / "own.txt").write_text("some words of a text, and some more of these words")
-    output = tmp_path / "train-bpe"
-    config = TrainBpeConfig(vocab_size=260)
-    train_bpe(config, documents=str(tmp_path / "own.txt"), output=str(output), options=RunOptions())
-    result = {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
-    _move_into_next(output)
-    assert main(["clean", "--corpus", str(tmp_path), "--yes"]) == 0
-    assert {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()} == result
-
-
-def _move_into_next(output: Path) -> None:
-    """Undo the move of a complete result that replaces another."""
-    names = [path.name for path in output.iterdir()]
-    (output / "_next").mkdir()
-    for name in names:
-        (output / name).rename(output / "_next" / name)
-
-
-def test_clean_keeps_what_was_finished_while_the_question_was_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wikipedia = tmp_path / "remove-wikipedia"
-    (tmp_path / "dedup" / "_journal").mkdir(parents=True)
-    for stage in ("extract", "tokenize"):
-        (tmp_path / stage / "_journal").mkdir(parents=True)
-    (wikipedia / "_next").mkdir(parents=True)
-    running = folder_lock(str(tmp_path / "tokenize"))
-
-    def confirm(question: str) -> bool:
-        for folder in (tmp_path / "dedup", wikipedia):
-            shutil.rmtree(folder)
-        _dedup(tmp_path)
-        options = RunOptions()
-        documents = str(tmp_path / "dedup")
-        remove_wikipedia(RemoveWikipediaConfig(), documents=documents, output=str(wikipedia), options=options)
-        _move_into_next(wikipedia)
-        running.__enter__()
-        return True
-
-    monkeypatch.setattr("click.confirm", confirm)
-    assert main(["clean", "--corpus", str(tmp_path), "--stages"]) == 0
-    running.__exit__(None, None, None)
-    shown = capsys.readouterr().out
-    for folder in (tmp_path / "dedup", wikipedia / "_next", tmp_path / "tokenize"):
-        assert f"{folder}: is in use or has changed; not removed" in shown
-    assert (tmp_path / "tokenize" / "_journal").exists()
-    assert not (tmp_path / "extract").exists()
-    assert main(["status", "--corpus", str(tmp_path), "--verify"]) == 0
-    assert {name: has_manifest(str(tmp_path / name)) for name in ("dedup", "remove-wikipedia")} == {
-        "dedup": True,
-        "remove-wikipedia": True,
-    }
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -1,4 +1,4 @@
-"""`webtext init`, `status` and `clean`: a corpus folder as a whole."""
+"""`webtext init` and `status`: a corpus folder as a whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pipelines import storage
-from pipelines.build import StageStatus, check_corpus, describe_run
+from pipelines.build import StageStatus, describe_run
 from pipelines.build import status as read_status
 from pipelines.engine.config import CONFIG_FILE
 from pipelines.engine.run import check_removal_complete
@@ -106,52 +106,3 @@ def _row(stage: StageStatus) -> list[str]:
         return [stage.stage, stage.state.replace("-", "–"), *"–––––"]
     counts = (stage.records_in, sum(stage.dropped.values()), stage.records_out, stage.shards or None)
     return [stage.stage, stage.state, *map(format_count, counts), format_bytes(stage.size_bytes)]
-
-
-@click.command("clean", cls=Command)
-@corpus_option
-@click.option("--stages", is_flag=True, help="Also remove documents of all stages but the last one with documents.")
-@click.option("--yes", is_flag=True, help="Remove without asking.")
-@click.option("--dry-run", is_flag=True, help="Show what would be removed; remove nothing.")
-@output_options("Print what is or would be removed as one JSON object; needs --yes or --dry-run.", has_progress=False)
-def clean(corpus: str, stages: bool, yes: bool, dry_run: bool, as_json: bool) -> int:
-    """Remove what a corpus no longer needs.
-
-    Removes unfinished runs and replacements, temporary files of killed runs, and with --stages documents that a later
-    stage has read. Keeps fetched pages, trained models and running stages. Asks first.
-
-    \b
-    Examples:
-      webtext clean --corpus my-corpus
-      webtext clean --corpus my-corpus --stages --yes
-    """
-    from pipelines.corpus.clean import find_removable, remove
-
-    if as_json and not (yes or dry_run):
-        raise UsageError("clean --json does not ask; add --yes or --dry-run")
-    check_corpus(corpus)
-    removable = find_removable(corpus, stages)
-    if as_json:
-        print_result({"removable": removable} if dry_run else {"removed": remove(corpus, removable)}, True, say, True)
-        return 0
-    if not removable:
-        say("nothing to remove")
-        return 0
-    rows = [[format_message(item.path), item.what, item.loss, format_bytes(item.size_bytes)] for item in removable]
-    print_table(["path", "what it is", "what is lost", "size"], rows)
-    total = format_bytes(sum(item.size_bytes for item in removable))
-    if dry_run:
-        say(f"{total} can be removed")
-        return 0
-    try:
-        if not yes and not click.confirm(f"Remove {total}?"):
-            return 1
-    except click.Abort:  # standard input is not a terminal
-        say("nothing removed; --yes removes without asking")
-        return 1
-    removed = remove(corpus, removable)
-    for item in removable:
-        if item not in removed:
-            say(f"{format_message(item.path)}: is in use or has changed; not removed")
-    say(f"{format_bytes(sum(item.size_bytes for item in removed))} removed")
-    return 0
