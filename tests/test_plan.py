@@ -122,7 +122,7 @@ def test_the_runs_of_a_corpus_replace_the_table(tmp_path: Path) -> None:
         {"stage": "tokenize", "outcome": "done", "whole": False, "seconds": 20, "workers": 8},
         {"stage": "dedup", "outcome": "done", "whole": True, "seconds": 2, "workers": 8},
     ]
-    (tmp_path / "runs.jsonl").write_text("".join(json.dumps(run) + "\n" for run in runs) + "{")
+    (tmp_path / "runs.log").write_text("".join(json.dumps(run) + "\n" for run in runs) + "{")
     rates, table = read_rates(str(tmp_path), work), read_rates()
     assert rates["tokenize"].core_s == pytest.approx((100 - table["tokenize"].fixed_s) * 2 / 5e8)
     assert rates["tokenize"].is_recorded

@@ -30,7 +30,6 @@ from pipelines.engine.manifest import (
     read_manifest,
     require_files,
 )
-from pipelines.engine.run_record import without_logs
 from pipelines.engine.stage import RunOptions
 from pipelines.errors import InputError, UsageError, translate_format_errors
 from pipelines.format import plural
@@ -205,7 +204,7 @@ def expand_paths(
     folder with others. With `check_types`, other named files are refused.
     """
     files: list[str] = []
-    for path in expand_globs(paths, notes):
+    for path in expand_globs(paths):
         if storage.is_folder(path):
             files.extend(_files_in_folder(path, tuple(suffixes), notes))
         elif not storage.exists(path):
@@ -227,7 +226,7 @@ def _files_in_folder(folder: str, suffixes: tuple[str, ...], notes: list[str] | 
 
     Raises InputError if there are none, and UsageError if a stage wrote some of the files.
     """
-    files = without_logs(storage.walk_files(folder), notes)
+    files = storage.walk_files(folder)
     _check_no_stage_inside(folder, files)
     described = _files_of_data_sets(files)
     files = [file for file in files if described.get(storage.parent(file), {file}) >= {file}]
@@ -288,14 +287,11 @@ def _files_of_data_sets(files: Sequence[str]) -> dict[str, set[str]]:
     return listed
 
 
-def expand_globs(paths: Sequence[str], notes: list[str] | None = None) -> list[str]:
-    """Return the paths with the matches of each glob in its place; raise InputError for one that matches nothing.
-
-    `notes` receives a line for a match that is not read, the log of runs of a corpus.
-    """
+def expand_globs(paths: Sequence[str]) -> list[str]:
+    """Return the paths with the matches of each glob in its place; raise InputError for one that matches nothing."""
     expanded: list[str] = []
     for path in paths:
-        matches = without_logs(storage.glob(path), notes) if storage.is_glob(path) else [path]
+        matches = storage.glob(path) if storage.is_glob(path) else [path]
         if not matches:
             raise InputError(f"{path}: matches no files")
         expanded.extend(matches)

@@ -108,7 +108,7 @@ def test_a_run_records_and_shows_no_password(
     assert "in file://***@host/corpus/dedup" in shown.out
     assert "Use --overwrite" in shown.err
     files = [path for path in Path("user:secret@host").rglob("*") if path.is_file()]
-    assert {"runs.jsonl", "manifest.json", "index.html"} <= {path.name for path in files}
+    assert {"runs.log", "manifest.json", "index.html"} <= {path.name for path in files}
     for path in files:
         assert b"secret" not in path.read_bytes(), path
     assert "cret@" not in shown.err

@@ -113,8 +113,8 @@ def test_every_run_in_a_corpus_is_logged(tmp_path: Path) -> None:
             output=str(corpus / "remove-wikipedia"),
             options=RunOptions(),
         )
-    assert not (tmp_path / "runs.jsonl").exists()
-    done, failed = (json.loads(line) for line in (corpus / "runs.jsonl").read_text().splitlines())
+    assert not (tmp_path / "runs.log").exists()
+    done, failed = (json.loads(line) for line in (corpus / "runs.log").read_text().splitlines())
     assert (done["stage"], done["outcome"], done["error"]) == ("dedup", "done", None)
     assert (done["records_in"], done["records_out"], done["dropped"]) == (3, 2, {"exact_duplicate": 1})
     assert done["config"]["threshold"] == 0.8
@@ -133,7 +133,7 @@ def test_the_next_run_records_one_that_was_killed(tmp_path: Path) -> None:
     progress._interval = 0.0
     progress.advance(250)
     _dedup(tmp_path)
-    killed, done = (json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines())
+    killed, done = (json.loads(line) for line in (tmp_path / "runs.log").read_text().splitlines())
     assert (killed["stage"], killed["outcome"]) == ("dedup", "killed")
     assert killed["error"] == "killed during dedup: signatures (250 records done)"
     assert (killed["config"], killed["command"]) == ({"threshold": 0.8}, sys.argv)
@@ -143,30 +143,16 @@ def test_the_next_run_records_one_that_was_killed(tmp_path: Path) -> None:
 
 def test_the_log_of_runs_is_no_input(tmp_path: Path) -> None:
     _dedup(tmp_path)
-    assert (tmp_path / "runs.jsonl").exists()
-    for documents in (str(tmp_path / "*.jsonl"), str(tmp_path / "folder")):
-        (tmp_path / "folder").mkdir(exist_ok=True)
-        for name in ("texts.jsonl", "runs.jsonl"):
-            (tmp_path / "folder" / name).write_bytes((tmp_path / name).read_bytes())
-        output = tmp_path / f"out{len(documents)}"
-        assert dedup(DedupConfig(), documents=documents, output=str(output), options=RunOptions()).records_in == 2
-    # A file of one's own may have this name.
-    own = [tmp_path / "own" / name for name in ("runs.jsonl", "RS_2017-11.jsonl")]
-    own[0].parent.mkdir()
-    for path in own:
-        path.write_text('{"text": "My marathon", "url": "http://a.org/"}\n')
-    log = str(tmp_path / "runs.jsonl")
-    for paths in ([str(own[0].parent)], [str(tmp_path / "own" / "*.jsonl"), log]):
-        for matches in (expand_paths(paths, [".jsonl"]), [file.path for file in find_files(paths, "urls")]):
-            assert {Path(path) for path in matches} - {Path(log)} == {*own}
-    notes: list[str] = []
-    expand_paths([str(tmp_path / "*.jsonl"), str(tmp_path / "folder")], [".jsonl"], notes=notes)
-    assert notes == [
-        f"{log}: is the run log of a corpus; ignored",
-        f"{tmp_path}/folder/runs.jsonl: is the run log of a corpus; ignored",
+    assert (tmp_path / "runs.log").exists()
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("texts.jsonl", "runs.log"):
+        (folder / name).write_bytes((tmp_path / name).read_bytes())
+    assert expand_paths([str(tmp_path / "*.jsonl"), str(folder)], [".jsonl"]) == [
+        str(tmp_path / "texts.jsonl"),
+        str(folder / "texts.jsonl"),
     ]
-    assert expand_paths([log], [".jsonl"]) == [log]
-    assert [file.path for file in find_files([str(tmp_path / "*.jsonl")], "dumps")] == [str(tmp_path / "texts.jsonl")]
+    assert [file.path for file in find_files([str(folder)], "dumps")] == [str(folder / "texts.jsonl")]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
