@@ -66,8 +66,6 @@ class StageRun:
         self.written: Manifest | None = None
         # In an object store, the lock must be renewed.
         self.lease: Lease | None = None
-        # Why the folder is not locked: then a finished result may be verified, and nothing written.
-        self.lock_error: StorageError | None = None
         self.text_format: str | None = None
         self._stage = stage
         self._identity = identity
@@ -298,15 +296,11 @@ class StageRun:
     def open(self, output: str, global_phases: Sequence[str]) -> None:
         """Carry out the decision: verify the finished result, resume what was begun, or start."""
         decision = self._decision
-        if self.lock_error and not has_manifest(output):
-            raise self.lock_error
         if decision.action == "refuse":
             raise ChangedRunError(decision.refusal)
         if decision.action == "keep":
             self._open_finished()
             return
-        if self.lock_error:
-            raise self.lock_error
         if self._folder.path != output:
             self._begin_replacement(OutputFolder(output, self._stage.writes))
         if decision.discards:
@@ -355,8 +349,6 @@ class StageRun:
             self.note(f"{self._identity.stage}: already complete; checksums verified")
             self._note_replacement()
             return
-        if self.lock_error:
-            raise self.lock_error
         for entry in intact:
             self._folder.write_entry(entry)
         self._folder.write_header(self._identity, self._shard_inputs, self._folder.listed_in_stage_folders())
@@ -367,8 +359,7 @@ class StageRun:
         """Name what `--overwrite` with other options left unfinished; remove it if it contains no results."""
         folder = OutputFolder(storage.join(self.output, NEXT))
         if folder.has_no_results():
-            with contextlib.suppress(StorageError):  # of a folder that cannot be written
-                storage.remove(folder.path)
+            storage.remove(folder.path)
         elif replacement := self._folder.describe_replacement():
             self.note(replacement)
 
@@ -456,20 +447,14 @@ def stage_run(
     recorded = RecordedProgress(options.progress, output, identity)
     options = dataclasses.replace(options, progress=recorded)
     with contextlib.ExitStack() as stack:
-        lease, lock_error = None, None
-        try:
-            lease = stack.enter_context(folder_lock(output, recorded.note))
-        except StorageError as error:  # where nothing can be written, a finished result can still be verified
-            lock_error = error
-        else:
-            complete_replacement(output)
-            check_removal_complete(storage.parent(output))  # again: one may have begun before it could see the lock
+        lease = stack.enter_context(folder_lock(output, recorded.note))
+        complete_replacement(output)
+        check_removal_complete(storage.parent(output))  # again: one may have begun before it could see the lock
         run = StageRun(stage, identity, decide(), options, sorted(shard_inputs))
-        run.lease, run.lock_error, run.text_format = lease, lock_error, text_format
+        run.lease, run.text_format = lease, text_format
         run.open(output, global_phases)
-        if not run.lock_error:
-            recorded.begin()
-            stack.callback(recorded.remove)
+        recorded.begin()
+        stack.callback(recorded.remove)
         was_finished = run.finished
         try:
             if not run.finished:
