@@ -16,7 +16,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.engine.run_decision import RunDecision, decide_run
 from pipelines.engine.stage import Stage
 from pipelines.pipeline import StageSpec
-from pipelines.records.inputs import expand_globs
+from pipelines.records.input_paths import expand_globs
 
 # For stages without an earlier result in the corpus. Of a link whose page answers: benchmarks/pipeline.md.
 _WARC_BYTES_PER_LINK = 47_000

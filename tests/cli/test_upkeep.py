@@ -18,7 +18,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.engine.run_record import RecordedProgress, read_progress
 from pipelines.errors import WebtextError
 from pipelines.progress import Silent
-from pipelines.records.inputs import expand_paths
+from pipelines.records.input_paths import expand_paths
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig

@@ -360,5 +360,7 @@ def test_a_copy_is_private_and_its_folder_of_no_other_user(
     storage.write_bytes(f"{bucket}/c", b"c")
     (tmp_path / "webtext-cache-12345").mkdir()
     monkeypatch.setattr("os.getuid", lambda: 12345)
-    with pytest.raises(StorageError, match=r"cannot hold local copies \(owned by another user\); set TMPDIR to another folder"):
+    with pytest.raises(
+        StorageError, match=r"cannot hold local copies \(owned by another user\); set TMPDIR to another folder"
+    ):
         storage.mapped_path(f"{bucket}/c")
