@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines import storage
-from pipelines.build import CorpusConfig, check_corpus, check_stages, decide_stage
+from pipelines.build import check_stages, decide_stage
+from pipelines.corpus_config import CorpusConfig, check_corpus
 from pipelines.engine.config import identity_of
 from pipelines.engine.journal import OutputFolder
 from pipelines.engine.manifest import has_manifest, read_manifest

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from pipelines import storage
-from pipelines.build import CorpusConfig, check_corpus
+from pipelines.corpus_config import CorpusConfig, check_corpus
 from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run_record import read_runs
 from pipelines.errors import InputError

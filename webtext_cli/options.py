@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import click
 
-from pipelines.build import CAN_BE_SKIPPED, CorpusConfig, RunSettings, check_corpus, write_index
+from pipelines.build import write_index
+from pipelines.corpus_config import CAN_BE_SKIPPED, CorpusConfig, RunSettings, check_corpus
 from pipelines.engine.config import Config, OptionSpec, describe_range, flag_of, make_config, option_fields, spec_of
 from pipelines.engine.executor import make_executor
 from pipelines.engine.journal import is_unfinished

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import zstandard
 
 from pipelines import storage
-from pipelines.build import require_finished_stages
+from pipelines.corpus_config import require_finished_stages
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
 from pipelines.format import escape_output, to_json

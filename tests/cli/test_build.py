@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.build import DEFAULT_STAGES, CorpusConfig
+from pipelines.corpus_config import DEFAULT_STAGES, CorpusConfig
 from pipelines.engine.folder_lock import folder_lock
 from pipelines.errors import UsageError
 from webtext_cli.main import main

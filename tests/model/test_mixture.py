@@ -19,8 +19,9 @@ from token_folder import encode, train_tokenizer, write_token_folder
 from tokenizers import Tokenizer
 from training_run import FILES, StopsAtStep, contents, metrics
 
-from pipelines.build import CorpusConfig, check_stages, status
+from pipelines.build import check_stages, status
 from pipelines.corpus.removal import _trained_steps
+from pipelines.corpus_config import CorpusConfig
 from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, UsageError
