@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines import storage
+from pipelines.engine.machine import raise_file_limit
 from pipelines.engine.manifest import Count
 from pipelines.errors import InputError, translate_format_errors
 from pipelines.model.training.mixture import SINGLE, Sources, segments_of
@@ -180,7 +181,7 @@ class Mixture:
 
 def open_mixture(sources: Sources, *, verify: bool = True) -> Mixture:
     """Open the folders of sources with `open_tokens`; raise InputError for different tokenizers."""
-    storage.raise_file_limit(_OPEN_FILES)
+    raise_file_limit(_OPEN_FILES)
     folders = {name: open_tokens(source.folder, verify=verify) for name, source in sources.items()}
     first, *others = folders.values()
     for folder in others:
