@@ -189,7 +189,7 @@ def test_status_shows_a_replacement_that_is_not_complete(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipelines.engine.run.replace_result", stop)
+        patch.setattr("pipelines.engine.stage_run.replace_result", stop)
         assert main([*command, "--overwrite", "--min-score", "5"]) == 130
     capsys.readouterr()
     assert main(["status", "--corpus", "corpus", "--json"]) == 0

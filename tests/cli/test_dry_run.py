@@ -207,7 +207,7 @@ def test_a_dry_run_shows_an_unfinished_stage(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipelines.engine.run.write_manifest", stop)
+        patch.setattr("pipelines.engine.stage_run.write_manifest", stop)
         assert main(["build", *_QUIET]) == 130
     stages = plan(capsys)
     assert stages["dedup"]["action"] == "resume"
