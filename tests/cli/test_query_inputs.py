@@ -117,7 +117,7 @@ def test_domains_and_words_that_files_lack_are_derived(
     groups = json.loads(_run(capsys, "stats", "--by", "domain", "--json", "-i", name))["groups"]["domain"]
     words = {row["value"]: row["words"] for row in groups}
     assert (words["a.org"], words["bbc.co.uk"]) == (3, 2)
-    assert json.loads(_run(capsys, "show", "--domain", "bbc.co.uk", "--json", "-i", name))["id"] == "d1"
+    assert json.loads(_run(capsys, "show", "--where", "domain = 'bbc.co.uk'", "--json", "-i", name))["id"] == "d1"
     shown = _run(capsys, "show", "--where", "words > 2", "--json", "-i", name).splitlines()
     assert [(row["id"], row["words"]) for row in map(json.loads, shown)][:1] == [("d0", 3)]
     assert len(_run(capsys, "show", "--random", "2", "--json", "-i", name).splitlines()) == 2

@@ -105,7 +105,6 @@ def test_no_command_shows_a_control_character(corpus: Path, both_terminals: Call
     assert r"\u001b[31mred" in run("show", "--random", "2", *corpus_option)
     json.loads(run("show", "--random", "1", "--json", *corpus_option))
     run("show", "--dropped", "exact_duplicate", *corpus_option)
-    run("show", "--domain", _FORGED, *corpus_option, code=1)
     run("show", "--where", f"words > {_FORGED}", *corpus_option, code=2)
     run("explain", f"nothing{_FORGED}\n", *corpus_option, code=1)
     run("stats", *corpus_option, "--by", "domain", "--by", "title")

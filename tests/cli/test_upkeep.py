@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -75,30 +74,6 @@ def test_the_time_left_of_a_running_stage_does_not_include_compilation(tmp_path:
     live = read_progress(str(tmp_path / "dedup"))
     assert live is not None
     assert (live.done, live.seconds, live.seconds_left) == (200, 10, 40)
-
-
-def test_watch_ends_with_the_run(tmp_path: Path) -> None:
-    folder = tmp_path / "dedup"
-    with folder_lock(str(folder)):
-        RecordedProgress(Silent(), str(folder), _IDENTITY).start("dedup: signatures", None, "records")
-        command = [sys.executable, "-m", "webtext_cli", "status", "--watch", "--corpus", str(tmp_path)]
-        watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert watching.stdout is not None
-        assert "dedup: signatures: 0 records" in watching.stdout.readline()
-    output, _ = watching.communicate(timeout=60)
-    assert watching.returncode == 0
-    assert "stage" in output
-
-
-def test_ctrl_c_ends_only_the_watching(tmp_path: Path) -> None:
-    with folder_lock(str(tmp_path / "dedup")):
-        command = [sys.executable, "-m", "webtext_cli", "status", "--watch", "--corpus", str(tmp_path)]
-        watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert watching.stdout is not None
-        watching.stdout.readline()
-        watching.send_signal(signal.SIGINT)
-        _, errors = watching.communicate(timeout=60)
-    assert (watching.returncode, errors) == (130, "")
 
 
 def test_every_run_in_a_corpus_is_logged(tmp_path: Path) -> None:

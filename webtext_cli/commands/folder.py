@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -18,8 +17,6 @@ from pipelines.format import format_bytes, format_count
 from webtext_cli.console import complain, print_result, print_table, say
 from webtext_cli.options import corpus_option, input_option, inputs_or_corpus, output_options
 from webtext_cli.parameters import Command
-
-_WATCH_S = 2.0
 
 
 @click.command("init", cls=Command)
@@ -48,9 +45,8 @@ def init(folder: str, as_json: bool) -> None:
 @corpus_option
 @input_option("Output folder of a stage")
 @click.option("--verify", is_flag=True, help="Verify the checksum of every file; exit code 1 if one differs.")
-@click.option("--watch", is_flag=True, help="Show the progress of running stages every two seconds until they end.")
 @output_options(has_progress=False)
-def status(corpus: str, input: tuple[str, ...], verify: bool, watch: bool, as_json: bool) -> int:
+def status(corpus: str, input: tuple[str, ...], verify: bool, as_json: bool) -> int:
     """Show the state of each stage of a corpus.
 
     A stage is done once its manifest, which holds its counts, exists. A stage that is running in another terminal or
@@ -59,19 +55,10 @@ def status(corpus: str, input: tuple[str, ...], verify: bool, watch: bool, as_js
     \b
     Examples:
       webtext status --corpus my-corpus
-      webtext status --corpus my-corpus --watch
       webtext status --corpus my-corpus --verify
       webtext status -i unique
     """
-    source = inputs_or_corpus(input, corpus)
-    stages = read_status(source, verify)
-    try:
-        while watch and any(stage.writer for stage in stages):
-            _describe_runs(stages)
-            time.sleep(_WATCH_S)
-            stages = read_status(source, verify=False)
-    except KeyboardInterrupt:  # no run was interrupted, so there is nothing to resume
-        return 130
+    stages = read_status(inputs_or_corpus(input, corpus), verify)
     print_result({"corpus": None if input else corpus, "stages": stages}, as_json, _print_stages, True)
     if not input:
         check_removal_complete(corpus)
@@ -88,17 +75,13 @@ def status(corpus: str, input: tuple[str, ...], verify: bool, watch: bool, as_js
 def _print_stages(result: Mapping[str, Any]) -> None:
     stages = result["stages"]
     print_table(["stage", "state", "in", "dropped", "out", "shards", "size"], [_row(stage) for stage in stages])
-    _describe_runs(stages)
+    for stage in filter(lambda stage: stage.writer, stages):
+        say("\n  ".join(describe_run(stage)))
     for stage in stages:
         if stage.changed:
             complain(f"note: {stage.stage} is stale: {', '.join(stage.changed)} has changed or is stale")
     for replacement in filter(None, (stage.replacement for stage in stages)):
         complain(f"note: {replacement}")
-
-
-def _describe_runs(stages: Sequence[StageStatus]) -> None:
-    for stage in filter(lambda stage: stage.writer, stages):
-        say("\n  ".join(describe_run(stage)))
 
 
 def _row(stage: StageStatus) -> list[str]:

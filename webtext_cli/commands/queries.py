@@ -92,7 +92,6 @@ def explain(target: str, tables: CorpusTables, as_json: bool) -> int:
 @_table_options()
 @click.option("--random", type=Number(int, 1), metavar="N", help="Show N random documents.")
 @click.option("--seed", type=Number(int), show_default="0", help="Random seed for --random.")
-@click.option("--domain", metavar="NAME", help="Only documents of this registered domain.")
 @click.option("--where", metavar="SQL", help='Only documents matching an SQL condition: "words > 5000".')
 @_allow_files_option
 @click.option("--dropped", metavar="REASON", help="Documents that a stage dropped for this reason, with their text.")
@@ -105,7 +104,6 @@ def show(
     tables: CorpusTables,
     random: int | None,
     seed: int | None,
-    domain: str | None,
     where: str | None,
     dropped: str | None,
     limit: int | None,
@@ -122,19 +120,18 @@ def show(
       webtext show https://example.com/page --corpus my-corpus
       webtext show --random 3 -i docs.jsonl.zst
       webtext show --dropped near_duplicate --random 5 --seed 7
-      webtext show --domain nytimes.com --where "words > 5000" --limit 2
+      webtext show --where "domain = 'nytimes.com' AND words > 5000" --limit 2
     """
     from pipelines.corpus.documents import choose_documents
 
     if seed is not None and not random:
         raise UsageError("--seed has no effect without --random; omit it")
-    conditions = {"--random": random, "--domain": domain, "--where": where, "--dropped": dropped}
+    conditions = {"--random": random, "--where": where, "--dropped": dropped}
     if documents and (used := ", ".join(name for name, value in conditions.items() if value)):
         raise UsageError(f"{documents[0]}: a URL or id cannot be combined with {used}")
     chosen = choose_documents(
         tables,
         documents,
-        domain=domain,
         where=where,
         reason=dropped,
         seed=(seed or 0) if random else None,
