@@ -68,7 +68,7 @@ def test_the_executor(
 @pytest.mark.parametrize(
     ("table", "flags", "message"),
     [
-        ("executor = 'dask'", [], "webtext.toml:2 [run]: executor = 'dask' is not one of local, ray"),
+        ("executor = 'dask'", [], "webtext.toml [run]: executor = 'dask' is not one of local, ray"),
         ("exekutor = 'ray'", [], "unknown option 'exekutor'; did you mean executor?"),
         ("", ["--ray-address", "auto"], "a Ray address has no effect on the local executor; use --executor ray"),
         ("", ["--executor", "dask"], "--executor dask: is not one of local, ray"),
