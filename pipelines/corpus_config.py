@@ -197,16 +197,15 @@ class CorpusConfig:
         return path if is_absolute else storage.join(self.corpus, path)
 
 
-def finished_stages(corpus: str) -> list[str]:
-    """Return the finished stages of a corpus in order; without those of `[build] skip`, whose results nothing reads."""
-    skipped = CorpusConfig(corpus).skipped()
-    return [name for name in STAGE_FOLDERS if name not in skipped and has_manifest(storage.join(corpus, name))]
-
-
 def require_finished_stages(corpus: str) -> list[str]:
-    """Return the finished stages of a corpus that is only read; raise InputError if there are none."""
+    """Return the finished stages of a corpus that is only read, in order; raise InputError if there are none.
+
+    Without those of `[build] skip`, whose results nothing reads.
+    """
     check_corpus(corpus, "-i")
-    if not (finished := finished_stages(corpus)):
+    skipped = CorpusConfig(corpus).skipped()
+    finished = [name for name in STAGE_FOLDERS if name not in skipped and has_manifest(storage.join(corpus, name))]
+    if not finished:
         unfinished = next((name for name in BY_NAME if is_unfinished(storage.join(corpus, name))), None)
         remedy = f"re-run `webtext {unfinished}`, which was interrupted" if unfinished else "run `webtext build`"
         raise InputError(f"{corpus}: no stage has finished; {remedy}, or name another folder with --corpus")

@@ -231,7 +231,7 @@ def output_options(
 ) -> Callable[[Any], Any]:
     """Add `--json` and, for a command with progress, `--quiet`."""
     json_option = click.option("--json", "as_json", is_flag=True, help=json)
-    return _add_options([json_option, *([_quiet_option] if has_progress else [])])
+    return _add_options([json_option, _quiet_option] if has_progress else [json_option])
 
 
 def stage_command(

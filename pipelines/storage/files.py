@@ -1,4 +1,4 @@
-"""The only module that touches a disk or an object store.
+"""Reads and writes files, on a disk or in an object store; nothing outside of `storage` does.
 
 Paths are strings: a local path, or a URL that fsspec knows (`s3://`, `gs://`, `memory://`).
 Every file is written under a temporary name and then renamed, so a reader never sees an incomplete file.
