@@ -295,7 +295,6 @@ def measure_marks(count: str, folder: str) -> dict[str, list[float]]:
     """Run what the driver does with all documents at once, on work files like those of a dedup of so many."""
     import numpy as np
 
-    from pipelines.engine.repeated_ids import count_repeated_ids, write_id_hashes
     from pipelines.stages.dedup import clusters, pairs
     from pipelines.stages.dedup.config import DedupConfig
     from pipelines.stages.dedup.documents import Corpus, record_type
@@ -306,7 +305,6 @@ def measure_marks(count: str, folder: str) -> dict[str, list[float]]:
     chance = np.random.default_rng(0)
     for part in range(parts):
         rows = starts[part + 1] - starts[part]
-        write_id_hashes(f"{folder}/_work", str(part), chance.integers(0, 1 << 63, rows, np.uint64).tobytes())
         # Of records, only the ranks of some documents are read: the files are sparse.
         np.lib.format.open_memmap(corpus.path("records", part, "npy"), "w+", record_type(config.num_perm), (rows,))
         np.save(corpus.path("ids", part, "npy"), np.zeros(1, np.uint8))
@@ -324,7 +322,6 @@ def measure_marks(count: str, folder: str) -> dict[str, list[float]]:
         ("dedup: copy-marks", lambda: pairs.mark_copies(corpus)),
         ("dedup: candidate-marks", lambda: pairs.mark_candidates(corpus)),
         ("dedup: decisions", lambda: clusters.decide(corpus)),
-        ("repeated ids", lambda: count_repeated_ids(f"{folder}/_work")),
     ):
         function()
         meter.end(name)

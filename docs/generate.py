@@ -65,7 +65,7 @@ def scaling_page() -> str:
     for stage, rate in read_rates().items():
         unit = WEBTEXT.amounts()[stage][1]
         work_bytes = rate.work_bytes * (DOCUMENT_BYTES if unit == "bytes" else 1)
-        memory = [rate.memory_bytes(n, WEBTEXT.shards, has_ids=WEBTEXT.hashes_ids(stage)) for n in counts]
+        memory = [rate.memory_bytes(n, WEBTEXT.shards) for n in counts]
         cells = [f"`{stage}`", f"{rate.driver_bytes:g}"]
         cells += [f"{figure:,.0f}" for figure in (rate.worker_bytes / 1e6, rate.shard_bytes, work_bytes)]
         cells += [f"{driver_bytes / 1e9:.1f}/{worker_bytes / 1e9:.1f}" for driver_bytes, worker_bytes in memory]

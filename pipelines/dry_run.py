@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines import storage
-from pipelines.build import CorpusConfig, check_corpus, check_stages, decide_stage
+from pipelines.build import check_stages, decide_stage
+from pipelines.corpus_config import CorpusConfig, check_corpus
 from pipelines.engine.config import identity_of
 from pipelines.engine.journal import OutputFolder
 from pipelines.engine.manifest import has_manifest, read_manifest
@@ -16,7 +17,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.engine.run_decision import RunDecision, decide_run
 from pipelines.engine.stage import Stage
 from pipelines.pipeline import StageSpec
-from pipelines.records.inputs import expand_globs
+from pipelines.records.input_paths import expand_globs
 
 # For stages without an earlier result in the corpus. Of a link whose page answers: benchmarks/pipeline.md.
 _WARC_BYTES_PER_LINK = 47_000

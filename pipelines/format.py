@@ -177,5 +177,5 @@ def _plain_value(value: Any) -> Any:
 def name_corpus(message: str, corpus: str) -> str:
     """Return a message whose commands of webtext name the corpus, so that they can be pasted."""
     option = shlex.quote(corpus).replace("\\", r"\\")
-    without = r"(?!init\b|completion\b|demo\b)[a-z-]+\b(?![^`]* (?:--corpus|-i) )"
+    without = r"(?!init\b|demo\b)[a-z-]+\b(?![^`]* (?:--corpus|-i) )"
     return re.sub(rf"`(webtext {without}[^`]*)`", rf"`\1 --corpus {option}`", message)

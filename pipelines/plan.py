@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from pipelines import storage
-from pipelines.build import CorpusConfig, check_corpus
+from pipelines.corpus_config import CorpusConfig, check_corpus
 from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run_record import read_runs
 from pipelines.errors import InputError
@@ -23,9 +23,9 @@ from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.scrape.config import ScrapeConfig
 from pipelines.storage.resources import data_path
 
-# The driver, the process that distributes the tasks: Python with the libraries, time per document, and the hashes by
-# which repeated ids are counted, of at most 67 million at once (benchmarks/driver.md).
-_DRIVER_BYTES, _DRIVER_S_PER_DOCUMENT, _ID_BYTES, _MAX_ID_BYTES = 400_000_000, 0.7e-6, 16, 1 << 30
+# The driver, the process that distributes the tasks: Python with the libraries, and time per document
+# (benchmarks/driver.md).
+_DRIVER_BYTES, _DRIVER_S_PER_DOCUMENT = 400_000_000, 0.7e-6
 _LINK_BYTES = 300  # 41,842 links of 2013 took 12.9 MB, with their drops
 DOCUMENT_BYTES = 5000  # the average of WebText
 _STORED_SHARE = 0.4  # bytes of a shard per byte of its text: benchmarks/plan.md
@@ -52,11 +52,9 @@ class Rate:
     driver_bytes: float = 0.0
     is_recorded: bool = False
 
-    def memory_bytes(self, records: float, shards: int, *, has_ids: bool) -> tuple[float, float]:
-        """Return the memory of the driver and of a worker for records in shards; the driver may count repeated ids."""
-        id_bytes = min(_ID_BYTES * records, _MAX_ID_BYTES) if has_ids else 0
-        driver_bytes = _DRIVER_BYTES + id_bytes + self.driver_bytes * records
-        return driver_bytes, self.worker_bytes + self.shard_bytes * records / shards
+    def memory_bytes(self, records: float, shards: int) -> tuple[float, float]:
+        """Return the memory of the driver and of a worker for records in shards."""
+        return _DRIVER_BYTES + self.driver_bytes * records, self.worker_bytes + self.shard_bytes * records / shards
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,10 +88,6 @@ class Workload:
             size_bytes = round(scaled["text_bytes"])
             scaled["shards"] = max(self.shards, count_parts(size_bytes, size_bytes)[0])
         return dataclasses.replace(self, **scaled, basis=f"{self.basis}, scaled to {target:,.0f} {unit}")
-
-    def hashes_ids(self, stage: str) -> bool:
-        """Return whether a stage counts repeated ids: those of documents that no earlier stage has read."""
-        return stage == "extract" or not self.links
 
     def amounts(self) -> dict[str, tuple[float, str, float | None]]:
         """Return for each stage, in order, how much it reads, the unit, and the size of its result if that is known."""
@@ -258,7 +252,7 @@ def _estimate_stage(stage: str, work: Workload, rate: Rate, available: Resources
     kept = amount * rate.output_bytes if kept is None else kept
     disk = kept + amount * rate.work_bytes
     documents = work.documents * (amount / work.text_bytes if unit == "bytes" else 0)
-    driver_bytes, worker_bytes = rate.memory_bytes(documents or amount, work.shards, has_ids=work.hashes_ids(stage))
+    driver_bytes, worker_bytes = rate.memory_bytes(documents or amount, work.shards)
     fitting = int((available.memory_bytes - driver_bytes) // worker_bytes)
     workers = max(1, min(available.cores, fitting))
     busy = min(available.nodes * workers, work.shards)

@@ -6,7 +6,7 @@ import json
 import re
 import textwrap
 
-from pipelines.build import DEFAULT_STAGES
+from pipelines.corpus_config import DEFAULT_STAGES
 from pipelines.engine.config import describe_range, flag_of, option_fields, spec_of
 from pipelines.pipeline import PIPELINE, StageSpec
 

@@ -97,12 +97,11 @@ def test_the_table_has_a_rate_of_every_stage() -> None:
 
 def test_memory_grows_with_the_records_of_a_shard_and_of_all() -> None:
     rate = dataclasses.replace(_RATE, shard_bytes=1000.0, driver_bytes=3.0)
-    (driver, worker), (larger, same) = (rate.memory_bytes(n, n // 10**6, has_ids=True) for n in (10**7, 10**8))
+    (driver, worker), (larger, same) = (rate.memory_bytes(n, n // 10**6) for n in (10**7, 10**8))
     assert worker == same == 500_000_000 + 1000 * 10**6
-    assert larger - driver == 3 * 9e7 + 2**30 - 16 * 10**7  # the hashes of 67 million ids at once
-    assert rate.memory_bytes(10**8, 100, has_ids=False)[0] == larger - 2**30
+    assert larger - driver == 3 * 9e7
     stage = _estimate(WEBTEXT, memory=10**12)["extract"]
-    assert stage.memory_bytes == sum((4e8, 16 * 45e6, 8 * 5e8))
+    assert stage.memory_bytes == sum((4e8, 8 * 5e8))
 
 
 def test_the_page_about_memory_has_the_figures_of_the_table() -> None:
@@ -123,7 +122,7 @@ def test_the_runs_of_a_corpus_replace_the_table(tmp_path: Path) -> None:
         {"stage": "tokenize", "outcome": "done", "whole": False, "seconds": 20, "workers": 8},
         {"stage": "dedup", "outcome": "done", "whole": True, "seconds": 2, "workers": 8},
     ]
-    (tmp_path / "runs.jsonl").write_text("".join(json.dumps(run) + "\n" for run in runs) + "{")
+    (tmp_path / "runs.log").write_text("".join(json.dumps(run) + "\n" for run in runs) + "{")
     rates, table = read_rates(str(tmp_path), work), read_rates()
     assert rates["tokenize"].core_s == pytest.approx((100 - table["tokenize"].fixed_s) * 2 / 5e8)
     assert rates["tokenize"].is_recorded
@@ -219,14 +218,6 @@ def test_a_corpus_of_lists_of_urls_has_no_submissions(tmp_path: Path, capsys: py
     result = _plan(capsys, "--corpus", str(tmp_path))
     assert (result["workload"]["submissions"], result["workload"]["links"]) == (0, 100)
     assert result["stages"][0]["stage"] == "fetch"
-
-
-def test_the_hashes_of_ids_are_in_the_memory_of_the_stage_that_counts_them() -> None:
-    stages = _estimate(WEBTEXT)
-    assert stages["extract"].memory_bytes - stages["filter"].memory_bytes == 16 * 45e6
-    own = dataclasses.replace(WEBTEXT, submissions=0, links=0, pages=0)
-    assert _estimate(own)["filter"].memory_bytes == stages["extract"].memory_bytes
-    assert [stage for stage in _STAGES if WEBTEXT.hashes_ids(stage)] == ["extract"]
 
 
 def test_large_numbers_and_shards_are_readable(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,6 @@ _GROUPS = {
         "build": "Run the stages listed in webtext.toml, in order.",
         "plan": "Estimate time, disk space, memory and cost of a corpus.",
         "status": "Show the state of each stage of a corpus.",
-        "clean": "Remove what a corpus no longer needs.",
         "release": "Publish a corpus as a folder that others can load, verify and rebuild.",
         "rehydrate": "Rebuild a corpus from a release: fetch its URLs, extract, and compare.",
         "remove": "Remove documents from every stage of a corpus, on request.",
@@ -60,13 +59,12 @@ _GROUPS = {
     },
     "Other": {
         "demo": "Run the whole pipeline on a small local web, offline.",
-        "completion": "Print the completion script of a shell.",
     },
 }
 COMMANDS = {name: text for commands in _GROUPS.values() for name, text in commands.items()}
 # The commands that share a module, where they are functions of their names.
 _MODULES = {
-    **dict.fromkeys(("init", "status", "clean"), "folder"),
+    **dict.fromkeys(("init", "status"), "folder"),
     **dict.fromkeys(("explain", "show", "stats", "sql", "export-text"), "queries"),
 }
 _COMMAND_WIDTH = max(map(len, COMMANDS))
@@ -195,7 +193,7 @@ def _explain_failure(error: BaseException, argv: Sequence[str]) -> int:
         click.echo(format_message("".join(traceback.format_exception(error)), one_line=False), err=True, nl=False)
     if isinstance(error, WebtextError):
         # Messages of stages name the option for the output; build and demo only have --corpus.
-        option = {"build": "--corpus", "demo": "--corpus", "stats": "--html"}.get(argv[0], "--output")
+        option = {"build": "--corpus", "demo": "--corpus"}.get(argv[0], "--output")
         complain(f"error: {_name_corpus(str(error), argv).replace('another --output', f'another {option}')}")
         return error.exit_code
     if isinstance(error, MemoryError):

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import click
 
-from pipelines.build import CAN_BE_SKIPPED, CorpusConfig, RunSettings, check_corpus, write_index
+from pipelines.build import write_index
+from pipelines.corpus_config import CAN_BE_SKIPPED, CorpusConfig, RunSettings, check_corpus
 from pipelines.engine.config import Config, OptionSpec, describe_range, flag_of, make_config, option_fields, spec_of
 from pipelines.engine.executor import make_executor
 from pipelines.engine.journal import is_unfinished
@@ -23,8 +24,7 @@ from pipelines.errors import UsageError
 from pipelines.format import format_bytes
 from pipelines.pipeline import BY_NAME
 from pipelines.records.standard_input import STANDARD_INPUT, spool_standard_input
-from pipelines.storage import basename, join, local_cache, local_path, size_bytes, temporary_folder
-from pipelines.storage.bounded import MAX_RATIO, RATIO_VARIABLE
+from pipelines.storage import basename, join, size_bytes, temporary_folder
 from webtext_cli.console import make_progress, print_summary
 from webtext_cli.parameters import Choice, Choices, Command, Number, Option
 
@@ -219,17 +219,6 @@ discard_pages_option = click.option(
 
 
 _quiet_option = click.option("--quiet", "-q", is_flag=True, help="Hide progress.")
-_ratio_option = click.option(
-    "--max-compression-ratio",
-    type=Number(int, 1),
-    metavar="RATIO",
-    envvar=RATIO_VARIABLE,
-    default=MAX_RATIO,
-    expose_value=False,
-    callback=lambda _context, _option, ratio: os.environ.__setitem__(RATIO_VARIABLE, str(ratio)),
-    help="Refuse a compressed, Parquet or Arrow file that contains more than 1 GiB and this many times its size. "
-    f"[default: {MAX_RATIO:,}; env: {RATIO_VARIABLE}]",
-)
 overwrite_option = click.option(
     "--overwrite",
     is_flag=True,
@@ -240,24 +229,9 @@ overwrite_option = click.option(
 def output_options(
     json: str = "Print the result as one JSON object.", has_progress: bool = True
 ) -> Callable[[Any], Any]:
-    """Add `--json` and, for a command with progress, `--quiet` and `--max-compression-ratio`."""
+    """Add `--json` and, for a command with progress, `--quiet`."""
     json_option = click.option("--json", "as_json", is_flag=True, help=json)
-    return _add_options([json_option, *([_quiet_option, _ratio_option] if has_progress else [])])
-
-
-_RUN_OPTIONS: list[Callable[[Any], Any]] = [
-    click.option(
-        "--scratch",
-        metavar="DIR",
-        envvar=local_cache.VARIABLE,
-        expose_value=False,
-        # Worker processes inherit it.
-        callback=lambda _context, _option, path: path and os.environ.update({local_cache.VARIABLE: local_path(path)}),
-        help=f"Local folder for copies of remote files. [default: in TMPDIR; env: {local_cache.VARIABLE}]",
-    ),
-    overwrite_option,
-    output_options(),
-]
+    return _add_options([json_option, _quiet_option] if has_progress else [json_option])
 
 
 def stage_command(
@@ -289,7 +263,7 @@ def stage_command(
 
         # Where click collects the options of decorators, the last one first.
         own = wrapper.__dict__.pop("__click_params__", [])
-        command = click.command(name, cls=Command)(_add_options([*added, *_RUN_OPTIONS])(wrapper))
+        command = click.command(name, cls=Command)(_add_options([*added, overwrite_option, output_options()])(wrapper))
         command.params[:0] = reversed(own)
         return command
 

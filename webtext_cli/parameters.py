@@ -12,10 +12,7 @@ from pipelines.engine.config import INPUT_OUTPUT, describe_choices, describe_ran
 
 # The order of the options in a help: these are the first and the last, the latter in a group of their own.
 _FIRST = ("--corpus", "--input", "--output")
-_EXECUTION = (
-    "--workers", "--executor", "--ray-address", "--scratch", "--max-compression-ratio", "--overwrite", "--json",
-    "--quiet", "--debug", "--help",
-)  # fmt: skip
+_EXECUTION = ("--workers", "--executor", "--ray-address", "--overwrite", "--json", "--quiet", "--debug", "--help")
 _PATH = re.compile(r"\b(PATH|DIR|FILE)\b")
 
 

@@ -21,7 +21,7 @@ from pipelines.benchmark_sets.examples import (
 from pipelines.benchmark_sets.registry import Entry, HubSplit, PaperFigures, find_entry, known_benchmarks
 from pipelines.errors import UsageError
 from pipelines.format import loose_name, suggest_nearest
-from pipelines.records import inputs
+from pipelines.records import input_paths, inputs
 from pipelines.records.text_columns import slices_within
 
 _BATCH_EXAMPLES = 8192
@@ -177,7 +177,7 @@ def _parse(value: str, known: Mapping[str, Entry]) -> Benchmark:
         hub = HubSplit(entry, known_split, f"--benchmark {entry.name}")
         benchmark = Benchmark(name=entry.name, split=known_split, field=field or entry.field, files=(), hub=hub)
     else:
-        files = inputs.expand_paths([path], SUFFIXES, check_types=False)
+        files = input_paths.expand_paths([path], SUFFIXES, check_types=False)
         if field is not None and all(example_format(file) == "text" for file in files):
             raise UsageError(
                 f"--benchmark: {value!r} names the field {field!r}, but plain text has no fields; write a split other "

@@ -13,8 +13,8 @@ from starlette.routing import Route
 
 from pipelines import storage
 from pipelines.browse.site import number_of, site_of
-from pipelines.build import CorpusConfig
 from pipelines.corpus.tables import CorpusTables, parquet_files
+from pipelines.corpus_config import CorpusConfig
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.records import read_records
 from pipelines.evaluation.results_page import EXAMPLES, RESULTS, main_folder

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from pipelines import storage
-from pipelines.build import check_corpus
 from pipelines.corpus.tables import CorpusTables
+from pipelines.corpus_config import check_corpus
 from pipelines.engine.manifest import MANIFEST_FILE
 from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError

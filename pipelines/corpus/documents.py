@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +15,6 @@ def choose_documents(
     tables: CorpusTables,
     targets: Sequence[str] = (),
     *,
-    domain: str | None = None,
     where: str | None = None,
     reason: str | None = None,
     stage: str | None = None,
@@ -34,10 +32,6 @@ def choose_documents(
     conditions, values = ["true"], list[Any]()
     if reason:
         conditions, values = ["reason = ?", "stage = coalesce(?, stage)"], [reason, stage]
-    if domain:
-        # Of dropped documents only the URL is known.
-        conditions.append("regexp_matches(url, ?)" if reason else "domain = ?")
-        values.append(rf"^[a-z]+://([^/]*\.)?{re.escape(domain.lower())}(:|/|$)" if reason else domain.lower())
     if where:
         conditions.append(enclosed := f"(\n{where}\n)")  # a comment ends with its line
         # Parsed alone, its brackets match; then those around it enclose all of it.
@@ -45,12 +39,12 @@ def choose_documents(
         tables.check_selects([f"SELECT 1 WHERE {where}", f"SELECT 1 WHERE {enclosed}"], problem)
     order = "" if seed is None else f"ORDER BY hash(concat(id, ' {seed}'))"
     view = "dropped" if reason else "documents"
-    if seed is not None and tables.document_stages and not (reason or domain or where):
+    if seed is not None and tables.document_stages and not (reason or where):
         view = documents_of(tables.document_stages[-1])  # `documents` counts the words of all own documents
     rows = tables.rows(f"FROM {view} WHERE {' AND '.join(conditions)} {order} LIMIT {limit}", values)
     if rows:
         return _with_texts(tables, rows) if reason else rows
-    if not reason or where or domain or stage:
+    if not reason or where or stage:
         which = f" that {stage or 'a stage'} dropped for {reason}" if reason else ""
         raise InputError(f"{tables.name}: no document{which} meets these conditions")
     counts = tables.rows("SELECT reason, count(*) AS count FROM dropped GROUP BY reason ORDER BY count DESC")

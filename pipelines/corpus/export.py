@@ -1,38 +1,35 @@
-"""Writes documents as JSONL or plain text, all or a sample, for tools that do not read Parquet."""
+"""Writes documents as JSONL or plain text, for tools that do not read Parquet."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
-import pyarrow as pa
 import zstandard
 
 from pipelines import storage
-from pipelines.build import require_finished_stages
+from pipelines.corpus_config import require_finished_stages
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError
 from pipelines.format import escape_output, to_json
 from pipelines.pipeline import DOCUMENT_STAGES
 from pipelines.records import inputs
 from pipelines.records.document_options import DocumentConfig
-from pipelines.records.document_split import hash_keys
 from pipelines.records.drops import Drops
 from pipelines.storage.compression import strip_compression
 
 # Between the texts of a .txt file.
 SEPARATOR = "\n<|endoftext|>\n"
-_HASHES = float(1 << 64)
 
 
 def export_text(
     documents: Sequence[str],
     output: str,
     kind: str | None,
-    share: float,
     limit: int | None,
     config: DocumentConfig,
     options: RunOptions,
@@ -40,9 +37,8 @@ def export_text(
     """Write documents in their order to a file, or to standard output (`-`); return how many.
 
     `kind` is jsonl (all columns but those that are null) or txt (the texts; a line `<|endoftext|>` separates them), by
-    default that of the name. With `share` below 1, documents are chosen by the hashes of their ids. The progress of the
-    options notes what is not read. Raises UsageError for a name of another kind, InputError if there is no document, or
-    if the file exists, unless `options.overwrite`.
+    default that of the name. The progress of the options notes what is not read. Raises UsageError for another name,
+    InputError if there is no document, or if the file exists, unless `options.overwrite`.
     """
     kind = kind or ("jsonl" if output == "-" else strip_compression(output).rpartition(".")[2])
     if kind not in ("jsonl", "txt"):
@@ -52,7 +48,8 @@ def export_text(
     source, drops = inputs.open_configured(documents, config, options), Drops()
     written = 0
     with _open(output) as stream:
-        for batch in _sample(source, share, drops):
+        batches = (inputs.read_documents(shard, drops) for shard in source.undivided)
+        for batch in itertools.chain.from_iterable(batches):
             batch = batch.slice(0, batch.num_rows if limit is None else limit - written)
             for row in batch.to_pylist():
                 if kind == "txt":
@@ -68,7 +65,7 @@ def export_text(
         if kind == "txt":
             stream.write(b"\n")
         if not written:
-            raise InputError(f"{', '.join(documents)}: no document{' is in the sample' if share < 1 else ''}")
+            raise InputError(f"{', '.join(documents)}: no document")
     return written
 
 
@@ -92,11 +89,3 @@ def _open(output: str) -> Iterator[BinaryIO]:
         elif output.endswith(".gz"):
             stream = stack.enter_context(gzip.GzipFile(fileobj=stream, mode="wb", mtime=0))
         yield stream
-
-
-def _sample(source: inputs.DocumentInput, share: float, drops: Drops) -> Iterator[pa.RecordBatch]:
-    for shard in source.undivided:
-        for batch in inputs.read_documents(shard, drops):
-            if share < 1:
-                batch = batch.filter(pa.array(hash_keys(batch.column("id").to_pylist(), "export") < share * _HASHES))
-            yield batch

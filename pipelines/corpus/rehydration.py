@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines import storage
-from pipelines.build import CorpusConfig, run_stage
+from pipelines.build import run_stage
+from pipelines.corpus_config import CorpusConfig
 from pipelines.engine.config import CONFIG_FILE, make_config
 from pipelines.engine.journal import OutputFolder
 from pipelines.engine.run import RunOptions, Summary

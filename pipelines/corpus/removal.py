@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 
 from pipelines import storage
-from pipelines.build import CorpusConfig, build, check_corpus, write_index
+from pipelines.build import build, write_index
 from pipelines.corpus import removed_files
 from pipelines.corpus.removed_files import KEPT, Place, RemovalContext
+from pipelines.corpus_config import CorpusConfig, check_corpus
 from pipelines.engine.folder_lock import folder_lock
 from pipelines.engine.journal import is_unfinished
 from pipelines.engine.manifest import NEXT, FileEntry, ShardEntry, has_manifest, replace_result

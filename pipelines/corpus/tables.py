@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import canonical_url, is_url_id, registered_domain
-from pipelines.build import require_finished_stages
+from pipelines.corpus_config import require_finished_stages
 from pipelines.engine.executor import default_workers
 from pipelines.engine.machine import available_memory_bytes
 from pipelines.engine.run import RunOptions

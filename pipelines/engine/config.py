@@ -7,13 +7,10 @@ disagree.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime as dt
-import functools
 import json
 import math
-import operator
 import re
 import tomllib
 import typing
@@ -29,8 +26,6 @@ from pipelines.format import format_number, mask_credentials, suggest_nearest
 CONFIG_FILE = "webtext.toml"
 # tomllib takes quadratic time for the parts of a key (minutes for 100 KB), and memory for each of its parents.
 _LONG_KEY = re.compile(rb"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){50}""")
-# The bytes of TOML to parse for the line of an error, about a second.
-_MAX_SEARCHED = 5_000_000
 _WORDS = {"int": "a whole number", "float": "a number", "str": "a string", "bool": "true or false"}
 _WORDS |= {"array": "a list", "object": "a table", "date": "a day", ">=": "that is finite", "<=": "that is finite"}
 _WORDS |= {"matching": "of lower-case letters, digits and _, a letter first"}
@@ -101,7 +96,7 @@ def read_toml(path: str, kind: type[Config]) -> Config:
 def convert(value: Any, kind: type[Config], where: Where, keys: Sequence[str | int] = ()) -> Config:
     """Return the value at `keys` of a TOML file as a type: a struct, a mapping, or that of a single value.
 
-    Raises UsageError, with the line and the key, for an unknown or missing key, for a value of the wrong type or range,
+    Raises UsageError, with its table, for an unknown or missing key, for a value of the wrong type or range,
     and for what the type of a table refuses with ValueError.
     """
     if typing.get_origin(kind) is dict and isinstance(value, dict):  # msgspec does not name the keys of mappings
@@ -140,26 +135,14 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def places(path: str, *table: str) -> Where:
-    """Return the function that says where a TOML file sets the keys of a table."""
-    return lambda keys: _place_of(path, (*table, *keys))
+    """Return the function that says where a TOML file sets the keys of a table: `webtext.toml [scrape]`."""
 
+    def place(keys: Sequence[str | int]) -> str:
+        tables = (*table, *keys)[:-1]
+        name = "".join(f" {key + 1}" if isinstance(key, int) else f".{key}" for key in tables)[1:]
+        return path + (f" [{name}]" if name else "")
 
-def _place_of(path: str, keys: Sequence[str | int]) -> str:
-    """Return the file, line and table of a key: `webtext.toml:3 [scrape]`, without the line if it is not certain."""
-    source = storage.read_bytes(path).decode("utf-8-sig")
-    name = re.escape(next((key for key in reversed(keys) if isinstance(key, str)), ""))
-    matches = list(re.finditer(rf"(?<![\w-]){name}(?=[\"']?[ \t]*[=.\]])", source))
-    lines = set()
-    for match in matches if name and len(matches) * len(source) < _MAX_SEARCHED else ():
-        # A key is set where its value is lost if it has another name; comments and strings also contain its name.
-        with contextlib.suppress(ValueError, RecursionError):
-            renamed: Any = tomllib.loads(f"{source[: match.end()]}-renamed{source[match.end() :]}")
-            try:
-                functools.reduce(operator.getitem, keys, renamed)
-            except (LookupError, TypeError):
-                lines.add(source.count("\n", 0, match.start()) + 1)
-    table = "".join(f" {key + 1}" if isinstance(key, int) else f".{key}" for key in keys[:-1])[1:]
-    return path + (f":{lines.pop()}" if len(lines) == 1 else "") + (f" [{table}]" if table else "")
+    return place
 
 
 def describe_range(minimum: float, maximum: float) -> str:

@@ -7,6 +7,7 @@ import ctypes
 import multiprocessing
 import os
 import re
+import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -81,6 +82,15 @@ def limit_worker_threads() -> None:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
+def raise_file_limit(files: int) -> int:
+    """Let this process open so many files if the system allows it; return the limit that was asked for, or allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = files if hard == resource.RLIM_INFINITY else min(files, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return limit
+
+
 def retain_freed_memory() -> None:
     """Keep up to 256 MB of freed memory in this process for reuse instead of returning it to the system.
 
@@ -107,10 +117,6 @@ def release_freed_memory() -> None:
 
 def peak_bytes() -> dict[str, int]:
     """Return `peak_bytes` of this process and `worker_peak_bytes` of its largest worker, where they are known."""
-    if sys.platform == "win32":
-        return {}
-    import resource
-
     unit = 1 if sys.platform == "darwin" else 1024
     peak, worker_peak = (
         resource.getrusage(scope).ru_maxrss * unit for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)

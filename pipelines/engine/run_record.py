@@ -1,4 +1,4 @@
-"""What a run shows to others: its progress while it runs, and at its end a line in the corpus's `runs.jsonl`."""
+"""What a run shows to others: its progress while it runs, and at its end a line in the corpus's `runs.log`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import importlib.metadata
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from pipelines import storage
@@ -19,14 +19,13 @@ from pipelines.errors import InputError, StorageError
 from pipelines.format import mask_credentials
 from pipelines.progress import Progress
 
-_RUNS = "runs.jsonl"
+# JSON lines; not `.jsonl`, since the files of a user, next to which it is, are read by their suffixes.
+_RUNS = "runs.log"
 # Hidden, as the lock: not a file of the result.
 _PROGRESS = ".progress.json"
 # Between two writes, each of which is a request in an object store.
 _LOCAL_INTERVAL_S, _REMOTE_INTERVAL_S = 1.0, 30.0
 _MAX_ERROR_CHARACTERS = 500
-# A line has the command, which the operating system limits to 2 MiB or less.
-_MAX_LINE_BYTES = 8 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +142,7 @@ class RecordedProgress(Progress):
         return self._run | {"workers": self.workers, "seconds": seconds, "peak_memory_bytes": peak}
 
     def _append(self, line: dict[str, Any]) -> None:
-        """Append a line to `runs.jsonl`, unless the folder is not named like its stage, and so is not in a corpus."""
+        """Append a line to `runs.log`, unless the folder is not named like its stage, and so is not in a corpus."""
         if storage.basename(self._folder) == line["stage"]:
             with self._noted():
                 path = storage.join(storage.parent(self._folder), _RUNS)
@@ -173,26 +172,6 @@ def read_runs(corpus: str) -> list[dict[str, Any]]:
         with contextlib.suppress(ValueError):
             runs.append(json.loads(line))
     return runs
-
-
-def without_logs(paths: Sequence[str], notes: list[str] | None = None) -> list[str]:
-    """Return the files of a folder or glob without logs of runs, which a corpus has next to the user's own files.
-
-    A log has its name and the fields of its lines; `notes` receives a line for it.
-    """
-    logs = {path for path in paths if storage.basename(path) == _RUNS and storage.is_file(path) and _is_log(path)}
-    if notes is not None:
-        notes.extend(f"{path}: is the run log of a corpus; ignored" for path in sorted(logs))
-    return [path for path in paths if path not in logs]
-
-
-def _is_log(path: str) -> bool:
-    with storage.open_read(path) as stream:
-        line = stream.readline(_MAX_LINE_BYTES)
-    try:
-        return {"stage", "started", "command", "outcome"} <= {*json.loads(line)}
-    except (ValueError, TypeError, RecursionError):  # not JSON, or not an object
-        return False
 
 
 def _read(path: str) -> dict[str, Any] | None:

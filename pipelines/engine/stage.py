@@ -62,19 +62,17 @@ class RunOptions:
 
 @dataclasses.dataclass(frozen=True)
 class TaskResult:
-    """What a task reports: its counts, the files that it wrote into the output folder, and hashes of its ids."""
+    """What a task reports: its counts, and the files that it wrote into the output folder."""
 
     records_in: int = 0
     records_out: int = 0
     dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
     counts: Mapping[str, float] = dataclasses.field(default_factory=dict)
     files: tuple[FileEntry, ...] = ()
-    id_hashes: bytes = b""
 
     def entry(self, phase: str, name: str, *, work: bool = False) -> ShardEntry:
         """Return the entry of the task."""
-        fields = {field: value for field, value in vars(self).items() if field != "id_hashes"}
-        return ShardEntry(phase, name, work=work, **{**fields, "dropped": dict(sorted(self.dropped.items()))})
+        return ShardEntry(phase, name, work=work, **{**vars(self), "dropped": dict(sorted(self.dropped.items()))})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pipelines.errors import UsageError
 from pipelines.evaluation.records import SUFFIXES
 from pipelines.format import loose_name, suggest_nearest
 from pipelines.model.training.recipe import Choice
-from pipelines.records import inputs
+from pipelines.records import input_paths, inputs
 from pipelines.storage.resources import data_names, data_path
 
 # Variants are named after whose protocol they follow; the first is the default.
@@ -167,7 +167,7 @@ def find_files(path: str) -> tuple[str, ...]:
     if has_manifest(path):  # the folder of a stage has tables other than its documents, too
         return tuple(file.path for file in inputs.open_documents(path).files)
     paths = [path] if storage.exists(path) else path.split(",")
-    return tuple(inputs.expand_paths(paths, SUFFIXES, check_types=False))
+    return tuple(input_paths.expand_paths(paths, SUFFIXES, check_types=False))
 
 
 def find_task(name: str) -> TaskDefinition:

@@ -1,13 +1,12 @@
-"""What a task that reads records reports: which it dropped and why, and hashes of their ids."""
+"""What a task that reads records reports: which it dropped, and why."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipelines.engine.manifest import FileEntry
-from pipelines.engine.repeated_ids import hash_ids
 from pipelines.engine.stage import TaskResult
 from pipelines.format import plural
 
@@ -18,18 +17,12 @@ class Drops:
     def __init__(self, write: Callable[[dict[str, Any]], None] | None = None) -> None:
         self._write = write
         self.counts: Counter[str] = Counter()
-        self._id_hashes = bytearray()
 
     def add(self, reason: str, id: str, url: str | None = None, detail: str | None = None) -> None:
         """Count one record as dropped for a reason, and list it."""
         self.counts[reason] += 1
         if self._write is not None:
             self._write({"id": id, "url": url, "reason": reason, "detail": detail})
-
-    def check_ids(self, ids: Iterable[str]) -> None:
-        """Have the run count which of these ids of records others of its input have, too, if drops are listed."""
-        if self._write is not None:
-            self._id_hashes += hash_ids(ids)
 
     def describe_bad_records(self) -> str | None:
         """Return how many records of the input are not documents, and why; None if all are."""
@@ -41,6 +34,4 @@ class Drops:
         self, kept: int, files: tuple[FileEntry, ...], counts: Mapping[str, float] | None = None
     ) -> TaskResult:
         """Return the result of a task that kept this many records and dropped all others that it read."""
-        return TaskResult(
-            self.counts.total() + kept, kept, self.counts, counts or {}, files, id_hashes=bytes(self._id_hashes)
-        )
+        return TaskResult(self.counts.total() + kept, kept, self.counts, counts or {}, files)

@@ -6,23 +6,19 @@ records are read by `reader`, and become documents in `documents`.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import itertools
 import json
-import shlex
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from pipelines import storage
-from pipelines.engine.journal import JOURNAL, OutputFolder, is_unfinished
+from pipelines.engine.journal import OutputFolder, is_unfinished
 from pipelines.engine.manifest import (
-    MANIFEST_FILE,
     FileEntry,
     Manifest,
     common_text_format,
@@ -30,12 +26,9 @@ from pipelines.engine.manifest import (
     read_manifest,
     require_files,
 )
-from pipelines.engine.run_record import without_logs
 from pipelines.engine.stage import RunOptions
-from pipelines.errors import InputError, UsageError, translate_format_errors
-from pipelines.format import plural
+from pipelines.errors import InputError
 from pipelines.records import shards
-from pipelines.records.data_card import DATA_CARD
 from pipelines.records.document_options import DocumentConfig
 from pipelines.records.documents import (
     JSONL_SCHEMA,
@@ -49,22 +42,17 @@ from pipelines.records.documents import (
 )
 from pipelines.records.drops import Drops
 from pipelines.records.file_parts import FilePart, split_lines, split_rows
-from pipelines.records.reader import FORMATS, TABLES, file_format, table_batches, table_schema
+from pipelines.records.input_paths import TEXT_SUFFIXES, expand_globs, expand_paths
+from pipelines.records.reader import TABLES, file_format, table_batches, table_schema
 from pipelines.records.removals import REMOVED, Removals, read_removals
-from pipelines.storage.compression import SUFFIXES, strip_compression
+from pipelines.storage.compression import SUFFIXES
 
 # Small files are grouped and large ones split, so that a task is neither tiny nor the whole input.
 _GROUP_BYTES = 64 << 20
 _DEFAULTS = DocumentConfig()
-TEXT_SUFFIXES = (*FORMATS, ".wet")
-ARCHIVE_SUFFIXES = (".warc", ".arc")
-PAGE_SUFFIXES = (".html", ".htm", ".xhtml", *ARCHIVE_SUFFIXES)
 
 # Bytes of text per byte of a file of prose: Parquet and compressed lines (benchmarks/plan.md), and plain lines.
 _TEXT_PER_COMPRESSED_BYTE, _TEXT_PER_BYTE = 3.5, 0.9
-
-# One document per file: what is next to them does not describe tables.
-_PLAIN_SUFFIXES = (".txt", ".md")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,112 +184,6 @@ def check_finished(folder: str, stage: str, otherwise: str = "") -> None:
         raise InputError(f"{folder}: {stage} has not finished; re-run {command} to resume it{otherwise}")
 
 
-def expand_paths(
-    paths: Sequence[str], suffixes: Sequence[str], *, check_types: bool = True, notes: list[str] | None = None
-) -> list[str]:
-    """Return the files that names, folders and globs refer to, in order; raise InputError for one that matches none.
-
-    `suffixes` (without compression, in lower case) select the files of a folder; `notes` receives a line for each
-    folder with others. With `check_types`, other named files are refused.
-    """
-    files: list[str] = []
-    for path in expand_globs(paths, notes):
-        if storage.is_folder(path):
-            files.extend(_files_in_folder(path, tuple(suffixes), notes))
-        elif not storage.exists(path):
-            raise InputError(f"{path}: no such file or folder")
-        elif not storage.is_file(path):
-            # Inputs are read more than once, first for their fingerprint, which would wait for a pipe forever.
-            raise InputError(f"{path}: is not a regular file; save it as one")
-        elif check_types and not strip_compression(path).endswith(tuple(suffixes)):
-            problem = f"unknown file type; supported are {', '.join(suffixes)} (compressed or not)"
-            raise _unsupported(path, problem, [path], suffixes)
-        else:
-            files.append(path)
-    # A file that is named twice, also by two spellings of its path, is read once.
-    return list({storage.absolute_path(file): file for file in reversed(files)}.values())[::-1]
-
-
-def _files_in_folder(folder: str, suffixes: tuple[str, ...], notes: list[str] | None) -> list[str]:
-    """Return the files of these types below a folder; `notes` receives a line if there are others.
-
-    Raises InputError if there are none, and UsageError if a stage wrote some of the files.
-    """
-    files = without_logs(storage.walk_files(folder), notes)
-    _check_no_stage_inside(folder, files)
-    described = _files_of_data_sets(files)
-    files = [file for file in files if described.get(storage.parent(file), {file}) >= {file}]
-    matches = [file for file in files if strip_compression(file).endswith(suffixes)]
-    if any(not strip_compression(file).endswith(_PLAIN_SUFFIXES) for file in matches):
-        # Next to tables, it describes them.
-        matches = [file for file in matches if storage.basename(file) != DATA_CARD]
-    if not matches:
-        patterns = ", ".join("*" + suffix for suffix in suffixes)
-        raise _unsupported(folder, f"contains no {patterns} files (compressed or not)", files, suffixes)
-    others = Counter(_type_of(file) for file in {*files} - {*matches})
-    if others and notes is not None:
-        types = ", ".join(f"{name} {count:,}" for name, count in sorted(others.items()))
-        notes.append(f"{folder}: {plural(others.total(), 'file')} of other types not read: {types}")
-    return matches
-
-
-def _unsupported(path: str, problem: str, files: Iterable[str], suffixes: Sequence[str]) -> InputError:
-    """Return the error for an input without files of the right types, which may be pages."""
-    if not {*PAGE_SUFFIXES} & {*suffixes} and any(strip_compression(file).endswith(PAGE_SUFFIXES) for file in files):
-        problem = f"contains web pages; extract their text first: `webtext extract {shlex.quote(path)}`"
-        problem += "; `webtext extract --explain` explains one of them"
-    elif ".html" in suffixes and any(strip_compression(file).endswith(TEXT_SUFFIXES) for file in files):
-        problem += f"; texts need no extraction: `webtext dedup {shlex.quote(path)}` reads them"
-    return InputError(f"{path}: {problem}")
-
-
-def _type_of(file: str) -> str:
-    name = storage.basename(file)
-    _, dot, suffix = strip_compression(name).rpartition(".")
-    return name if name == DATA_CARD else f".{suffix}" if dot else "no suffix"
-
-
-def _check_no_stage_inside(folder: str, files: Sequence[str]) -> None:
-    """Raise UsageError if files below a folder were written by a stage: what it dropped would be read, too."""
-    for file in files:
-        path, is_journal, _ = file.partition(f"/{JOURNAL}/")
-        if is_journal:
-            raise UsageError(f"{path}: is an unfinished output of webtext; finish it and name it, or omit it")
-        if storage.basename(file) == MANIFEST_FILE and storage.parent(file) != folder.rstrip("/"):
-            path = storage.parent(file)
-            with contextlib.suppress(InputError):  # a manifest of another program
-                stage = read_manifest(path).identity.stage
-                raise UsageError(f"{path}: is the output of webtext {stage}; name it or --corpus {folder}")
-
-
-def _files_of_data_sets(files: Sequence[str]) -> dict[str, set[str]]:
-    """Return the files to read of each folder that `datasets.save_to_disk` wrote, which can contain a cache as well."""
-    listed: dict[str, set[str]] = {}
-    for file in files:
-        folder = storage.parent(file)
-        if storage.basename(file) == "dataset_dict.json":
-            listed.setdefault(folder, set())
-        elif storage.basename(file) == "state.json" and storage.join(folder, "dataset_info.json") in files:
-            with translate_format_errors(file, "the state of a data set of datasets.save_to_disk"):
-                names = [part["filename"] for part in storage.read_json(file)["_data_files"]]
-            listed[folder] = {storage.join(folder, str(name)) for name in names}
-    return listed
-
-
-def expand_globs(paths: Sequence[str], notes: list[str] | None = None) -> list[str]:
-    """Return the paths with the matches of each glob in its place; raise InputError for one that matches nothing.
-
-    `notes` receives a line for a match that is not read, the log of runs of a corpus.
-    """
-    expanded: list[str] = []
-    for path in paths:
-        matches = without_logs(storage.glob(path), notes) if storage.is_glob(path) else [path]
-        if not matches:
-            raise InputError(f"{path}: matches no files")
-        expanded.extend(matches)
-    return expanded
-
-
 def separate_stages(paths: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the folders of stages, finished or not, among paths and the matches of globs; and the other paths."""
     expanded = list({storage.absolute_path(path): path for path in expand_globs(paths)}.values())
@@ -417,7 +299,6 @@ def _unified(
     """Yield documents in the schema of all files of the input."""
     for batch in batches:
         documents = conform(batch, shard.schema, path) if shard.schema is not None else batch
-        drops.check_ids(documents.column("id").to_pylist())
         kept, removed = shard.removals.split(documents) if shard.removals else (documents, documents[:0])
         for id in removed.column("id").to_pylist():
             drops.add(REMOVED, id)

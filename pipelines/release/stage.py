@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines import storage
-from pipelines.build import CorpusConfig, check_corpus
 from pipelines.corpus.export import last_documents
 from pipelines.corpus.tables import CorpusTables
+from pipelines.corpus_config import CorpusConfig, check_corpus
 from pipelines.engine.config import identity_of
 from pipelines.engine.journal import OutputFolder, is_unfinished
 from pipelines.engine.manifest import Identity, check_file, has_manifest, read_manifest

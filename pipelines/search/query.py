@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines import storage
-from pipelines.build import CorpusConfig, check_corpus
+from pipelines.corpus_config import CorpusConfig, check_corpus
 from pipelines.engine.manifest import has_manifest
 from pipelines.engine.run import check_removal_complete
 from pipelines.errors import InputError, UsageError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -21,8 +20,6 @@ _MAX_TEXT_RATIO = 16
 # gzip makes at most a 1,032nd, xz a 6,900th and zstd a 32,768th. It stops Parquet's dictionaries and bombs of bzip2.
 MAX_RATIO = 100_000
 MAX_DATA_BYTES = 1 << 30
-# Worker processes, also those on other machines, get the ratio by this variable.
-RATIO_VARIABLE = "WEBTEXT_MAX_COMPRESSION_RATIO"
 _READ_BYTES = 1 << 20
 # Larger blocks of lines, with what is decoded of them, leave the processor's cache.
 BLOCK_BYTES = 1 << 18
@@ -85,14 +82,14 @@ class DataLimit:
         self._limit = MAX_DATA_BYTES
 
     def count(self, data_bytes: int, evidence: str = "") -> None:
-        """Add bytes of data; raise InputError above 1 GiB and `--max-compression-ratio` times the size of the file."""
+        """Add bytes of data; raise InputError above 1 GiB and 100,000 times the size of the file."""
         self._data_bytes += data_bytes
         if self._data_bytes > self._limit:
-            file_bytes, ratio = storage.size_bytes(self._path), int(os.environ.get(RATIO_VARIABLE, MAX_RATIO))
-            self._limit = max(self._limit, ratio * file_bytes)
+            file_bytes = storage.size_bytes(self._path)
+            self._limit = max(self._limit, MAX_RATIO * file_bytes)
             if self._data_bytes > self._limit:
                 raise InputError(
                     f"{self._path}: contains at least {self._data_bytes // max(1, file_bytes):,} times its size "
-                    f"({evidence or format_bytes(self._data_bytes)} in {file_bytes:,} bytes; the limit is {ratio:,}); "
-                    "if you trust the file, raise --max-compression-ratio"
+                    f"({evidence or format_bytes(self._data_bytes)} in {file_bytes:,} bytes; the limit is {MAX_RATIO:,}"
+                    "); if you trust the file, decompress it, or write the table again without dictionaries"
                 )

@@ -1,4 +1,4 @@
-"""The only module that touches a disk or an object store.
+"""Reads and writes files, on a disk or in an object store; nothing outside of `storage` does.
 
 Paths are strings: a local path, or a URL that fsspec knows (`s3://`, `gs://`, `memory://`).
 Every file is written under a temporary name and then renamed, so a reader never sees an incomplete file.
@@ -12,33 +12,35 @@ import functools
 import glob as globbing
 import hashlib
 import io
-import itertools
 import json
 import os
-import re
-import resource
-import shutil
-import tempfile
 import uuid
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import fsspec
-from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
-from isal import isal_zlib
 
-from pipelines.errors import InputError, StorageError, WebtextError
-from pipelines.format import mask_credentials
-from pipelines.storage.local_cache import forget_copy, known_copy_of, local_copy_of, temporary_root
+from pipelines.errors import InputError
+from pipelines.storage.hashing import CRC32_PREFIX, Crc32, HashingWriter
+from pipelines.storage.local_cache import forget_copy, known_copy_of, local_copy_of
 from pipelines.storage.object_files import MAX_RANGE, Upload
-from pipelines.storage.object_store import PROTOCOLS, WEB_PROTOCOLS, ObjectStore
+from pipelines.storage.object_store import ObjectStore
+from pipelines.storage.paths import (
+    accessing,
+    basename,
+    is_local,
+    is_temporary,
+    join,
+    locate,
+    temporary_folder_of,
+    translate_os_errors,
+    with_protocol,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from _typeshed import ReadableBuffer
 
 # Opening a file in an object store takes several requests, one after the other.
 _REMOTE_THREADS = 16
@@ -50,102 +52,21 @@ HASHING_THREADS = 4
 _MAX_JSON_BYTES = 128 << 20
 _READ_BYTES = 1 << 20
 _WHOLE = MAX_RANGE  # at once, of a file that is read as a whole
-_CRC32 = "crc32:"  # before the checksum of a work file
 _SAMPLE_WINDOWS = 16
 _SAMPLED_ABOVE_BYTES = 64 << 20
-_MALFORMED_URL = re.compile(rf"({'|'.join(PROTOCOLS)}):(?!//[^/:]+(/|$))")
-_TEMPORARY = re.compile(r"\.tmp-[0-9a-f-]+$")
 # Of files that others may read; the system tells it only by a change.
 _UMASK = os.umask(0o077)
 os.umask(_UMASK)
-# Returns the pattern that only a given path matches.
-escape_pattern = globbing.escape
 
 
 File = TypeVar("File")
 Result = TypeVar("Result")
 
 
-def join(folder: str, *parts: str) -> str:
-    """Join a folder and the parts of a name with slashes."""
-    return "/".join([folder.rstrip("/"), *parts])
-
-
-def basename(path: str) -> str:
-    """Return the last part of a path; bytes of a name that are not UTF-8 are written as `\\xe9`."""
-    name = path.rstrip("/").rsplit("/", 1)[-1]
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def parent(path: str) -> str:
-    """Return the folder that contains a path."""
-    folder, _, _ = path.rstrip("/").rpartition("/")
-    return folder or ("/" if path.startswith("/") else ".")
-
-
-def absolute_path(path: str) -> str:
-    """Return a local path as an absolute one without `.` and `..`, a URL unchanged."""
-    return path if "://" in path else os.path.abspath(path)
-
-
-def names_below_common_folder(paths: Sequence[str]) -> list[str]:
-    """Return the part of each path below the folder that all of them have in common, so that no two are equal."""
-    parts = [mask_credentials(absolute_path(path)).split("/") for path in paths]
-    levels = zip(*(folders for *folders, _ in parts), strict=False)
-    shared = len(list(itertools.takewhile(lambda names: len(set(names)) == 1, levels)))
-    # `basename` of each part, since it escapes what is not UTF-8 so that a document can contain it.
-    return ["/".join(map(basename, names[shared:])) for names in parts]
-
-
-def is_local(path: str) -> bool:
-    """Return whether a path is on a local file system."""
-    return isinstance(_file_system(path)[0], LocalFileSystem)
-
-
-def local_path(path: str) -> str:
-    """Return the plain path of a local file; raise StorageError for a remote one."""
-    file_system, plain = _file_system(path)
-    if not isinstance(file_system, LocalFileSystem):
-        raise StorageError(f"{path}: must be on a local disk")
-    return plain
-
-
 def mapped_path(path: str) -> str:
     """Return the path of a file for a memory map: its own, or that of a copy in the local cache, see `local_cache`."""
-    with _accessing(path, "read") as (file_system, plain):
+    with accessing(path, "read") as (file_system, plain):
         return plain if isinstance(file_system, LocalFileSystem) else local_copy_of(file_system, plain)
-
-
-def raise_file_limit(files: int) -> int:
-    """Let this process open so many files if the system allows it; return the limit that was asked for, or allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = files if hard == resource.RLIM_INFINITY else min(files, hard)
-    if soft != resource.RLIM_INFINITY and soft < limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    return limit
-
-
-def real_path(path: str) -> str:
-    """Return the canonical name of a file: absolute and without symbolic links if it is local, else as of fsspec."""
-    file_system, plain = _file_system(path)
-    return os.path.realpath(plain) if isinstance(file_system, LocalFileSystem) else file_system.unstrip_protocol(plain)
-
-
-def temporary_folder() -> contextlib.AbstractContextManager[str]:
-    """Return a local folder for temporary files (in `TMPDIR`) that is removed at the end of the block."""
-    return tempfile.TemporaryDirectory(prefix="webtext-", dir=temporary_root())
-
-
-def temporary_file(memory_bytes: int) -> Any:
-    """Return a file without a name, in memory up to a size, then in `TMPDIR`; its errors are those of the system."""
-    return tempfile.SpooledTemporaryFile(memory_bytes, dir=temporary_root())
-
-
-def temporary_folder_of(owner: object) -> str:
-    """Return a local folder for temporary files, of this user alone, that is removed with the object that needs it."""
-    folder = tempfile.mkdtemp(prefix="webtext-", dir=temporary_root())
-    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 def map_files(
@@ -167,7 +88,7 @@ def fetch_copies(paths: Sequence[str]) -> None:
     """Download files of a remote folder that will be mapped, several at a time."""
     if paths and not is_local(paths[0]):
         # Starting threads costs more than looking up known copies: 25 ms instead of 0.5 ms for 64 files.
-        new = [path for path in paths if known_copy_of(*_file_system(path)) is None]
+        new = [path for path in paths if known_copy_of(*locate(path)) is None]
         map_files(mapped_path, new)
 
 
@@ -185,25 +106,25 @@ def link_copies(paths: Sequence[str], owner: object) -> str:
 
 def exists(path: str) -> bool:
     """Return whether a file or folder exists."""
-    with _accessing(path, "read") as (file_system, plain):
+    with accessing(path, "read") as (file_system, plain):
         return bool(file_system.exists(plain))
 
 
 def is_folder(path: str) -> bool:
     """Return whether a folder exists."""
-    with _accessing(path, "read") as (file_system, plain):
+    with accessing(path, "read") as (file_system, plain):
         return bool(file_system.isdir(plain))
 
 
 def is_file(path: str) -> bool:
     """Return whether a regular file exists: not a folder, pipe or device."""
-    with _accessing(path, "read") as (file_system, plain):
+    with accessing(path, "read") as (file_system, plain):
         return bool(file_system.isfile(plain))
 
 
 def size_bytes(path: str) -> int:
     """Return the size of a file in bytes."""
-    with _accessing(path, "read") as (file_system, plain):
+    with accessing(path, "read") as (file_system, plain):
         return int(file_system.size(plain))
 
 
@@ -218,23 +139,13 @@ def folder_bytes(path: str) -> int:
 
 def modified_at(path: str) -> dt.datetime:
     """Return when a file was written."""
-    with _accessing(path, "read") as (file_system, plain):
+    with accessing(path, "read") as (file_system, plain):
         return cast(dt.datetime, file_system.modified(plain))
-
-
-def free_bytes(path: str) -> int | None:
-    """Return the free space of the disk of a local path, which need not exist yet; None for a remote one."""
-    file_system, plain = _file_system(path)
-    if not isinstance(file_system, LocalFileSystem):
-        return None
-    while not os.path.isdir(plain) and os.path.dirname(plain) != plain:
-        plain = os.path.dirname(plain)
-    return shutil.disk_usage(plain).free
 
 
 def make_folder(path: str, *, is_private: bool = False) -> None:
     """Create a folder and its parents if they do not exist; a private one is readable by this user only."""
-    with _accessing(path, "write") as (file_system, plain):
+    with accessing(path, "write") as (file_system, plain):
         file_system.makedirs(plain, exist_ok=True)
         if is_private and isinstance(file_system, LocalFileSystem):
             os.chmod(plain, 0o700)
@@ -242,7 +153,7 @@ def make_folder(path: str, *, is_private: bool = False) -> None:
 
 def list_folder(path: str) -> list[str]:
     """List the names in a folder, sorted; a missing folder is empty."""
-    with _accessing(path, "read") as (file_system, plain):
+    with accessing(path, "read") as (file_system, plain):
         if not file_system.isdir(plain):
             return []
         file_system.invalidate_cache(plain)
@@ -251,18 +162,18 @@ def list_folder(path: str) -> list[str]:
 
 def walk_files(path: str) -> list[str]:
     """List every regular file below a folder as full paths, sorted, without hidden files."""
-    with _accessing(path, "read") as (file_system, plain):
+    with accessing(path, "read") as (file_system, plain):
         names = [str(name) for name in file_system.find(plain)]
     if isinstance(file_system, LocalFileSystem):
         names = [name for name in names if os.path.isfile(name)]  # opening a pipe would wait forever
     visible = [name for name in names if "/." not in f"/{name[len(plain) :]}"]
-    return sorted(_with_protocol(path, file_system, name) for name in visible)
+    return sorted(with_protocol(path, file_system, name) for name in visible)
 
 
 def glob(pattern: str) -> list[str]:
     """List the paths that match a glob, sorted."""
-    with _accessing(pattern, "read") as (file_system, plain):
-        return sorted(_with_protocol(pattern, file_system, str(name)) for name in file_system.glob(plain))
+    with accessing(pattern, "read") as (file_system, plain):
+        return sorted(with_protocol(pattern, file_system, str(name)) for name in file_system.glob(plain))
 
 
 def is_glob(path: str) -> bool:
@@ -272,15 +183,15 @@ def is_glob(path: str) -> bool:
 
 def remove(path: str) -> None:
     """Remove a file, or a folder with its contents; a missing one is not an error."""
-    with _accessing(path, "remove") as (file_system, plain):
+    with accessing(path, "remove") as (file_system, plain):
         if file_system.exists(plain):
             file_system.rm(plain, recursive=True)
 
 
 def move(source: str, target: str) -> None:
     """Move a file, or a folder with its contents; after an interruption, the same call completes it."""
-    file_system, plain = _file_system(source)
-    _, final = _file_system(target)
+    file_system, plain = locate(source)
+    _, final = locate(target)
     with translate_os_errors(target, "write"):
         names = [plain] if isinstance(file_system, LocalFileSystem) else file_system.find(plain)
         for name in names:
@@ -290,13 +201,14 @@ def move(source: str, target: str) -> None:
 def link(source: str, target: str) -> None:
     """Give a file a second name, in place of any file of that name; copy it where there are no hard links."""
     remove(target)
-    with _accessing(target, "write") as (file_system, path):
+    _, original = locate(source)
+    with accessing(target, "write") as (file_system, path):
         file_system.makedirs(path.rsplit("/", 1)[0] or "/", exist_ok=True)
-        if is_local(target):
+        if isinstance(file_system, LocalFileSystem):
             with contextlib.suppress(OSError):
-                os.link(local_path(source), path)
+                os.link(original, path)
                 return
-        file_system.copy(_file_system(source)[1], path)
+        file_system.copy(original, path)
 
 
 def open_read(path: str, *, start: int = 0, size: int = 0) -> BinaryIO:
@@ -305,7 +217,7 @@ def open_read(path: str, *, start: int = 0, size: int = 0) -> BinaryIO:
     Requests to an object store begin there, with `size` bytes if that many will be read in order. Raises InputError if
     the file does not exist.
     """
-    with _accessing(path, "read") as (file_system, plain):
+    with accessing(path, "read") as (file_system, plain):
         try:
             options = {"start": start, "size": size} if isinstance(file_system, ObjectStore) else {}
             stream = cast(BinaryIO, file_system.open(plain, "rb", **options))
@@ -353,56 +265,6 @@ def read_json(path: str) -> Any:
         raise InputError(f"{path}: is not valid JSON ({error})") from error
 
 
-class _Crc32:
-    """CRC-32 with the interface of hashlib."""
-
-    def __init__(self) -> None:
-        self._value = 0
-
-    def update(self, data: ReadableBuffer) -> None:
-        self._value = isal_zlib.crc32(data, self._value)
-
-    def hexdigest(self) -> str:
-        return f"{_CRC32}{self._value:08x}"
-
-
-class HashingWriter(io.BufferedIOBase):
-    """A write-only stream that counts and hashes the bytes written; `checksum` is in the form of `checksum_of`."""
-
-    def __init__(self, raw: BinaryIO, path: str, durable: bool = True) -> None:
-        self._raw = raw
-        self._path = path
-        self._hash = hashlib.sha256() if durable else _Crc32()
-        self.size_bytes = 0
-
-    @property
-    def checksum(self) -> str:
-        """The checksum of all bytes written so far."""
-        return self._hash.hexdigest()
-
-    def write(self, data: ReadableBuffer) -> int:
-        """Write bytes; raise StorageError, naming the file, if the file system refuses."""
-        view = memoryview(data).cast("B")
-        with translate_os_errors(self._path, "write"):
-            self._raw.write(view)
-        self._hash.update(view)
-        self.size_bytes += len(view)
-        return len(view)
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def tell(self) -> int:
-        """Return the number of bytes written."""
-        return self.size_bytes
-
-    def flush(self) -> None:
-        """Hand the bytes to the operating system; they are made durable when the file is published."""
-        with translate_os_errors(self._path, "write"):
-            self._raw.flush()
-
-
 @contextlib.contextmanager
 def atomic_write(path: str, *, durable: bool = True) -> Iterator[HashingWriter]:
     """Yield a stream whose bytes appear under `path` when the block ends, and not at all if it raises.
@@ -412,7 +274,7 @@ def atomic_write(path: str, *, durable: bool = True) -> Iterator[HashingWriter]:
     `durable` waits until they are on the disk, and computes their SHA-256. A work file needs neither: a power loss
     shows in its CRC-32, which takes an eighth of the time.
     """
-    file_system, plain = _file_system(path)
+    file_system, plain = locate(path)
     # An object appears when its upload is complete: there is nothing to rename.
     is_object, is_file = isinstance(file_system, ObjectStore), isinstance(file_system, LocalFileSystem)
     temporary = plain if is_object else f"{plain}.tmp-{uuid.uuid4().hex[:16]}"
@@ -450,7 +312,7 @@ def gradual_write(path: str) -> Iterator[HashingWriter]:
 
     In an object store they appear when the block ends.
     """
-    file_system, plain = _file_system(path)
+    file_system, plain = locate(path)
     if not isinstance(file_system, LocalFileSystem):
         with atomic_write(path, durable=False) as stream:
             yield stream
@@ -467,12 +329,12 @@ def gradual_write(path: str) -> Iterator[HashingWriter]:
             os.fsync(raw.fileno())
 
 
-def check_replaceable(path: str, overwrite: bool, option: str = "--output") -> None:
+def check_replaceable(path: str, overwrite: bool) -> None:
     """Raise InputError if a file to write exists and must not be replaced, or is not a regular file."""
     if exists(path) and not is_file(path):
-        raise InputError(f"{path}: is not a regular file; name a file with {option}")
+        raise InputError(f"{path}: is not a regular file; name a file with --output")
     if not overwrite and exists(path):
-        raise InputError(f"{path}: already exists; use --overwrite to replace it, or choose another {option}")
+        raise InputError(f"{path}: already exists; use --overwrite to replace it, or choose another --output")
 
 
 def write_bytes(path: str, data: bytes) -> None:
@@ -487,7 +349,7 @@ def append_line(path: str, line: str) -> None:
     A last line without a line end, as an editor may leave it in a local file, gets one.
     """
     data = f"{line}\n".encode()
-    with _accessing(path, "write") as (file_system, plain):
+    with accessing(path, "write") as (file_system, plain):
         if isinstance(file_system, ObjectStore):
             file_system.append(plain, data)
         elif isinstance(file_system, LocalFileSystem):
@@ -516,7 +378,7 @@ def sha256_of(path: str) -> str:
 
 def checksum_of(path: str, like: str) -> str:
     """Return the checksum of a file, of the same kind as another one: `crc32:` and CRC-32, or SHA-256, hexadecimal."""
-    digest = _Crc32() if like.startswith(_CRC32) else hashlib.sha256()
+    digest = Crc32() if like.startswith(CRC32_PREFIX) else hashlib.sha256()
     with open_read(path, size=_WHOLE) as stream, translate_os_errors(path, "read"):
         while block := stream.read(_READ_BYTES):
             digest.update(block)
@@ -538,54 +400,13 @@ def content_fingerprint(path: str) -> str:
     return digest.hexdigest()
 
 
-def is_temporary(path: str) -> bool:
-    """Return whether a path has the name of a temporary file that a killed writer left."""
-    return bool(_TEMPORARY.search(path))
-
-
 def remove_temporaries(folder: str) -> None:
     """Remove the temporary files of killed writers below a folder (call only under its lock)."""
-    with _accessing(folder, "remove") as (file_system, plain):
+    with accessing(folder, "remove") as (file_system, plain):
         # In an object store there are none.
         for name in () if isinstance(file_system, ObjectStore) else file_system.find(plain):
             if is_temporary(name):
                 file_system.rm(name)
-
-
-def file_system(path: str) -> fsspec.AbstractFileSystem:
-    """Return the file system of a path, for a library that reads through fsspec."""
-    return _file_system(path)[0]
-
-
-def _file_system(path: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    if _MALFORMED_URL.match(path):  # otherwise a local folder `s3:` would be made
-        raise StorageError(f"{path}: not a URL of an object store; write s3://BUCKET/FOLDER")
-    if "://" not in path:  # also a name with `::`, which fsspec would take for a chain of URLs
-        return LocalFileSystem(), str(LocalFileSystem._strip_protocol(path))
-    protocol, _, rest = path.partition("://")
-    if protocol in (*PROTOCOLS, *WEB_PROTOCOLS):
-        return ObjectStore(protocol), rest.rstrip("/")
-    try:
-        file_system, plain = url_to_fs(path)
-    except Exception as error:  # of any type: third-party file systems raise their own
-        url = f"{protocol}://{rest.partition('/')[0]}"  # without an internal name such as `_next/manifest.json`
-        raise StorageError(f"{url}: cannot access this storage ({error}); use a local path or another URL") from error
-    return file_system, str(plain)
-
-
-@contextlib.contextmanager
-def _accessing(path: str, verb: str) -> Iterator[tuple[fsspec.AbstractFileSystem, str]]:
-    """Yield the file system of a path and its plain path there; an error in the block names the path."""
-    file_system, plain = _file_system(path)
-    with translate_os_errors(path, verb):
-        yield file_system, plain
-
-
-def _with_protocol(requested: str, file_system: fsspec.AbstractFileSystem, plain: str) -> str:
-    if isinstance(file_system, LocalFileSystem):
-        # fsspec returns absolute paths; a relative request keeps relative results.
-        return plain if os.path.isabs(requested) or "://" in requested else os.path.relpath(plain)
-    return str(file_system.unstrip_protocol(plain))
 
 
 def _rename(file_system: fsspec.AbstractFileSystem, temporary: str, final: str) -> None:
@@ -594,23 +415,3 @@ def _rename(file_system: fsspec.AbstractFileSystem, temporary: str, final: str) 
     else:
         file_system.mv(temporary, final)
         forget_copy(file_system, final)
-
-
-@contextlib.contextmanager
-def translate_os_errors(path: str, verb: str) -> Iterator[None]:
-    """Raise what the operating system reports as InputError (a missing file that is read) or StorageError."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, FileNotFoundError) and verb == "read":
-            raise InputError(f"{path}: no such file or folder") from error
-        reason = error.strerror or str(error)
-        remedies = {
-            "No space left on device": "; free some space and re-run the same command to resume",
-            "File exists": "; it is not a folder",
-        }
-        raise StorageError(f"{path}: cannot {verb}: {reason}{remedies.get(reason, '')}") from error
-    except Exception as error:
-        if "://" not in path or isinstance(error, WebtextError):
-            raise
-        raise StorageError(f"{path}: cannot {verb}: {error}") from error  # of a third-party file system

@@ -1,7 +1,7 @@
 """Local copies of remote files that must be mapped into memory: one per machine and version of a file.
 
-The folder is that of `--scratch`, by default one of this user in the folder of temporary files. A copy stays until
-others need its space; a download that was interrupted is removed by the next one.
+They are in a folder of this user in the folder of temporary files. A copy stays until others need its space; a download
+that was interrupted is removed by the next one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from fsspec import AbstractFileSystem
 from pipelines.errors import StorageError
 from pipelines.format import format_bytes
 
-# Worker processes, also those on other machines, get the folder of `--scratch` by this variable.
-VARIABLE = "WEBTEXT_SCRATCH"
 _MIN_FREE_SHARE = 0.05  # of the disk
 _COPY, _PART, _LOCK = ".copy", ".part", ".lock"
 _POLL_S = 0.01
@@ -80,13 +78,15 @@ def _current_copy(file_system: AbstractFileSystem, plain: str) -> str:
     info = file_system.info(plain)
     version = [str(info.get(name)) for name in ("name", "size", "etag", "modified")]
     user = getattr(os, "getuid", int)()
-    folder = Path(os.environ.get(VARIABLE) or Path(temporary_root(), f"webtext-cache-{user}"))
+    folder = Path(temporary_root(), f"webtext-cache-{user}")
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if VARIABLE not in os.environ and folder.lstat().st_uid != user:
+        if folder.lstat().st_uid != user:
             raise PermissionError(errno.EPERM, "owned by another user")
     except OSError as error:
-        raise StorageError(f"{folder}: cannot hold local copies ({error.strerror}); name one with --scratch") from error
+        raise StorageError(
+            f"{folder}: cannot hold local copies ({error.strerror}); set TMPDIR to another folder"
+        ) from error
     copy = folder / (hashlib.sha256("\n".join(version).encode()).hexdigest()[:32] + _COPY)
     # Processes that need the same file wait for one download.
     with filelock.FileLock(copy.with_suffix(_LOCK), poll_interval=_POLL_S):
@@ -118,8 +118,8 @@ def _make_room(folder: Path, size: int) -> None:
             if not copies:
                 _, _, free = shutil.disk_usage(folder)
                 raise StorageError(
-                    f"{folder}: has no space for a file of {format_bytes(size)} ({format_bytes(free)} free); name "
-                    "a larger disk with --scratch"
+                    f"{folder}: has no space for a file of {format_bytes(size)} ({format_bytes(free)} free); set "
+                    "TMPDIR to a folder of a larger disk"
                 )
             copies.pop().unlink()
 

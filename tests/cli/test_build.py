@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.build import DEFAULT_STAGES, CorpusConfig
+from pipelines.corpus_config import DEFAULT_STAGES, CorpusConfig
 from pipelines.engine.folder_lock import folder_lock
 from pipelines.errors import UsageError
 from webtext_cli.main import main
@@ -36,7 +36,7 @@ def test_the_stages_of_a_build(tables: dict[str, Any], first: str | None, last: 
     ("table", "message"),
     [
         ('stages = ["scrap"]', r"\[build\] stages: unknown stage 'scrap'; did you mean scrape\?"),
-        ('stages = "scrape"', r"webtext.toml:2 \[build\]: stages = 'scrape': expected a list"),
+        ('stages = "scrape"', r"webtext.toml \[build\]: stages = 'scrape': expected a list"),
         ('stage = ["scrape"]', r"webtext.toml \[build\]: unknown option 'stage'; did you mean stages\?"),
     ],
 )
@@ -189,7 +189,7 @@ def test_status_shows_a_replacement_that_is_not_complete(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipelines.engine.run.replace_result", stop)
+        patch.setattr("pipelines.engine.stage_run.replace_result", stop)
         assert main([*command, "--overwrite", "--min-score", "5"]) == 130
     capsys.readouterr()
     assert main(["status", "--corpus", "corpus", "--json"]) == 0
@@ -275,7 +275,7 @@ def test_a_tokenizer_of_the_toml_replaces_train_bpe(corpus: Path, capsys: pytest
     assert main(["tokenize", "--corpus", "corpus", "-q"]) == 0
     (corpus / "webtext.toml").write_text("[tokenize]\ntokenizer = 3\n")
     assert main(["tokenize", "--corpus", "corpus", "-q"]) == 2
-    assert "webtext.toml:2 [tokenize]: tokenizer = 3: expected a string" in capsys.readouterr().err
+    assert "webtext.toml [tokenize]: tokenizer = 3: expected a string" in capsys.readouterr().err
     for table, stage, key in (
         ('tokenizer = ""', "tokenize", "tokenizer"),
         ('input = [""]', "dedup", "input"),
@@ -283,7 +283,7 @@ def test_a_tokenizer_of_the_toml_replaces_train_bpe(corpus: Path, capsys: pytest
     ):
         (corpus / "webtext.toml").write_bytes(b"\xef\xbb\xbf" + f"[{stage}]\n{table}\n".encode())
         assert main(["build", "--corpus", "corpus", "--from", stage, "--to", stage]) == 2
-        assert f"webtext.toml:2 [{stage}]: {key} names nothing; write a name, or omit it" in capsys.readouterr().err
+        assert f"webtext.toml [{stage}]: {key} names nothing; write a name, or omit it" in capsys.readouterr().err
 
 
 def test_benchmarks_of_the_toml_are_a_table_of_paths_and_known_names(tmp_path: Path) -> None:
@@ -298,5 +298,5 @@ def test_benchmarks_of_the_toml_are_a_table_of_paths_and_known_names(tmp_path: P
         "{ mine = 3 }": r"\[overlap-report.benchmark\]: mine = 3: expected",
     }.items():
         (tmp_path / "webtext.toml").write_text(f"[overlap-report]\nbenchmark = {value}\n")
-        with pytest.raises(UsageError, match=f"webtext.toml:2 {problem}"):
+        with pytest.raises(UsageError, match=f"webtext.toml {problem}"):
             CorpusConfig(str(tmp_path)).files("overlap-report")

@@ -90,8 +90,6 @@ def test_a_run_records_and_shows_no_password(
         ["tokenize", "--workers", "1"],
         ["status"],
         ["status", "--json"],
-        ["clean", "--dry-run", "--stages"],
-        ["clean", "--dry-run", "--stages", "--json"],
         ["dedup", "http://user:secret@127.0.0.1:9/x", "--workers", "-1"],
         ["dedup", "user:secret@host:80"],
         ["dedup", "s3://KEY:se/cret@bucket/x", "--debug"],
@@ -110,7 +108,7 @@ def test_a_run_records_and_shows_no_password(
     assert "in file://***@host/corpus/dedup" in shown.out
     assert "Use --overwrite" in shown.err
     files = [path for path in Path("user:secret@host").rglob("*") if path.is_file()]
-    assert {"runs.jsonl", "manifest.json", "index.html"} <= {path.name for path in files}
+    assert {"runs.log", "manifest.json", "index.html"} <= {path.name for path in files}
     for path in files:
         assert b"secret" not in path.read_bytes(), path
     assert "cret@" not in shown.err

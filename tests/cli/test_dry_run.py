@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.build import CorpusConfig
+from pipelines.corpus_config import CorpusConfig
 from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError
@@ -207,7 +207,7 @@ def test_a_dry_run_shows_an_unfinished_stage(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipelines.engine.run.write_manifest", stop)
+        patch.setattr("pipelines.engine.stage_run.write_manifest", stop)
         assert main(["build", *_QUIET]) == 130
     stages = plan(capsys)
     assert stages["dedup"]["action"] == "resume"

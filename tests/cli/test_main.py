@@ -103,7 +103,7 @@ def test_the_example_uses_options_that_exist(name: str) -> None:
     assert command.help is not None
     known = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
     example = re.split("Examples?:", command.help)[1]
-    assert [line for line in example.split("\n") if len(line) - 2 > 80 and name != "completion"] == []
+    assert [line for line in example.split("\n") if len(line) - 2 > 80] == []
     used = re.findall(r"(?<!\S)--?[a-z][a-z0-9-]*", "\n".join(re.findall(rf"webtext {name}\b.*", example)))
     assert {flag for flag in used if flag not in known} == set()
 
@@ -162,7 +162,6 @@ def test_the_generated_docs_are_current() -> None:
         (["generate", "--device", "gpu"], 2, "error: --device gpu: is not one of auto, cpu, cuda, mps\n"),
         (["pretrain", "--preset", "tinny"], 2, "gpt3-760m, tiny; did you mean tiny?\n"),
         (["export-text", "--format", "json"], 2, "error: --format json: is not one of jsonl, txt; did you mean jsonl?"),
-        (["completion", "fisch"], 2, "error: SHELL fisch: is not one of bash, zsh, fish; did you mean fish?\n"),
         (["fetch", "--archive-window", "9"], 2, "error: --archive-window has no effect without --archive; set"),
         (
             ["evaluate", "--show-task", "zzz"],

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.build import CorpusConfig
+from pipelines.corpus_config import CorpusConfig
 from pipelines.engine.manifest import Identity, Manifest, ShardEntry, read_manifest, write_manifest
 from pipelines.records import shards
 from webtext_cli.main import main

@@ -138,7 +138,5 @@ def test_a_stage_that_the_build_skips_is_out_of_use(tmp_path: Path, capsys: pyte
     assert len(_shown(tmp_path, capsys)) == 3
     assert json.loads(_run(tmp_path, capsys, "stats", "--json"))["total"]["documents"] == 3
     assert last_documents(str(tmp_path)) == str(tmp_path / "dedup")
-    assert "nothing to remove" in _run(tmp_path, capsys, "clean", "--stages", "--yes")
-    assert (tmp_path / "dedup").exists()
     message = _run(tmp_path, capsys, "sql", "FROM remove_wikipedia_documents", code=2)
     assert "no table remove_wikipedia_documents; the tables of dedup are" in message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from pipelines.engine import executor
 from pipelines.engine.executor import LocalExecutor, make_executor
 from pipelines.engine.tasks import SerialExecutor
-from pipelines.storage import bounded, local_cache
 from webtext_cli.main import main
 from webtext_cli.options import StageCall
 
@@ -70,7 +68,7 @@ def test_the_executor(
 @pytest.mark.parametrize(
     ("table", "flags", "message"),
     [
-        ("executor = 'dask'", [], "webtext.toml:2 [run]: executor = 'dask' is not one of local, ray"),
+        ("executor = 'dask'", [], "webtext.toml [run]: executor = 'dask' is not one of local, ray"),
         ("exekutor = 'ray'", [], "unknown option 'exekutor'; did you mean executor?"),
         ("", ["--ray-address", "auto"], "a Ray address has no effect on the local executor; use --executor ray"),
         ("", ["--executor", "dask"], "--executor dask: is not one of local, ray"),
@@ -82,32 +80,3 @@ def test_settings_that_make_no_sense_are_refused(
     Path("webtext.toml").write_text(f"[run]\n{table}\n")
     assert main(["dedup", "-i", str(documents), "-o", "out", "-q", *flags]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_the_scratch_folder_reaches_workers_by_the_environment(
-    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(local_cache.VARIABLE, "before")
-    assert main(["dedup", "-i", str(documents), "-o", "out", "-q", "--scratch", "cache"]) == 0
-    assert local_cache.os.environ[local_cache.VARIABLE] == str(tmp_path / "cache")
-
-
-def test_what_a_compressed_file_may_contain_is_an_option(
-    documents: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(bounded, "MAX_DATA_BYTES", 1000)
-    monkeypatch.setenv(bounded.RATIO_VARIABLE, "10000")
-    Path("x.jsonl.gz").write_bytes(gzip.compress(documents.read_bytes() * 100))
-    for command in (["dedup", "-o", "out"], ["stats"], ["export-text"]):
-        assert main([*command, "-i", "x.jsonl.gz", "-q", "--max-compression-ratio", "2"]) == 1
-        assert "the limit is 2); if you trust the file, raise --max-compression-ratio" in capsys.readouterr().err
-        assert main([*command, "-i", "x.jsonl.gz", "-q", "--max-compression-ratio", "20000"]) == 0
-
-
-def test_a_scratch_folder_in_an_object_store_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("obstore")
-    monkeypatch.delenv("WEBTEXT_SCRATCH", raising=False)
-    assert main(["dedup", "-i", "docs.jsonl", "-o", "out", "--scratch", "s3://bucket/folder"]) == 1
-    assert capsys.readouterr().err == "error: s3://bucket/folder: must be on a local disk\n"

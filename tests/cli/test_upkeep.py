@@ -1,12 +1,10 @@
-"""`webtext status` of a run in progress, the log of runs, `clean`, `completion` and `--version`."""
+"""`webtext status` of a run in progress, the log of runs, tab completion and `--version`."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
 import os
-import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,19 +12,17 @@ from pathlib import Path
 import pytest
 
 from pipelines.engine.folder_lock import folder_lock
-from pipelines.engine.manifest import Identity, has_manifest
+from pipelines.engine.manifest import Identity
 from pipelines.engine.run import RunOptions
 from pipelines.engine.run_record import RecordedProgress, read_progress
 from pipelines.errors import WebtextError
 from pipelines.progress import Silent
-from pipelines.records.inputs import expand_paths
+from pipelines.records.input_paths import expand_paths
 from pipelines.stages.dedup.config import DedupConfig
 from pipelines.stages.dedup.stage import dedup
 from pipelines.stages.remove_wikipedia.config import RemoveWikipediaConfig
 from pipelines.stages.remove_wikipedia.stage import remove_wikipedia
 from pipelines.stages.scrape.sources import find_files
-from pipelines.stages.train_bpe.config import TrainBpeConfig
-from pipelines.stages.train_bpe.stage import train_bpe
 from webtext_cli.main import main
 
 _IDENTITY = Identity("dedup", 1, {"threshold": 0.8}, {})
@@ -80,30 +76,6 @@ def test_the_time_left_of_a_running_stage_does_not_include_compilation(tmp_path:
     assert (live.done, live.seconds, live.seconds_left) == (200, 10, 40)
 
 
-def test_watch_ends_with_the_run(tmp_path: Path) -> None:
-    folder = tmp_path / "dedup"
-    with folder_lock(str(folder)):
-        RecordedProgress(Silent(), str(folder), _IDENTITY).start("dedup: signatures", None, "records")
-        command = [sys.executable, "-m", "webtext_cli", "status", "--watch", "--corpus", str(tmp_path)]
-        watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert watching.stdout is not None
-        assert "dedup: signatures: 0 records" in watching.stdout.readline()
-    output, _ = watching.communicate(timeout=60)
-    assert watching.returncode == 0
-    assert "stage" in output
-
-
-def test_ctrl_c_ends_only_the_watching(tmp_path: Path) -> None:
-    with folder_lock(str(tmp_path / "dedup")):
-        command = [sys.executable, "-m", "webtext_cli", "status", "--watch", "--corpus", str(tmp_path)]
-        watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert watching.stdout is not None
-        watching.stdout.readline()
-        watching.send_signal(signal.SIGINT)
-        _, errors = watching.communicate(timeout=60)
-    assert (watching.returncode, errors) == (130, "")
-
-
 def test_every_run_in_a_corpus_is_logged(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     _dedup(corpus, texts=("one text", "one text", "another text"))
@@ -116,8 +88,8 @@ def test_every_run_in_a_corpus_is_logged(tmp_path: Path) -> None:
             output=str(corpus / "remove-wikipedia"),
             options=RunOptions(),
         )
-    assert not (tmp_path / "runs.jsonl").exists()
-    done, failed = (json.loads(line) for line in (corpus / "runs.jsonl").read_text().splitlines())
+    assert not (tmp_path / "runs.log").exists()
+    done, failed = (json.loads(line) for line in (corpus / "runs.log").read_text().splitlines())
     assert (done["stage"], done["outcome"], done["error"]) == ("dedup", "done", None)
     assert (done["records_in"], done["records_out"], done["dropped"]) == (3, 2, {"exact_duplicate": 1})
     assert done["config"]["threshold"] == 0.8
@@ -136,7 +108,7 @@ def test_the_next_run_records_one_that_was_killed(tmp_path: Path) -> None:
     progress._interval = 0.0
     progress.advance(250)
     _dedup(tmp_path)
-    killed, done = (json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines())
+    killed, done = (json.loads(line) for line in (tmp_path / "runs.log").read_text().splitlines())
     assert (killed["stage"], killed["outcome"]) == ("dedup", "killed")
     assert killed["error"] == "killed during dedup: signatures (250 records done)"
     assert (killed["config"], killed["command"]) == ({"threshold": 0.8}, sys.argv)
@@ -146,144 +118,20 @@ def test_the_next_run_records_one_that_was_killed(tmp_path: Path) -> None:
 
 def test_the_log_of_runs_is_no_input(tmp_path: Path) -> None:
     _dedup(tmp_path)
-    assert (tmp_path / "runs.jsonl").exists()
-    for documents in (str(tmp_path / "*.jsonl"), str(tmp_path / "folder")):
-        (tmp_path / "folder").mkdir(exist_ok=True)
-        for name in ("texts.jsonl", "runs.jsonl"):
-            (tmp_path / "folder" / name).write_bytes((tmp_path / name).read_bytes())
-        output = tmp_path / f"out{len(documents)}"
-        assert dedup(DedupConfig(), documents=documents, output=str(output), options=RunOptions()).records_in == 2
-    # A file of one's own may have this name.
-    own = [tmp_path / "own" / name for name in ("runs.jsonl", "RS_2017-11.jsonl")]
-    own[0].parent.mkdir()
-    for path in own:
-        path.write_text('{"text": "My marathon", "url": "http://a.org/"}\n')
-    log = str(tmp_path / "runs.jsonl")
-    for paths in ([str(own[0].parent)], [str(tmp_path / "own" / "*.jsonl"), log]):
-        for matches in (expand_paths(paths, [".jsonl"]), [file.path for file in find_files(paths, "urls")]):
-            assert {Path(path) for path in matches} - {Path(log)} == {*own}
-    notes: list[str] = []
-    expand_paths([str(tmp_path / "*.jsonl"), str(tmp_path / "folder")], [".jsonl"], notes=notes)
-    assert notes == [
-        f"{log}: is the run log of a corpus; ignored",
-        f"{tmp_path}/folder/runs.jsonl: is the run log of a corpus; ignored",
+    assert (tmp_path / "runs.log").exists()
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("texts.jsonl", "runs.log"):
+        (folder / name).write_bytes((tmp_path / name).read_bytes())
+    assert expand_paths([str(tmp_path / "*.jsonl"), str(folder)], [".jsonl"]) == [
+        str(tmp_path / "texts.jsonl"),
+        str(folder / "texts.jsonl"),
     ]
-    assert expand_paths([log], [".jsonl"]) == [log]
-    assert [file.path for file in find_files([str(tmp_path / "*.jsonl")], "dumps")] == [str(tmp_path / "texts.jsonl")]
-
-
-def test_clean_removes_what_killed_runs_left_and_asks_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _dedup(tmp_path)
-    (tmp_path / "dedup" / "documents-00001.parquet.tmp-12-3").write_bytes(b"x" * 1000)
-    (tmp_path / "dedup" / "notes.tmp-old.txt").write_text("of the user")
-    (tmp_path / "dedup" / "_next").mkdir()
-    (tmp_path / "extract" / "_journal").mkdir(parents=True)
-    (tmp_path / "extract" / "_journal" / "run.json").write_text("{}")
-    (tmp_path / "fetch" / "_journal").mkdir(parents=True)
-    (tmp_path / "fetch" / "_journal" / "run.json").write_text("{}")
-    assert main(["clean", "--corpus", str(tmp_path), "--dry-run"]) == 0
-    shown = capsys.readouterr().out
-    for text in ("tmp-12-3", "_next", "unfinished run", "can be removed"):
-        assert text in shown
-    assert "notes" not in shown
-    assert "fetch" not in shown.replace("what is lost", "")
-    assert main(["clean", "--corpus", str(tmp_path), "--json"]) == 2
-    assert "add --yes or --dry-run" in capsys.readouterr().err
-    assert main(["clean", "--corpus", str(tmp_path), "--json", "--dry-run"]) == 0
-    assert any(item["path"].endswith("_next") for item in json.loads(capsys.readouterr().out)["removable"])
-    monkeypatch.setattr("click.confirm", lambda question: False)
-    assert main(["clean", "--corpus", str(tmp_path)]) == 1
-    assert (tmp_path / "extract").exists()
-    with folder_lock(str(tmp_path / "extract")):  # a stage that is running stays
-        assert main(["clean", "--corpus", str(tmp_path), "--yes"]) == 0
-    assert (tmp_path / "extract").exists()
-    assert not (tmp_path / "dedup" / "_next").exists()
-    assert main(["clean", "--corpus", str(tmp_path), "--yes"]) == 0
-    assert not (tmp_path / "extract").exists()
-    assert (tmp_path / "fetch").exists()
-    assert main(["status", "--corpus", str(tmp_path), "--verify"]) == 0
-    capsys.readouterr()
-    assert main(["clean", "--corpus", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "nothing to remove\n"
-
-
-def test_clean_removes_documents_that_a_later_stage_has_read_on_request(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _dedup(tmp_path)
-    documents, output = str(tmp_path / "dedup"), str(tmp_path / "remove-wikipedia")
-    assert main(["clean", "--corpus", str(tmp_path), "--stages", "--yes"]) == 0
-    assert (tmp_path / "dedup").exists()  # the last stage that wrote documents
-    remove_wikipedia(RemoveWikipediaConfig(), documents=documents, output=output, options=RunOptions())
-    assert main(["clean", "--corpus", str(tmp_path), "--yes"]) == 0
-    assert (tmp_path / "dedup").exists()
-    assert main(["clean", "--corpus", str(tmp_path), "--stages", "--yes"]) == 0
-    assert not (tmp_path / "dedup").exists()
-    assert "documents before remove-wikipedia" in capsys.readouterr().out
-    assert main(["show", "--corpus", str(tmp_path), "--limit", "1"]) == 0
-
-
-def test_clean_completes_a_replacement_that_was_killed_in_its_move(tmp_path: Path) -> None:
-    (tmp_path / "own.txt").write_text("some words of a text, and some more of these words")
-    output = tmp_path / "train-bpe"
-    config = TrainBpeConfig(vocab_size=260)
-    train_bpe(config, documents=str(tmp_path / "own.txt"), output=str(output), options=RunOptions())
-    result = {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
-    _move_into_next(output)
-    assert main(["clean", "--corpus", str(tmp_path), "--yes"]) == 0
-    assert {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()} == result
-
-
-def _move_into_next(output: Path) -> None:
-    """Undo the move of a complete result that replaces another."""
-    names = [path.name for path in output.iterdir()]
-    (output / "_next").mkdir()
-    for name in names:
-        (output / name).rename(output / "_next" / name)
-
-
-def test_clean_keeps_what_was_finished_while_the_question_was_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wikipedia = tmp_path / "remove-wikipedia"
-    (tmp_path / "dedup" / "_journal").mkdir(parents=True)
-    for stage in ("extract", "tokenize"):
-        (tmp_path / stage / "_journal").mkdir(parents=True)
-    (wikipedia / "_next").mkdir(parents=True)
-    running = folder_lock(str(tmp_path / "tokenize"))
-
-    def confirm(question: str) -> bool:
-        for folder in (tmp_path / "dedup", wikipedia):
-            shutil.rmtree(folder)
-        _dedup(tmp_path)
-        options = RunOptions()
-        documents = str(tmp_path / "dedup")
-        remove_wikipedia(RemoveWikipediaConfig(), documents=documents, output=str(wikipedia), options=options)
-        _move_into_next(wikipedia)
-        running.__enter__()
-        return True
-
-    monkeypatch.setattr("click.confirm", confirm)
-    assert main(["clean", "--corpus", str(tmp_path), "--stages"]) == 0
-    running.__exit__(None, None, None)
-    shown = capsys.readouterr().out
-    for folder in (tmp_path / "dedup", wikipedia / "_next", tmp_path / "tokenize"):
-        assert f"{folder}: is in use or has changed; not removed" in shown
-    assert (tmp_path / "tokenize" / "_journal").exists()
-    assert not (tmp_path / "extract").exists()
-    assert main(["status", "--corpus", str(tmp_path), "--verify"]) == 0
-    assert {name: has_manifest(str(tmp_path / name)) for name in ("dedup", "remove-wikipedia")} == {
-        "dedup": True,
-        "remove-wikipedia": True,
-    }
+    assert [file.path for file in find_files([str(folder)], "dumps")] == [str(folder / "texts.jsonl")]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_complete_commands(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    assert "_WEBTEXT_COMPLETE" in capsys.readouterr().out
+def test_a_shell_can_complete_commands(shell: str) -> None:
     word = "ded" if shell == "fish" else "1"  # fish gives the word itself, not its number
     complete = {"_WEBTEXT_COMPLETE": f"{shell}_complete", "COMP_WORDS": "webtext ded", "COMP_CWORD": word}
     environment = {**os.environ, **complete}

@@ -115,7 +115,7 @@ def test_the_links_of_an_unfinished_fetch_are_not_changed(
 
     assert _build(corpus, "--to", "scrape") == 0
     with monkeypatch.context() as patch:
-        patch.setattr("pipelines.engine.run.write_manifest", stop)
+        patch.setattr("pipelines.engine.stage_run.write_manifest", stop)
         assert _build(corpus, "--to", "fetch") == 130
     (tmp_path / second.name).rename(second)
     links = outcome(corpus / "scrape")

@@ -107,7 +107,7 @@ def test_an_overwrite_leaves_the_old_result_as_it_was_until_the_new_one_is_compl
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipelines.engine.run.replace_result", stop)
+        patch.setattr("pipelines.engine.stage_run.replace_result", stop)
         with pytest.raises(KeyboardInterrupt):
             run_stage(corpus, name, out, options, **{key: value})
     old = {path.relative_to(corpus / name): path.read_bytes() for path in (corpus / name).rglob("*") if path.is_file()}

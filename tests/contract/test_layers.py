@@ -12,6 +12,7 @@ _PIPELINES = Path(__file__).resolve().parents[2] / "pipelines"
 # that requests huge pages by an anonymous mapping, and the cache of compiled kernels.
 _ALLOWED = {
     "storage/files.py",
+    "storage/paths.py",
     "storage/object_files.py",
     "storage/object_store.py",
     "storage/local_cache.py",

@@ -90,5 +90,5 @@ def _checksums(corpus: str) -> dict[str, str]:
     names = [str(path).removeprefix(f"{plain}/") for path in file_system.find(plain)]
     if storage.is_local(corpus):
         names = [name for name in names if not name.endswith("/.lock")]
-    others = ("documents/", "train-bpe/", "runs.jsonl")
+    others = ("documents/", "train-bpe/", "runs.log")
     return {name: storage.sha256_of(f"{corpus}/{name}") for name in names if not name.startswith(others)}

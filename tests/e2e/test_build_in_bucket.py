@@ -14,7 +14,7 @@ from webtext_cli.main import main
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
-_OTHERS = (".lock", "runs.jsonl", "index.html", "train-bpe/timing.json", "train-bpe/report.html")
+_OTHERS = (".lock", "runs.log", "index.html", "train-bpe/timing.json", "train-bpe/report.html")
 
 
 @pytest.fixture(autouse=True)

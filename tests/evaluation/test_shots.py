@@ -330,6 +330,6 @@ def test_examples_that_are_missing_or_of_no_use_are_refused(tmp_path: Path, mode
     task = own_task(tmp_path, "choice", _RECORDS, choices=[" a", " b"], gold="label", content_free=["N/A"])
     with pytest.raises(
         UsageError,
-        match=r"own.toml:6 \[task\]: content_free has no effect without input; set input or omit content_free",
+        match=r"own.toml \[task\]: content_free has no effect without input; set input or omit content_free",
     ):
         run_task(task, model, tmp_path / "out")

@@ -374,9 +374,9 @@ def test_bad_options_are_named(tmp_path: Path, model: str, capsys: pytest.Captur
         (
             "answer",
             {"prompt": "Q: {question\nA:"},
-            r"own.toml:4 .task.: prompt: the placeholder '{question' is not closed",
+            r"own.toml .task.: prompt: the placeholder '{question' is not closed",
         ),
-        ("choice", {"choices": ["{a}", "{b {c}"]}, r"own.toml:4 .task.: choices: the placeholder '{b' is not closed"),
+        ("choice", {"choices": ["{a}", "{b {c}"]}, r"own.toml .task.: choices: the placeholder '{b' is not closed"),
     ):
         with pytest.raises(UsageError, match=message):
             run_task(own_task(tmp_path, kind, [{"q": 1}], **options), model, tmp_path / "out")

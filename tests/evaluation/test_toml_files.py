@@ -15,7 +15,7 @@ from small_model import END, VOCABULARY, byte_tokenizer
 from pipelines import storage
 from pipelines.algorithms.quality.lines import LineRules
 from pipelines.benchmark_sets import registry
-from pipelines.build import CorpusConfig, RunSettings
+from pipelines.corpus_config import CorpusConfig, RunSettings
 from pipelines.engine.config import option_fields, read_toml
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation import definitions

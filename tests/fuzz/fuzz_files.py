@@ -121,7 +121,7 @@ def _add_up_counts(path: str) -> None:
 
 
 def _read_config(path: str) -> None:
-    from pipelines.build import CorpusConfig
+    from pipelines.corpus_config import CorpusConfig
     from pipelines.pipeline import PIPELINE
 
     config = CorpusConfig(os.path.dirname(path))

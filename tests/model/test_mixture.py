@@ -19,8 +19,9 @@ from token_folder import encode, train_tokenizer, write_token_folder
 from tokenizers import Tokenizer
 from training_run import FILES, StopsAtStep, contents, metrics
 
-from pipelines.build import CorpusConfig, check_stages, status
+from pipelines.build import check_stages, status
 from pipelines.corpus.removal import _trained_steps
+from pipelines.corpus_config import CorpusConfig
 from pipelines.engine.manifest import read_manifest
 from pipelines.engine.run import RunOptions
 from pipelines.errors import ChangedRunError, InputError, UsageError
@@ -549,10 +550,10 @@ def test_on_the_command_line_and_in_webtext_toml(
         (corpus / "webtext.toml").write_text(f"{table}{wrong}\n")
         assert main(["pretrain", "--corpus", str(corpus), "-q"]) == 2
         assert message in (printed := capsys.readouterr().err)
-        assert "webtext.toml:3 [pretrain.mix.books]" in printed
+        assert "webtext.toml [pretrain.mix.books]" in printed
     (corpus / "webtext.toml").write_text('[pretrain.mix]\n"a=b" = { folder = "x", weight = 1 }\n')
     assert main(["pretrain", "--corpus", str(corpus), "-q"]) == 2
-    assert "webtext.toml:2 [pretrain.mix]: 'a=b' is not a name" in capsys.readouterr().err
+    assert "webtext.toml [pretrain.mix]: 'a=b' is not a name" in capsys.readouterr().err
     assert main(["pretrain", *mix, "-i", folders["web"]]) == 2
     assert main(["pretrain", *mix, "-o", folders["web"]]) == 2
 

@@ -144,7 +144,7 @@ def remove_killed(corpus: str, requests: str, events: int) -> None:
 def contents(corpus: Path) -> dict[str, bytes]:
     """Return all files of a corpus that a removal determines, by path."""
     names = [path for path in corpus.rglob("*") if path.is_file() and not path.name.startswith(".lock")]
-    ignored = ("runs.jsonl", "index.html")
+    ignored = ("runs.log", "index.html")
     return {str(path.relative_to(corpus)): path.read_bytes() for path in names if path.name not in ignored}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import random
 import sys
 import threading
@@ -163,11 +164,11 @@ def test_errors_name_the_cause_in_one_line(bucket: str, monkeypatch: pytest.Monk
 def test_a_mapped_file_is_downloaded_once_per_version(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(local_cache.VARIABLE, str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     path = f"{bucket}/data"
     storage.write_bytes(path, b"one")
     first = Path(storage.mapped_path(path))
-    assert (first.read_bytes(), first.parent) == (b"one", tmp_path)
+    assert (first.read_bytes(), first.parent.parent) == (b"one", tmp_path)
     assert storage.mapped_path(path) == str(first)
     storage.write_bytes(path, b"two")
     assert Path(storage.mapped_path(path)).read_bytes() == b"two"
@@ -180,7 +181,7 @@ def test_a_mapped_file_is_downloaded_once_per_version(
 
 
 def test_copies_that_are_known_start_no_threads(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(local_cache.VARIABLE, str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     paths = [f"{bucket}/{name}" for name in "abc"]
     for path in paths:
         storage.write_bytes(path, b"x")
@@ -192,22 +193,24 @@ def test_copies_that_are_known_start_no_threads(bucket: str, tmp_path: Path, mon
 
 
 def test_copies_make_room_for_others(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(local_cache.VARIABLE, str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = tmp_path / f"webtext-cache-{os.getuid()}"
+    folder.mkdir()
     sizes = dict.fromkeys("abc", 1000)
 
     def usage(_folder: Path) -> tuple[int, int, int]:
-        used = sum(file.stat().st_size for file in tmp_path.iterdir())
+        used = sum(file.stat().st_size for file in folder.iterdir())
         return 3_000, used, 3_000 - used
 
     monkeypatch.setattr(local_cache.shutil, "disk_usage", usage)
-    (tmp_path / "killed.part").write_bytes(bytes(1000))
+    (folder / "killed.part").write_bytes(bytes(1000))
     copies = {}
     for name, size in sizes.items():
         storage.write_bytes(f"{bucket}/{name}", name.encode() * size)
         copies[name] = Path(storage.mapped_path(f"{bucket}/{name}"))
     assert [copy.exists() for copy in copies.values()] == [False, True, True]
     storage.write_bytes(f"{bucket}/large", b"x" * 3_000)
-    with pytest.raises(StorageError, match=r"has no space for a file of 3 kB .* --scratch"):
+    with pytest.raises(StorageError, match=r"has no space for a file of 3 kB .* TMPDIR"):
         storage.mapped_path(f"{bucket}/large")
 
 
@@ -335,11 +338,14 @@ def test_an_endpoint_without_a_scheme_is_an_error(monkeypatch: pytest.MonkeyPatc
         storage.exists("s3://some-bucket-of-no-other-test/x")
 
 
-def test_a_scratch_folder_that_is_a_file_is_named(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("WEBTEXT_SCRATCH", str(tmp_path / "file"))
+def test_a_folder_of_copies_that_is_a_file_is_named(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / f"webtext-cache-{os.getuid()}"
+    folder.write_text("")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     storage.write_bytes(f"{bucket}/a", b"a")
-    with pytest.raises(StorageError, match=r"file: cannot hold local copies .*; name one with --scratch"):
+    with pytest.raises(StorageError, match=rf"^{folder}: cannot hold local copies .*; set TMPDIR to another folder"):
         storage.mapped_path(f"{bucket}/a")
 
 
@@ -347,16 +353,14 @@ def test_a_copy_is_private_and_its_folder_of_no_other_user(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.write_bytes(f"{bucket}/a", b"a")
-    monkeypatch.setenv("WEBTEXT_SCRATCH", str(tmp_path))
-    assert Path(storage.mapped_path(f"{bucket}/a")).stat().st_mode & 0o777 == 0o600
-    monkeypatch.delenv("WEBTEXT_SCRATCH")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    storage.write_bytes(f"{bucket}/b", b"b")
-    assert Path(storage.mapped_path(f"{bucket}/b")).parent.stat().st_mode & 0o777 == 0o700
+    copy = Path(storage.mapped_path(f"{bucket}/a"))
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert copy.parent.stat().st_mode & 0o777 == 0o700
     storage.write_bytes(f"{bucket}/c", b"c")
     (tmp_path / "webtext-cache-12345").mkdir()
     monkeypatch.setattr("os.getuid", lambda: 12345)
     with pytest.raises(
-        StorageError, match=r"cannot hold local copies \(owned by another user\); name one with --scratch"
+        StorageError, match=r"cannot hold local copies \(owned by another user\); set TMPDIR to another folder"
     ):
         storage.mapped_path(f"{bucket}/c")

@@ -136,8 +136,8 @@ def test_lines_of_several_writers_are_all_appended(folder: str) -> None:
     storage.make_folder(folder)
     lines = [f"line {number}" for number in range(20)]
     with ThreadPoolExecutor(4) as writers:
-        list(writers.map(lambda line: storage.append_line(f"{folder}/runs.jsonl", line), lines))
-    assert sorted(storage.read_bytes(f"{folder}/runs.jsonl").decode().splitlines()) == sorted(lines)
+        list(writers.map(lambda line: storage.append_line(f"{folder}/runs.log", line), lines))
+    assert sorted(storage.read_bytes(f"{folder}/runs.log").decode().splitlines()) == sorted(lines)
 
 
 @pytest.mark.parametrize("folder", ["s3"], indirect=True)
@@ -145,7 +145,7 @@ def test_a_line_is_appended_to_an_object_that_others_write_meanwhile(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a fixed order: moto checks the condition of a request and writes in two steps, so threads could lose lines."""
-    path, others, read_version = f"{folder}/runs.jsonl", ["first", "second"], ObjectStore.read_version
+    path, others, read_version = f"{folder}/runs.log", ["first", "second"], ObjectStore.read_version
 
     def read_before_another_writes(store: ObjectStore, name: str) -> Any:
         result = read_version(store, name)

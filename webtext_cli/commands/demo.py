@@ -121,7 +121,7 @@ A sample of the model's text, from the prompt {_PROMPT!r}:
 
 {text}
 
-Evaluation, with standard errors (guessing among four choices: accuracy 0.25):
+Evaluation, with standard errors:
 
 {figures}"""
     )

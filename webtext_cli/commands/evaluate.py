@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from pipelines.build import check_corpus, write_index
+from pipelines.build import write_index
+from pipelines.corpus_config import check_corpus
 from pipelines.engine.config import flag_of
 from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError, format_message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pipelines.build import check_corpus
+from pipelines.corpus_config import check_corpus
 from pipelines.engine.run import RunOptions
 from pipelines.storage import join
 from webtext_cli.console import make_progress, print_summary

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pipelines.build import check_corpus
+from pipelines.corpus_config import check_corpus
 from pipelines.engine.run import RunOptions
 from pipelines.errors import UsageError
 from pipelines.finetuning.config import FineTuneConfig

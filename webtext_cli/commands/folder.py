@@ -1,15 +1,14 @@
-"""`webtext init`, `status` and `clean`: a corpus folder as a whole."""
+"""`webtext init` and `status`: a corpus folder as a whole."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from pipelines import storage
-from pipelines.build import StageStatus, check_corpus, describe_run
+from pipelines.build import StageStatus, describe_run
 from pipelines.build import status as read_status
 from pipelines.engine.config import CONFIG_FILE
 from pipelines.engine.run import check_removal_complete
@@ -18,8 +17,6 @@ from pipelines.format import format_bytes, format_count
 from webtext_cli.console import complain, print_result, print_table, say
 from webtext_cli.options import corpus_option, input_option, inputs_or_corpus, output_options
 from webtext_cli.parameters import Command
-
-_WATCH_S = 2.0
 
 
 @click.command("init", cls=Command)
@@ -48,9 +45,8 @@ def init(folder: str, as_json: bool) -> None:
 @corpus_option
 @input_option("Output folder of a stage")
 @click.option("--verify", is_flag=True, help="Verify the checksum of every file; exit code 1 if one differs.")
-@click.option("--watch", is_flag=True, help="Show the progress of running stages every two seconds until they end.")
 @output_options(has_progress=False)
-def status(corpus: str, input: tuple[str, ...], verify: bool, watch: bool, as_json: bool) -> int:
+def status(corpus: str, input: tuple[str, ...], verify: bool, as_json: bool) -> int:
     """Show the state of each stage of a corpus.
 
     A stage is done once its manifest, which holds its counts, exists. A stage that is running in another terminal or
@@ -59,19 +55,10 @@ def status(corpus: str, input: tuple[str, ...], verify: bool, watch: bool, as_js
     \b
     Examples:
       webtext status --corpus my-corpus
-      webtext status --corpus my-corpus --watch
       webtext status --corpus my-corpus --verify
       webtext status -i unique
     """
-    source = inputs_or_corpus(input, corpus)
-    stages = read_status(source, verify)
-    try:
-        while watch and any(stage.writer for stage in stages):
-            _describe_runs(stages)
-            time.sleep(_WATCH_S)
-            stages = read_status(source, verify=False)
-    except KeyboardInterrupt:  # no run was interrupted, so there is nothing to resume
-        return 130
+    stages = read_status(inputs_or_corpus(input, corpus), verify)
     print_result({"corpus": None if input else corpus, "stages": stages}, as_json, _print_stages, True)
     if not input:
         check_removal_complete(corpus)
@@ -88,7 +75,8 @@ def status(corpus: str, input: tuple[str, ...], verify: bool, watch: bool, as_js
 def _print_stages(result: Mapping[str, Any]) -> None:
     stages = result["stages"]
     print_table(["stage", "state", "in", "dropped", "out", "shards", "size"], [_row(stage) for stage in stages])
-    _describe_runs(stages)
+    for stage in filter(lambda stage: stage.writer, stages):
+        say("\n  ".join(describe_run(stage)))
     for stage in stages:
         if stage.changed:
             complain(f"note: {stage.stage} is stale: {', '.join(stage.changed)} has changed or is stale")
@@ -96,62 +84,8 @@ def _print_stages(result: Mapping[str, Any]) -> None:
         complain(f"note: {replacement}")
 
 
-def _describe_runs(stages: Sequence[StageStatus]) -> None:
-    for stage in filter(lambda stage: stage.writer, stages):
-        say("\n  ".join(describe_run(stage)))
-
-
 def _row(stage: StageStatus) -> list[str]:
     if stage.state not in ("done", "stale", "damaged"):
         return [stage.stage, stage.state.replace("-", "–"), *"–––––"]
     counts = (stage.records_in, sum(stage.dropped.values()), stage.records_out, stage.shards or None)
     return [stage.stage, stage.state, *map(format_count, counts), format_bytes(stage.size_bytes)]
-
-
-@click.command("clean", cls=Command)
-@corpus_option
-@click.option("--stages", is_flag=True, help="Also remove documents of all stages but the last one with documents.")
-@click.option("--yes", is_flag=True, help="Remove without asking.")
-@click.option("--dry-run", is_flag=True, help="Show what would be removed; remove nothing.")
-@output_options("Print what is or would be removed as one JSON object; needs --yes or --dry-run.", has_progress=False)
-def clean(corpus: str, stages: bool, yes: bool, dry_run: bool, as_json: bool) -> int:
-    """Remove what a corpus no longer needs.
-
-    Removes unfinished runs and replacements, temporary files of killed runs, and with --stages documents that a later
-    stage has read. Keeps fetched pages, trained models and running stages. Asks first.
-
-    \b
-    Examples:
-      webtext clean --corpus my-corpus
-      webtext clean --corpus my-corpus --stages --yes
-    """
-    from pipelines.corpus.clean import find_removable, remove
-
-    if as_json and not (yes or dry_run):
-        raise UsageError("clean --json does not ask; add --yes or --dry-run")
-    check_corpus(corpus)
-    removable = find_removable(corpus, stages)
-    if as_json:
-        print_result({"removable": removable} if dry_run else {"removed": remove(corpus, removable)}, True, say, True)
-        return 0
-    if not removable:
-        say("nothing to remove")
-        return 0
-    rows = [[format_message(item.path), item.what, item.loss, format_bytes(item.size_bytes)] for item in removable]
-    print_table(["path", "what it is", "what is lost", "size"], rows)
-    total = format_bytes(sum(item.size_bytes for item in removable))
-    if dry_run:
-        say(f"{total} can be removed")
-        return 0
-    try:
-        if not yes and not click.confirm(f"Remove {total}?"):
-            return 1
-    except click.Abort:  # standard input is not a terminal
-        say("nothing removed; --yes removes without asking")
-        return 1
-    removed = remove(corpus, removable)
-    for item in removable:
-        if item not in removed:
-            say(f"{format_message(item.path)}: is in use or has changed; not removed")
-    say(f"{format_bytes(sum(item.size_bytes for item in removed))} removed")
-    return 0

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pipelines import storage
-from pipelines.build import check_corpus
+from pipelines.corpus_config import check_corpus
 from pipelines.engine.run import RunOptions
 from pipelines.format import to_json
 from pipelines.model.inference.options import SamplesConfig, read_prompts

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.build import check_corpus
+from pipelines.corpus_config import check_corpus
 from pipelines.errors import UsageError
 from pipelines.model import require_torch
 from pipelines.storage import join

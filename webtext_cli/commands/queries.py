@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines import storage
 from pipelines.engine.run import RunOptions
-from pipelines.errors import UsageError, format_message
+from pipelines.errors import UsageError
 from pipelines.format import describe_field, format_bytes, format_count, format_percent, plural, to_json
 from pipelines.records.document_options import DocumentConfig
 from webtext_cli.console import complain, make_progress, print_result, print_table, say, shorten
@@ -44,7 +43,6 @@ _OUTCOMES = {"kept": "kept", "dropped": "DROPPED, ", "absent": "not found: "}
 _allow_files_option = click.option(
     "--allow-files", is_flag=True, help="Let the SQL read any local file, as in FROM 'scores.csv'; it never writes."
 )
-_overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 
 
 def _table_options(is_argument: bool = False) -> Callable[[Any], Any]:
@@ -57,7 +55,6 @@ def _table_options(is_argument: bool = False) -> Callable[[Any], Any]:
 
             flags = {field.name: values.pop(field.name) for field in dataclasses.fields(DocumentConfig)}
             source, options = inputs_or_corpus(input, corpus), RunOptions(progress=make_progress(quiet))
-            check_disjoint(values.get("html") or "-", [] if isinstance(source, str) else source)
             allow_files = values.pop("allow_files", False)
             tables = CorpusTables(source, config_of_flags(DocumentConfig, flags), options, allow_files)
             return command(tables=tables, **values)
@@ -95,7 +92,6 @@ def explain(target: str, tables: CorpusTables, as_json: bool) -> int:
 @_table_options()
 @click.option("--random", type=Number(int, 1), metavar="N", help="Show N random documents.")
 @click.option("--seed", type=Number(int), show_default="0", help="Random seed for --random.")
-@click.option("--domain", metavar="NAME", help="Only documents of this registered domain.")
 @click.option("--where", metavar="SQL", help='Only documents matching an SQL condition: "words > 5000".')
 @_allow_files_option
 @click.option("--dropped", metavar="REASON", help="Documents that a stage dropped for this reason, with their text.")
@@ -108,7 +104,6 @@ def show(
     tables: CorpusTables,
     random: int | None,
     seed: int | None,
-    domain: str | None,
     where: str | None,
     dropped: str | None,
     limit: int | None,
@@ -125,19 +120,18 @@ def show(
       webtext show https://example.com/page --corpus my-corpus
       webtext show --random 3 -i docs.jsonl.zst
       webtext show --dropped near_duplicate --random 5 --seed 7
-      webtext show --domain nytimes.com --where "words > 5000" --limit 2
+      webtext show --where "domain = 'nytimes.com' AND words > 5000" --limit 2
     """
     from pipelines.corpus.documents import choose_documents
 
     if seed is not None and not random:
         raise UsageError("--seed has no effect without --random; omit it")
-    conditions = {"--random": random, "--domain": domain, "--where": where, "--dropped": dropped}
+    conditions = {"--random": random, "--where": where, "--dropped": dropped}
     if documents and (used := ", ".join(name for name, value in conditions.items() if value)):
         raise UsageError(f"{documents[0]}: a URL or id cannot be combined with {used}")
     chosen = choose_documents(
         tables,
         documents,
-        domain=domain,
         where=where,
         reason=dropped,
         seed=(seed or 0) if random else None,
@@ -159,12 +153,8 @@ def show(
     "[default: whichever of the first five are available]",
 )
 @click.option("--limit", "-n", type=Number(int, 1), default=20, show_default=True, help="Number of groups to show.")
-@click.option("--html", metavar="FILE", help="Also write the tables to an HTML page.")
-@_overwrite_option
 @output_options()
-def stats(
-    tables: CorpusTables, by: tuple[str, ...], limit: int, html: str | None, overwrite: bool, as_json: bool
-) -> None:
+def stats(tables: CorpusTables, by: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Count the documents, words and bytes of a corpus.
 
     Reads the output of the latest document stage. A document counts once for each of its subreddits.
@@ -173,23 +163,11 @@ def stats(
     Examples:
       webtext stats --corpus my-corpus
       webtext stats --corpus my-corpus --by domain --limit 100 --json
-      webtext stats --corpus my-corpus --html stats.html
       webtext stats docs.jsonl.zst
     """
-    from pipelines.corpus.statistics import count_documents, group_name
+    from pipelines.corpus.statistics import count_documents
 
-    if overwrite and not html:
-        raise UsageError("--overwrite has no effect without --html; omit it")
-    if html:
-        storage.check_replaceable(html, overwrite, "--html")
-    statistics = count_documents(tables, by, limit)
-    if html:
-        from pipelines.reports.render import render
-
-        storage.write_bytes(html, render("statistics.html", **statistics, group_name=group_name).encode())
-    print_result(statistics, as_json, _print_statistics)
-    if html and not as_json:
-        say(f"page: {format_message(html)}")
+    print_result(count_documents(tables, by, limit), as_json, _print_statistics)
 
 
 @click.command("sql", cls=Command)
@@ -244,14 +222,7 @@ def sql(query: str, tables: CorpusTables, kind: str, as_json: bool) -> None:
     "--format", "kind", type=Choice(["jsonl", "txt"]), help="Output format. [default: by file extension, else jsonl]"
 )
 @click.option("--limit", "-n", type=Number(int, 1), metavar="N", help="Maximum number of documents.")
-@click.option(
-    "--share",
-    type=Number(float, 1e-9, 1),
-    default=1.0,
-    metavar="SHARE",
-    help="Write this share of the documents, chosen by a hash of the id; larger shares are supersets of smaller ones.",
-)
-@_overwrite_option
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @output_options("Print the number of documents as one JSON object; without --output, on standard error.")
 def export_text(
     corpus: str,
@@ -259,7 +230,6 @@ def export_text(
     output: str,
     kind: str | None,
     limit: int | None,
-    share: float,
     overwrite: bool,
     as_json: bool,
     quiet: bool,
@@ -273,7 +243,7 @@ def export_text(
     \b
     Examples:
       webtext export-text --corpus my-corpus -o corpus.jsonl.zst
-      webtext export-text --corpus my-corpus --share 0.01 -o sample.txt
+      webtext export-text --corpus my-corpus -o corpus.txt
       webtext export-text --corpus my-corpus --limit 10 | jq .title
     """
     from pipelines.corpus.export import export_text as write_text
@@ -283,7 +253,7 @@ def export_text(
     documents = [last_documents(source)] if isinstance(source, str) else source
     check_disjoint(output, documents)
     options = RunOptions(overwrite=overwrite, progress=make_progress(quiet))
-    written = write_text(documents, output, kind, share, limit, config_of_flags(DocumentConfig, flags), options)
+    written = write_text(documents, output, kind, limit, config_of_flags(DocumentConfig, flags), options)
     report = complain if output == "-" else say
     report(to_json({"documents": written}) if as_json else f"{plural(written, 'document')} written")
     sys.stdout.flush()

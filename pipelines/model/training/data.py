@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines import storage
+from pipelines.engine.machine import raise_file_limit
 from pipelines.engine.manifest import Count
 from pipelines.errors import InputError, translate_format_errors
 from pipelines.model.training.mixture import SINGLE, Sources, segments_of
@@ -189,7 +190,7 @@ def open_tokens(path: str, *, verify: bool = True) -> TokenFolder:
     incomplete folder or one of another stage, and for shards of another tokenizer, DamagedShardError for a file with a
     wrong checksum, and StorageError for a remote folder, which cannot be memory-mapped.
     """
-    storage.raise_file_limit(_OPEN_FILES)
+    raise_file_limit(_OPEN_FILES)
     folder = inputs.open_stage(path, ("tokenize",))
     if verify:
         with ThreadPoolExecutor(_VERIFYING_THREADS) as threads:

@@ -18,7 +18,7 @@ from pipelines.engine.manifest import has_manifest, read_manifest
 from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
 from pipelines.errors import UsageError
 from pipelines.extras import require_extra
-from pipelines.records import inputs, shards
+from pipelines.records import input_paths, inputs, shards
 from pipelines.records.data_card import DATA_CARD, write_data_card
 from pipelines.records.document_filter import count_words
 from pipelines.records.drops import Drops
@@ -106,13 +106,13 @@ def open_input(paths: list[str], links: str | None) -> tuple[list[Source], dict[
     fetches = [inputs.open_stage(folder, ["fetch"]) for folder in folders]
     scrape = inputs.open_stage(links, ["scrape"]) if links is not None and fetches else None
     passed_over: list[str] = []
-    files = inputs.expand_paths(others, inputs.PAGE_SUFFIXES, notes=passed_over)
+    files = input_paths.expand_paths(others, input_paths.PAGE_SUFFIXES, notes=passed_over)
     fetched = [file.path for fetch in fetches for file in _warcs_of(fetch)]
     all_names = storage.names_below_common_folder([*fetched, *files])
     names = dict(zip([*fetched, *files], all_names, strict=True))
     own = [inputs.InputFile(path, storage.size_bytes(path), relative_path=names[path]) for path in files]
-    warcs = [file for file in own if strip_compression(file.path).endswith(inputs.ARCHIVE_SUFFIXES)]
-    html = [file for file in own if not strip_compression(file.path).endswith(inputs.ARCHIVE_SUFFIXES)]
+    warcs = [file for file in own if strip_compression(file.path).endswith(input_paths.ARCHIVE_SUFFIXES)]
+    html = [file for file in own if not strip_compression(file.path).endswith(input_paths.ARCHIVE_SUFFIXES)]
     sources: list[Source] = [shard for fetch in fetches for shard in _fetched_shards(fetch, scrape, names)]
     sources += [*warcs, *_html_tasks(html)]
     pages = [fetch.manifest.fingerprint() for fetch in fetches] + ([inputs.fingerprint_files(files)] if files else [])
@@ -197,7 +197,6 @@ def _extract_source(item: tuple[int, Source], context: _Context) -> TaskResult:
         for page, extracted in reader.extract((page, tally.mark(page)) for page in read_pages(source, known=known)):
             extracted = page.add_signals(extracted, agents)
             page = page.with_declared_url(extracted)
-            drops.check_ids([page.id])
             pages_without_link += page.link is None
             row = {"id": page.id, "url": page.url, "final_url": page.final_url, "text": extracted.text}
             if context.removals and context.removals.find_row({**(page.link or {}), **row}) is not None:

@@ -32,7 +32,7 @@ from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError, UsageError
 from pipelines.format import mask_credentials
-from pipelines.records import inputs, shards
+from pipelines.records import input_paths, shards
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.schemas import make_schema
 from pipelines.stages.fetch.captures import Capture, find_page, read_record, record_answer, wanted_links
@@ -174,7 +174,7 @@ def open_index(paths: Sequence[str], records: str) -> list[str]:
                 names = [line.decode().strip() for line in stream]
             files += [storage.join(records, name) for name in names if "subset=robotstxt" not in name and name]
         else:
-            files += [path] if "://" in path else inputs.expand_paths([path], (".parquet",), check_types=False)
+            files += [path] if "://" in path else input_paths.expand_paths([path], (".parquet",), check_types=False)
     if other := next((path for path in files if not path.endswith(".parquet")), None):
         raise InputError(f"{other}: is not an index of Common Crawl; use *.parquet or cc-index-table.paths")
     if not files:

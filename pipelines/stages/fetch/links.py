@@ -25,7 +25,7 @@ from pipelines.engine.journal import WORK, is_unfinished
 from pipelines.engine.manifest import has_manifest
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError
-from pipelines.records import inputs
+from pipelines.records import input_paths, inputs
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.inputs import InputFile
 from pipelines.records.schemas import make_schema
@@ -93,7 +93,7 @@ def open_links(paths: str | Sequence[str], shard_bytes: int = LIST_SHARD_BYTES) 
     for path in paths:
         if not storage.is_glob(path) and has_manifest(path):
             raise InputError(f"{path}: is the output of a stage; use one such folder alone, or lists of URLs")
-    paths = inputs.expand_paths(paths, URL_LIST_SUFFIXES)
+    paths = input_paths.expand_paths(paths, URL_LIST_SUFFIXES)
     lists = tuple(InputFile(path, storage.size_bytes(path)) for path in paths)
     parts = min(_MAX_LIST_SHARDS, max(1, -(-sum(file.size_bytes for file in lists) // shard_bytes)))
     link_shards = tuple(LinkShard(index, lists, parts) for index in range(parts))

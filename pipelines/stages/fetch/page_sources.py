@@ -21,7 +21,7 @@ from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import UsageError
-from pipelines.records import inputs
+from pipelines.records import input_paths
 from pipelines.records.archives import has_members, read_archive
 from pipelines.stages.fetch.archives import INDEX_SCHEMA, Lookup, look_up
 from pipelines.stages.fetch.captures import COPY_OF, capture_of, page_of
@@ -41,7 +41,7 @@ def open_source(config: FetchConfig) -> list[str]:
         return []
     if not config.pages:
         raise UsageError("--source warc: needs --pages, WARC or ARC files")
-    return inputs.expand_paths(config.pages, (".warc", ".arc"))
+    return input_paths.expand_paths(config.pages, (".warc", ".arc"))
 
 
 def take_pages(

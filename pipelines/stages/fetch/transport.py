@@ -22,6 +22,7 @@ import pycurl
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
 
 from pipelines import storage
+from pipelines.engine.machine import raise_file_limit
 from pipelines.engine.retry import check_proxies
 from pipelines.errors import UsageError
 from pipelines.stages.fetch import addresses
@@ -238,6 +239,6 @@ def _allow_files(concurrency: int) -> int:
     Every request has a connection, by two descriptors, and a temporary file.
     """
     needed, idle = 3 * concurrency + _OTHER_FILES, _IDLE_CONNECTIONS * concurrency
-    if (limit := storage.raise_file_limit(needed + idle)) < needed:
+    if (limit := raise_file_limit(needed + idle)) < needed:
         raise UsageError(f"--concurrency {concurrency} needs {needed} open files; the limit of this system is {limit}")
     return limit - needed

@@ -26,7 +26,7 @@ from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import FileEntry, ShardEntry
 from pipelines.engine.run import StageRun, TaskResult, result_files
 from pipelines.errors import InputError
-from pipelines.records import inputs, shards
+from pipelines.records import input_paths, inputs, shards
 from pipelines.records.buckets import bucket_part, write_buckets
 from pipelines.records.document_filter import DropReason
 from pipelines.records.drops import Drops
@@ -129,10 +129,10 @@ class ReferenceSource:
 
 def open_source(paths: Sequence[str]) -> ReferenceSource:
     """Open dumps of MediaWiki and documents in Parquet, JSONL or .txt; their order does not matter."""
-    paths = sorted(inputs.expand_globs(paths))
+    paths = sorted(input_paths.expand_globs(paths))
     dumps = [path for path in paths if is_dump(path) and not storage.is_folder(path)]
     texts = [path for path in paths if path not in dumps]
-    inputs.expand_paths(texts, (".xml", *inputs.TEXT_SUFFIXES))  # raises for another type
+    input_paths.expand_paths(texts, (".xml", *input_paths.TEXT_SUFFIXES))  # raises for another type
     documents = [inputs.open_documents(texts)] if texts else []
     fingerprints = [inputs.fingerprint_files(dumps), *(source.fingerprint for source in documents)]
     return ReferenceSource(

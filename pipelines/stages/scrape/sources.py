@@ -23,7 +23,6 @@ from pipelines.engine.folder_lock import folder_lock
 from pipelines.engine.journal import JOURNAL, WORK
 from pipelines.engine.manifest import MANIFEST_FILE, FileEntry
 from pipelines.engine.run import TaskResult
-from pipelines.engine.run_record import without_logs
 from pipelines.errors import DamagedFileError, InputError, UsageError
 from pipelines.records import shards
 from pipelines.records.buckets import write_buckets
@@ -164,7 +163,7 @@ def _expand(path: str, source: str, note: Callable[[str], None]) -> list[str]:
         candidates, problem = _outside_stage_folders(storage.walk_files(path)), f"contains no {noun}"
     else:
         raise InputError(f"{path}: no such file or folder")
-    files = [file for file in without_logs(candidates) if _is_input(file, source) and storage.is_file(file)]
+    files = [file for file in candidates if _is_input(file, source) and storage.is_file(file)]
     files = [file for file in files if source == "urls" or not _is_other_table(file, note)]
     if not files:
         raise InputError(f"{path}: {problem}")

@@ -23,7 +23,7 @@ from pipelines.engine.journal import WORK, is_unfinished
 from pipelines.engine.manifest import has_manifest
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError
-from pipelines.records import inputs, shards
+from pipelines.records import input_paths, inputs, shards
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.schemas import make_schema
 from pipelines.records.text_columns import slices_within
@@ -212,9 +212,9 @@ def open_counts(paths: Sequence[str], held_out: float) -> GivenCounts:
     """
     files: list[inputs.InputFile] = []
     samples: list[inputs.InputFile] = []
-    for path in inputs.expand_globs(paths):
+    for path in input_paths.expand_globs(paths):
         if not (storage.is_folder(path) and (has_manifest(path) or is_unfinished(path))):
-            names = inputs.expand_paths([path], [".parquet"])
+            names = input_paths.expand_paths([path], [".parquet"])
             files += [inputs.InputFile(name, storage.size_bytes(name)) for name in names]
             continue
         folder = inputs.open_stage(path, ("train-bpe",))

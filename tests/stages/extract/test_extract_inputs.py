@@ -196,13 +196,6 @@ def test_a_warc_that_ends_within_a_request_is_refused(tmp_path, kept):
         run([tmp_path / "crawl.warc"], tmp_path / "out")
 
 
-def test_pages_with_the_url_of_another_page_are_counted(tmp_path):
-    records = [("http://a.example/", html_page(name).encode(), HTML_HEADERS) for name in "abc"]
-    (tmp_path / "crawl.warc.gz").write_bytes(warc_bytes(records)[0])
-    summary = run([tmp_path / "crawl.warc.gz"], tmp_path / "out")
-    assert (summary.records_out, summary.extra["duplicate_ids"]) == (3, 2)
-
-
 def test_a_damaged_foreign_warc_is_refused_with_its_position(tmp_path):
     data, offsets = warc_bytes([(f"http://a.example/{n}", html_page(n).encode(), HTML_HEADERS) for n in "abc"])
     (tmp_path / "crawl.warc.gz").write_bytes(data[: offsets[1]] + b"garbage" + data[offsets[1] :])

@@ -160,7 +160,7 @@ def test_an_addition_that_is_interrupted_resumes(tmp_path: Path, monkeypatch: py
         assert sorted(requested) == sorted(web.pages)[10:]
         assert len(fetched.rows) == 20
         with monkeypatch.context() as patch:
-            patch.setattr("pipelines.engine.run.replace_result", stop)
+            patch.setattr("pipelines.engine.stage_run.replace_result", stop)
             with pytest.raises(KeyboardInterrupt):
                 run_fetch(tmp_path, retry=["http_not_found"])
         with pytest.raises(ChangedRunError, match="an unfinished run retries other reasons"):
