@@ -8,25 +8,32 @@ from starlette.routing import Route
 
 from pipelines.browse.site import number_of, site_of
 from pipelines.corpus.selection import UNKNOWN, Selection
+from pipelines.errors import UsageError
 
 _ROWS, _CHARACTERS, _FACET_VALUES = 20, 300, 8
 
 
 def show_documents(request: Request) -> Response:
-    """Show a page of documents, and how many there are."""
-    site, query = site_of(request), request.query_params
+    """Show a page of documents, and how many there are; with a filter that is not valid, the form and what is wrong."""
+    site, query, problem = site_of(request), request.query_params, ""
     seed, after, before = (number_of(request, name) for name in ("random", "after", "before"))
     with site.tables(request) as tables:
-        selection = Selection(tables, query)
+        try:
+            selection = Selection(tables, query)
+        except UsageError as error:
+            selection, problem = Selection(tables, {}), str(error)
         cursor, is_backward = (after, False) if before is None else (before, True)
         # One more than is shown, which tells whether there is another page.
-        rows = selection.page(query.get("sort", ""), seed, cursor, _ROWS + 1, _CHARACTERS, is_backward=is_backward)
-        count, stages = selection.count(), tables.document_stages
+        page = (query.get("sort", ""), seed, cursor, _ROWS + 1, _CHARACTERS)
+        rows = [] if problem else selection.page(*page, is_backward=is_backward)
+        count, stages = None if problem else selection.count(), tables.document_stages
     is_more = len(rows) > _ROWS
     rows = rows[-_ROWS:] if is_backward else rows[:_ROWS]
     return site.render(
         request,
         "documents.html",
+        400 if problem else 200,
+        problem=problem,
         selection=selection,
         state=_state(request, selection),
         seed=seed,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Sequence
 from urllib.parse import parse_qs
 
 from starlette.concurrency import run_in_threadpool
@@ -12,12 +10,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from pipelines.browse.reading import mark_parts
 from pipelines.browse.site import Site, address, number_of, site_of
 from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.search.query import SearchIndex
-from pipelines.search.trace import Passage, trace
+from pipelines.search.trace import TRACE_S, Trace, trace
 
-_ROWS, _TRACE_S = 10, 20.0
+_ROWS = 10
 # A traced text, and one that fits into a URL.
 _MAX_CHARACTERS, _URL_CHARACTERS = 20_000, 2_000
 _FORM_BYTES = 12 * _MAX_CHARACTERS + 100  # a character has at most 4 bytes, each written as %XX
@@ -56,30 +55,18 @@ async def show_trace(request: Request) -> Response:
 
 def trace_text(request: Request, text: str) -> Response:
     """Show the longest passages of a text that occur in the corpus."""
-    site, passages, index, problem = site_of(request), list[Passage](), None, ""
+    site, result, index, problem = site_of(request), Trace([], len(text)), None, ""
     if len(text) > _MAX_CHARACTERS:
         raise UsageError(f"the text has {len(text):,} characters; at most {_MAX_CHARACTERS:,} characters can be traced")
     try:
         index = open_index(site)
         if text.strip():
-            # One request at a time reads the tables, which only a stale index needs.
-            with site.tables(request) if index.is_stale else contextlib.nullcontext() as tables:
-                passages = trace(index, tables, text, max_s=_TRACE_S)
+            result = trace(index, text)
     except WebtextError as error:
         problem = site.describe(error)
-    state = {"index": index, "passages": passages, "problem": problem, "limits": (_MAX_CHARACTERS, _TRACE_S)}
-    parts = mark_passages(text, passages)
+    state = {"index": index, "result": result, "problem": problem, "limits": (_MAX_CHARACTERS, TRACE_S)}
+    parts = mark_parts(text, sorted((passage.start, passage.end) for passage in result.passages))
     return site.render(request, "trace.html", 400 if problem else 200, text=text, parts=parts, **state)
-
-
-def mark_passages(text: str, passages: Sequence[Passage]) -> list[tuple[str, bool]]:
-    """Return the parts of a text, and whether a passage contains them; passages may overlap."""
-    parts, end = list[tuple[str, bool]](), 0
-    for passage in sorted(passages, key=lambda passage: passage.start):
-        start = max(end, passage.start)
-        parts += [(text[end:start], False), (text[start : passage.end], True)]
-        end = max(start, passage.end)
-    return [*parts, (text[end:], False)]
 
 
 def open_index(site: Site) -> SearchIndex:

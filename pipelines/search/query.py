@@ -32,7 +32,10 @@ _QUIRKS = re.compile(r"""("[^"]*")|(?<=\w)'(?=\w)|\bAND\s+NOT\b""")
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """A document that a query found; `snippet` has parts of its text, and whether each matches the query."""
+    """A document that a query found; `snippet` has parts of its text, and whether each matches the query.
+
+    The matches in the snippet are within the characters `start` to `end` of the text.
+    """
 
     id: str
     url: str | None
@@ -41,6 +44,8 @@ class Match:
     year: int | None
     words: int | None
     score: float
+    start: int
+    end: int
     snippet: list[tuple[str, bool]]
 
 
@@ -55,7 +60,8 @@ class Matches:
 def make_match(document: StoredDocument, score: float, pattern: re.Pattern[str]) -> Match:
     """Return a document as a match, with a snippet of what a pattern of `compile_phrases` matches."""
     shown = {name: getattr(document, name) for name in ("id", "url", "title", "domain", "year", "words")}
-    return Match(**shown, score=score, snippet=make_snippet(document.text, pattern))
+    (start, end), snippet = make_snippet(document.text, pattern)
+    return Match(**shown, score=score, start=start, end=end, snippet=snippet)
 
 
 class SearchIndex:

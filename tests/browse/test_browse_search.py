@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import html
 import re
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,9 @@ pytest.importorskip("starlette")
 from browser_client import PORT, open_client
 from starlette.testclient import TestClient
 
-from pipelines.browse.searching import mark_passages
+from pipelines.browse.reading import mark_parts
 from pipelines.engine.run import RunOptions
-from pipelines.search.trace import Passage
+from pipelines.search.trace import trace
 from pipelines.stages.search.config import SearchConfig
 from pipelines.stages.search.stage import search
 
@@ -55,7 +57,7 @@ def client(corpus: Path) -> TestClient:
 
 
 def _found(page: str) -> list[str]:
-    return re.findall(r'class="row" href="/document\?id=(\w+)"', page)
+    return re.findall(r'class="row" href="/document\?id=(\w+)&', page)
 
 
 def _post(client: TestClient, text: str, **headers: str) -> Any:
@@ -65,10 +67,10 @@ def _post(client: TestClient, text: str, **headers: str) -> Any:
 def test_matches_are_counted_marked_and_paged(client: TestClient) -> None:
     first, last = client.get("/search?q=whale").text, client.get("/search?q=whale&offset=10").text
     assert "12 documents." in first
-    assert "A <mark>whale</mark> is no fish" in first
+    assert 'A <mark id="passage">whale</mark> is no fish' in first
     assert sorted(_found(first) + _found(last)) == sorted(f"d{number}" for number in range(12))
     assert 'rel="next" href="/search?q=whale&amp;offset=10"' in first
-    assert 'rel="prev" href="/search?q=whale"' in last
+    assert 'rel="prev" href="/search?q=whale&amp;offset=0"' in last
     assert 'rel="next"' not in last
     assert 'value="whale"' in first
 
@@ -82,7 +84,7 @@ def test_phrases_and_filters(client: TestClient) -> None:
 
 def test_hostile_texts_and_queries_are_shown_as_text(client: TestClient) -> None:
     page = client.get("/search?q=badger").text
-    assert "<mark>badger</mark> &lt;img src=x" in page
+    assert ">badger</mark> &lt;img src=x" in page
     assert r"\u202e" in page
     page = client.get("/search", params={"q": '"><script>x'}).text
     assert "<script>x" not in page
@@ -98,7 +100,7 @@ def test_bad_queries_are_named(client: TestClient, query: str) -> None:
 def test_a_traced_text_is_marked_and_leads_to_its_documents(client: TestClient) -> None:
     page = client.get("/trace", params={"text": f"As they say, {_SENTENCE}, or not {_HOSTILE}"}).text
     assert "1 passage<" in page
-    assert f"As they say, <mark>{_SENTENCE}</mark>, or not &lt;img" in page
+    assert f'As they say, <mark id="passage">{_SENTENCE}</mark>, or not &lt;img' in page
     assert "<b>11 words</b> · in 1 document" in page
     assert _found(page) == ["d12"]
     assert "\u202e" not in page
@@ -111,7 +113,7 @@ def test_a_short_text_moves_to_the_url_and_a_long_one_does_not(client: TestClien
     assert answer.headers["location"] == f"/trace?text={_SENTENCE.replace(' ', '+')}"
     answer = _post(client, f"{'märchen ' * 400}{_SENTENCE}")
     assert answer.status_code == 200
-    assert f"märchen <mark>{_SENTENCE}</mark>" in answer.text
+    assert f">{_SENTENCE}</mark>" in answer.text
     assert _post(client, _SENTENCE, origin="http://evil.example").status_code == 403
     for text in ("a " * 10_001, "a" * 300_000):
         answer = _post(client, text)
@@ -128,15 +130,24 @@ def test_a_form_that_is_too_large_is_refused(client: TestClient) -> None:
 
 
 def test_a_trace_ends_after_its_time(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.browse.searching._TRACE_S", -1.0)
-    answer = client.get("/trace", params={"text": _SENTENCE})
-    assert answer.status_code == 400
-    assert "trace a part of it" in answer.text
+    monkeypatch.setattr("pipelines.browse.searching.trace", functools.partial(trace, max_s=-1.0))
+    page = client.get("/trace", params={"text": _SENTENCE}).text
+    assert f"Only the first 39 of {len(_SENTENCE)} characters were traced" in page
+    assert "<b>8 words</b> · in 1 document" in page
+
+
+@pytest.mark.parametrize(("path", "text"), [("/search?q=%22brown+fox%22", "Brown Fox"), ("/trace", _SENTENCE.title())])
+def test_a_hit_opens_the_document_at_its_passage(corpus: Path, path: str, text: str) -> None:
+    client = open_client(str(corpus))
+    page = client.get(path, params={"text": _SENTENCE} if path == "/trace" else None).text
+    [link] = re.findall(r'class="row" href="([^"]*)"', page)
+    assert link.endswith("#passage")
+    documents = open_client([str(corpus / "documents.parquet")])
+    assert f'<mark id="passage">{text}</mark>' in documents.get(html.unescape(link)).text
 
 
 def test_passages_may_overlap() -> None:
-    spans = [Passage("", start, end, 8, 1, []) for start, end in ((4, 8), (1, 5), (5, 6))]
-    parts = mark_passages("0123456789", spans)
+    parts = mark_parts("0123456789", [(1, 5), (4, 8), (5, 6)])
     assert "".join(text for text, is_marked in parts if is_marked) == "1234567"
     assert "".join(text for text, _ in parts) == "0123456789"
 

@@ -102,14 +102,15 @@ def test_markup_and_controls_are_plain_text(index: SearchIndex) -> None:
 
 def test_a_snippet_is_where_the_most_matches_are() -> None:
     text = "one " + "filler " * 200 + "one two\n three " + "filler " * 200
-    parts = make_snippet(text, compile_phrases(["one", "two three"]))
+    (start, end), parts = make_snippet(text, compile_phrases(["one", "two three"]))
+    assert text[start:end] == "one two\n three"
     assert [part for part in parts if part[1]] == [("one", True), ("two three", True)]
     assert (parts[0], parts[-1]) == (("…", False), ("…", False))
     assert sum(len(part) for part, _ in parts) < 250
-    assert make_snippet("nothing here", compile_phrases(["..."])) == [("nothing here", False)]
-    assert make_snippet("", compile_phrases(["a"])) == []
+    assert make_snippet("nothing here", compile_phrases(["..."])) == ((0, 0), [("nothing here", False)])
+    assert make_snippet("", compile_phrases(["a"])) == ((0, 0), [])
     # Neither a part of a word, nor an expression.
-    assert make_snippet("cats c.t cat", compile_phrases(["c.t", "cat"]))[1:] == [("c.t", True), (" ", False),
+    assert make_snippet("cats c.t cat", compile_phrases(["c.t", "cat"]))[1][1:] == [("c.t", True), (" ", False),
                                                                                  ("cat", True)]  # fmt: skip
 
 

@@ -70,11 +70,15 @@ def command(
     elif query:
         print_result(_open_index(call).search(query, **filters, limit=limit), call.as_json, _print_matches)
     elif traced:
-        from pipelines.search.trace import trace
+        from pipelines.search.trace import TRACE_S, trace
 
         index, [path] = _open_index(call), with_standard_input([traced], call.quiet)
-        passages = trace(index, None, storage.read_bytes(path).decode(errors="replace"), limit=limit)
-        print_result(passages, call.as_json, _print_passages)
+        text = storage.read_bytes(path).decode(errors="replace")
+        result = trace(index, text, limit=limit)
+        if result.characters < len(text):
+            shown = f"the first {result.characters:,} of {len(text):,} characters"
+            complain(f"note: only {shown} were traced, in {TRACE_S:.0f} s; trace the rest separately")
+        print_result(result.passages, call.as_json, _print_passages)
 
 
 def _open_index(call: StageCall) -> SearchIndex:
