@@ -31,7 +31,8 @@ _REPORT_POLICY = re.compile(rb'<meta http-equiv="Content-Security-Policy" conten
 
 def make_app(site: Site, token: str, port: int, hosts: Sequence[str] = LOOPBACK) -> Starlette:
     """Return the application; it answers requests with the token that are sent to one of the hosts."""
-    site.navigation = [link for page in PAGES for link in page.NAVIGATION]
+    pages = [page for page in PAGES if site.corpus or page not in (models, searching)]  # which only a corpus has
+    site.navigation = [link for page in pages for link in page.NAVIGATION]
     app = Starlette(
         routes=[
             *(route for page in PAGES for route in page.ROUTES),

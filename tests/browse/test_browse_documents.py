@@ -136,7 +136,7 @@ def test_the_form_and_the_links_keep_the_state(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("year=(none)", "year: expected a number"),
+        ("year=(none)", "Year: expected a number"),
         ("stage=dedupe", "did you mean dedup?"),
         ("stage=fetch", "unknown stage"),
         ("sort=words;DROP", "unknown order"),
@@ -145,7 +145,7 @@ def test_the_form_and_the_links_keep_the_state(client: TestClient) -> None:
         ("after=x", "is not a whole number"),
         ("after=999", "there is no document 999"),
         ("random=-1", "is not a whole number"),
-        ("words_min=" + "9" * 5000, "expected a number"),
+        ("words_min=" + "9" * 5000, "Words from: expected a number"),
     ],
 )
 def test_bad_parameters_are_named(client: TestClient, query: str, message: str) -> None:
@@ -159,7 +159,7 @@ def test_a_wrong_value_stays_in_the_form_next_to_what_is_wrong(client: TestClien
     assert answer.status_code == 400
     assert 'name="words_min" size="8" value="&lt;x" aria-invalid="true" aria-describedby="problem"' in answer.text
     assert 'name="language" size="8" value="de">' in answer.text
-    assert 'id="problem">words_min: expected a number, found &#39;&lt;x&#39;<' in answer.text
+    assert 'id="problem">Words from: expected a number, found &#39;&lt;x&#39;<' in answer.text
     assert "No document meets" not in answer.text
 
 

@@ -127,7 +127,9 @@ def test_a_corpus_without_finished_stages_says_what_to_do(tmp_path: Path) -> Non
 
 
 def test_own_files_and_folders_of_stages_have_an_overview(corpus: Path) -> None:
-    assert "your own files" in _get(open_client([str(corpus / "docs.jsonl")]), "/")
+    page = _get(open_client([str(corpus / "docs.jsonl")]), "/")
+    assert "your own files" in page
+    assert re.findall(r'href="(/(?:documents|model|trace))"', page) == ["/documents", "/documents"]
     page = _get(open_client([str(corpus / "dedup")]), "/")
     assert "dedup: 10 documents → 6 documents" in page
     assert "/reports/" not in page
@@ -142,6 +144,8 @@ def test_the_domain_with_most_duplicates_is_one_click_away(client: TestClient) -
         ["copies.org", "0", "0.0%", "0", "4", "4", "3", "1"],
     ]
     assert 'href="/documents?domain=alpha.com"' in page
+    assert '<a href="/dropped?stage=dedup&amp;reason=exact_duplicate&amp;domain=copies.org">3</a>' in page
+    assert 'href="/domains?name=alpha.com&amp;count=1"' in _get(client, "/documents?domain=alpha.com")
     assert 'href="/domains?sort=duplicates"' in page
     assert _table(_get(client, "/domains?sort=duplicates"))[0][0] == "copies.org"
     names = [row[0] for row in _table(_get(client, "/domains?sort=name"))]
