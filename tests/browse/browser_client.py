@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+import uvicorn
 from starlette.testclient import TestClient
 
 from pipelines.browse.app import make_app
@@ -22,3 +26,19 @@ def open_client(source: str | Sequence[str], *, with_token: bool = True) -> Test
     if with_token:
         client.cookies.set(f"webtext-{PORT}", TOKEN)
     return client
+
+
+@contextmanager
+def serve_in_thread(source: str | Sequence[str]) -> Iterator[str]:
+    """Serve a corpus, or inputs, in a thread, which takes seconds less than `webtext browse`; yield the address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        app = make_app(Site(source, DocumentConfig(), RunOptions()), TOKEN, port)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -52,7 +52,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(corpus: Path) -> TestClient:
     return open_client(str(corpus))
 
@@ -153,8 +153,9 @@ def test_the_domain_with_most_duplicates_is_one_click_away(client: TestClient) -
 
 
 def test_groups_are_counted_in_a_part_of_the_page_once_per_finished_stage(
-    corpus: Path, client: TestClient, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    client = open_client(str(corpus))
     page = _get(client, "/domains?sort=words&name=a")
     assert 'data-load="/domains?sort=words&amp;name=a&amp;count=1"' in page
     assert "alpha.com" not in page
