@@ -41,12 +41,6 @@ class _Figure(TypedDict):
     columns: list[str]
 
 
-class _File(TypedDict):
-    path: str
-    role: str
-    sha256: str
-
-
 class _Result(TypedDict):
     task: str
     title: str
@@ -55,12 +49,10 @@ class _Result(TypedDict):
     shots: int
     shot_seed: int
     metrics: list[_Figure]
-    files: list[_File]
+    files: list[dict[str, str | None]]
 
 
 class _Results(TypedDict):
-    """What is read of `results.json` of evaluate."""
-
     tasks: dict[str, _Result]
 
 
@@ -142,10 +134,10 @@ def read_questions(corpus: str, result: _Result, places: Sequence[str]) -> dict[
     It is one that `webtext.toml` names for overlap-report, or in the folder `benchmarks`, with the same SHA-256.
     """
     paths = [path for path in CorpusConfig(corpus).files("overlap-report").values() if path]
-    data = [file for file in result["files"] if file["role"] == "data"]
-    name = data[0]["path"] if len(data) == 1 else ""
+    data = [file for file in result["files"] if file.get("role") == "data"]
+    name, sha256 = (data[0].get("path"), data[0].get("sha256")) if len(data) == 1 else (None, None)
     for path in [*paths, storage.join(corpus, "benchmarks", name)] if name else ():
-        if storage.basename(path) == name and storage.is_file(path) and storage.sha256_of(path) == data[0]["sha256"]:
+        if storage.basename(path) == name and storage.is_file(path) and storage.sha256_of(path) == sha256:
             return {record.place: record.fields for record in read_records([path]) if record.place in places}
     return {}
 

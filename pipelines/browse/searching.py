@@ -24,12 +24,11 @@ _FORM_BYTES = 12 * _MAX_CHARACTERS + 100  # a character has at most 4 bytes, eac
 
 def show_search(request: Request) -> Response:
     """Show the documents that a query finds, the best first."""
-    site, query = site_of(request), request.query_params
-    filters, text = {name: query.get(name) or None for name in ("domain", "language")}, query.get("q", "").strip()
+    site, text = site_of(request), request.query_params.get("q", "").strip()
     index, matches, problem, start = None, None, "", 0
     try:
-        index, year, start = open_index(site), number_of(request, "year"), number_of(request, "offset") or 0
-        matches = index.search(text, year=year, limit=_ROWS, offset=start, **filters) if text else None
+        index, start = open_index(site), number_of(request, "offset") or 0
+        matches = index.search(text, limit=_ROWS, offset=start) if text else None
     except WebtextError as error:
         problem = site.describe(error)
     state = {"index": index, "matches": matches, "problem": problem, "start": start, "rows": _ROWS}

@@ -104,16 +104,7 @@ class SearchIndex:
         stage = open_stage(folder, ["search"])
         return SearchIndex(stage, bool(CorpusConfig(corpus).changed_sources("search", stage.manifest)))
 
-    def search(
-        self,
-        query: str,
-        *,
-        domain: str | None = None,
-        language: str | None = None,
-        year: int | None = None,
-        limit: int = 10,
-        offset: int = 0,
-    ) -> Matches:
+    def search(self, query: str, *, limit: int = 10, offset: int = 0) -> Matches:
         """Return the documents that match a query in tantivy's language, in which all words must occur.
 
         Raises UsageError for a query that cannot be parsed.
@@ -123,7 +114,7 @@ class SearchIndex:
         if len(query) > _MAX_QUERY or offset + limit > _MAX_ROWS:
             raise UsageError(
                 f"at most {_MAX_QUERY:,} characters can be searched for, and the first {_MAX_ROWS:,} documents shown; "
-                "shorten the query, or name a domain or a year"
+                "shorten the query, or add a field, such as year:2014"
             )
         if any(int(slop) > _MAX_SLOP for slop in re.findall(r"""["']~(\d+)""", query)):
             raise UsageError(f"the words of a phrase can be at most {_MAX_SLOP} further apart, as in ~{_MAX_SLOP}")
@@ -132,14 +123,9 @@ class SearchIndex:
         normalized = "".join(part if number % 2 else part.lower() for number, part in parts)
         # To tantivy, an apostrophe is a quotation mark, and AND NOT asks for documents that are all that is excluded.
         normalized = _QUIRKS.sub(lambda match: match[1] or ("’" if match[0] == "'" else "NOT"), normalized)
-        names = {"domain": domain and domain.lower(), "language": language and language.lower(), "year": year}
-        schema = self._index.schema
-        filters = [tantivy.Query.term_query(schema, name, value) for name, value in names.items() if value is not None]
         try:
             parsed = self._index.parse_query(normalized, [*_SEARCHED], conjunction_by_default=True)
             pattern = compile_phrases(_phrases(tantivy.parse_query(normalized)))
-            # The filters do not change the ranking.
-            parsed = parsed.and_must_match(*(tantivy.Query.boost_query(condition, 0.0) for condition in filters))
             count, documents = self.find(parsed, limit, offset)
         except ValueError as error:  # of the syntax, or such as `title:*`, which only numbers have
             fields = f"the fields are {', '.join(FIELDS)}; quote a phrase, or other signs, with double quotes"

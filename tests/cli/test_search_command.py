@@ -47,7 +47,7 @@ def test_matches_are_printed_with_snippet_and_count(run: Run) -> None:
         "1 document",
     ]
     assert run("quick", "-n", "2").endswith("\n3 documents, the first 2 shown\n")
-    assert run("quick", "--domain", "site1.com", "--json").startswith('{"count": 1, "rows": [{"id": "id1", "url": ')
+    assert run("quick domain:site1.com", "--json").startswith('{"count": 1, "rows": [{"id": "id1", "url": ')
     assert run("nothing") == "0 documents\n"
 
 
@@ -126,8 +126,8 @@ def test_a_stale_index_is_noted(corpus: Path, tmp_path: Path, capsys: pytest.Cap
         (["a", "--build"], "--build and QUERY cannot be combined"),
         (["a", "--exact", "--trace", "b"], "--exact and --trace cannot be combined"),
         (["a", "-i", "docs.txt"], "--input has no effect with QUERY; omit it"),
-        (["a", "--exact", "--year", "2014"], "--year has no effect with --exact"),
-        (["--trace", "b", "--domain", "a.com"], "--domain has no effect with --trace"),
+        (["a", "--exact", "-o", "out"], "--output has no effect with --exact"),
+        (["--trace", "b", "-i", "docs.txt"], "--input has no effect with --trace"),
         (["a", "-o", "out"], "--output has no effect with QUERY"),
         (["a:b"], "a:b: is not a query (Field does not exist: 'a'); the fields are text, title"),
         (["--exact", "..."], "'...': has no words to search for"),
