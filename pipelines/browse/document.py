@@ -39,7 +39,7 @@ def show_document(request: Request) -> Response:
         text = read_text(tables, history.id, history.url)
         shown = (text or "")[offset : offset + _SHOWN_CHARACTERS]
         if start is not None and end is not None:
-            marks, benchmarks = [(start - offset, end - offset)], []
+            marks, benchmarks = [(start - offset, end - offset)], list[dict[str, Any]]()
         else:
             marks, benchmarks = find_benchmarks(tables, shown)
         is_known = {

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import functools
-from urllib.parse import parse_qs
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from pipelines.browse.reading import mark_parts
-from pipelines.browse.site import Site, address, number_of, site_of
+from pipelines.browse.site import Site, number_of, site_of
 from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.search.query import SearchIndex
 from pipelines.search.trace import TRACE_S, Trace, trace
 
-_ROWS = 10
-# A traced text, and one that fits into a URL.
-_MAX_CHARACTERS, _URL_CHARACTERS = 20_000, 2_000
-_FORM_BYTES = 12 * _MAX_CHARACTERS + 100  # a character has at most 4 bytes, each written as %XX
+_ROWS, _MAX_CHARACTERS = 10, 20_000
 
 
 def show_search(request: Request) -> Response:
@@ -35,28 +30,12 @@ def show_search(request: Request) -> Response:
     return site.render(request, "search.html", 400 if problem else 200, **state)
 
 
-async def show_trace(request: Request) -> Response:
-    """Show the passages of a text in the URL, or of that of a form, which is moved to the URL if it is short."""
-    if request.method != "POST":
-        return await run_in_threadpool(trace_text, request, request.query_params.get("text", ""))
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _FORM_BYTES:
-            raise UsageError(
-                f"the form has more than {_FORM_BYTES:,} bytes; at most {_MAX_CHARACTERS:,} characters can be traced"
-            )
-    text = parse_qs(body.decode("ascii", "replace")).get("text", [""])[0]
-    if len(text) <= _URL_CHARACTERS:
-        return RedirectResponse(address("/trace", text=text), 303)
-    return await run_in_threadpool(trace_text, request, text)
-
-
-def trace_text(request: Request, text: str) -> Response:
+def show_trace(request: Request) -> Response:
     """Show the longest passages of a text that occur in the corpus."""
+    text = request.query_params.get("text", "").replace("\r\n", "\n")  # as a form sends the end of a line
     site, result, index, problem = site_of(request), Trace([], len(text)), None, ""
     if len(text) > _MAX_CHARACTERS:
-        raise UsageError(f"the text has {len(text):,} characters; at most {_MAX_CHARACTERS:,} characters can be traced")
+        raise UsageError(f"the text has {len(text):,} characters; at most {_MAX_CHARACTERS:,} can be traced")
     try:
         index = open_index(site)
         if text.strip():
@@ -82,4 +61,4 @@ def _open_index(corpus: str, _version: object) -> SearchIndex:
 
 
 NAVIGATION = (("/search", "Search"), ("/trace", "Trace"))
-ROUTES = (Route("/search", show_search), Route("/trace", show_trace, methods=["GET", "POST"]))
+ROUTES = (Route("/search", show_search), Route("/trace", show_trace))

@@ -7,10 +7,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import uvicorn
 from starlette.testclient import TestClient
 
-from pipelines.browse.app import make_app
+from pipelines.browse.app import make_app, make_server
 from pipelines.browse.site import Site
 from pipelines.engine.run import RunOptions
 from pipelines.records.document_options import DocumentConfig
@@ -34,7 +33,7 @@ def serve_in_thread(source: str | Sequence[str]) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         app = make_app(Site(source, DocumentConfig(), RunOptions()), TOKEN, port)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+        server = make_server(app)
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:
