@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -29,20 +31,11 @@ def show_documents(request: Request) -> Response:
         count, stages = None if problem else selection.count(), tables.document_stages
     is_more = len(rows) > _ROWS
     rows = rows[-_ROWS:] if is_backward else rows[:_ROWS]
-    return site.render(
-        request,
-        "documents.html",
-        400 if problem else 200,
-        problem=problem,
-        selection=selection,
-        state=_state(request, selection),
-        seed=seed,
-        rows=rows,
-        count=count,
-        stages=stages,
-        has_next=is_backward or is_more,
-        has_previous=is_more if is_backward else after is not None,
-    )
+    state: Any = {"selection": selection, "state": _state(request, selection), "problem": problem, "stages": stages}
+    state["has_next"] = is_backward or is_more
+    state["has_previous"] = is_more if is_backward else after is not None
+    status = 400 if problem else 200
+    return site.render(request, "documents.html", status, rows=rows, count=count, seed=seed, **state)
 
 
 def show_facet(request: Request) -> Response:
@@ -51,8 +44,7 @@ def show_facet(request: Request) -> Response:
     with site.tables(request) as tables:
         selection = Selection(tables, request.query_params)
         rows = selection.count_values(facet, _FACET_VALUES)
-    state = _state(request, selection)
-    return site.render(request, "facet.html", facet=facet, rows=rows, state=state, unknown=UNKNOWN)
+    return site.render(request, "facet.html", facet=facet, rows=rows, state=_state(request, selection), unknown=UNKNOWN)
 
 
 def _state(request: Request, selection: Selection) -> dict[str, str]:

@@ -15,7 +15,6 @@ from pipelines.corpus.drops import add_label, count_drops, precision, read_label
 from pipelines.corpus.tables import CorpusTables, documents_of
 from pipelines.errors import UsageError
 
-_DEDUP = "dedup"
 _EXAMPLES, _FIRST_SEED = 10, 1
 
 
@@ -31,7 +30,7 @@ def show_dropped(request: Request) -> Response:
             raise UsageError(f"{stage} only counts what it drops for {reason}, and has no examples")
         conditions: Any = {"stage": stage, "reason": reason, "domain": domain}
         examples = choose_documents(tables, **conditions, seed=seed, limit=_EXAMPLES) if stage and reason else []
-        kept = _kept_documents(tables, examples) if stage == _DEDUP else {}
+        kept = _kept_documents(tables, examples) if stage == "dedup" else {}
     labels = read_labels(site.corpus) if site.corpus else {}
     for row in [rule] if rule else rules:
         row["precision"] = precision(labels.get((row["stage"], row["reason"]), {}).values())
@@ -44,7 +43,7 @@ def show_dropped(request: Request) -> Response:
 def _kept_documents(tables: CorpusTables, rows: Sequence[dict[str, Any]]) -> dict[str, tuple[str | None, float | None]]:
     """Return the URL of the document that was kept instead of each duplicate, and their similarity, if it is known."""
     marks = ", ".join("?" * len(rows))
-    query = f"SELECT id, url FROM {documents_of(_DEDUP)} WHERE id IN ({marks})"
+    query = f"SELECT id, url FROM {documents_of('dedup')} WHERE id IN ({marks})"
     urls = {row["id"]: row["url"] for row in tables.rows(query, [row["detail"] for row in rows])}
     query = f"SELECT id, jaccard FROM clusters WHERE id IN ({marks})"
     duplicates = tables.rows(query, [row["id"] for row in rows]) if "clusters" in tables.views else []

@@ -49,21 +49,9 @@ def show_groups(request: Request) -> Response:
             is_counted = True
         rows, total = _find_groups(tables, table, sort, name, offset) if is_counted else ([], 0)
         members = _members(tables, [row["id"] for row in rows]) if groups is CLUSTERS else {}
-    return site.render(
-        request,
-        "groups.html",
-        groups=groups,
-        is_counted=is_counted,
-        rows=rows,
-        total=total,
-        members=members,
-        sort=sort,
-        arrow="↑" if sort in _ASCENDING else "↓",
-        name=name,
-        offset=offset,
-        page_rows=_ROWS,
-        name_heading="URL of the kept document" if groups is CLUSTERS else groups.name.removesuffix("s").capitalize(),
-    )
+    state: dict[str, Any] = {"groups": groups, "is_counted": is_counted, "members": members, "sort": sort}
+    state["arrow"] = "↑" if sort in _ASCENDING else "↓"
+    return site.render(request, "groups.html", rows=rows, total=total, offset=offset, page_rows=_ROWS, **state)
 
 
 def _find_groups(
@@ -125,7 +113,7 @@ def _count_clusters(tables: CorpusTables) -> str:
     return f"""
         WITH counted AS (
             SELECT cluster AS id, max(documents) AS documents, count(*) FILTER (kind = 'exact') AS exact,
-                count(*) FILTER (kind = 'near') AS near, min(jaccard) AS lowest, max(jaccard) AS highest
+                count(*) FILTER (kind = 'near') AS near, min(jaccard) AS lowest
             FROM clusters GROUP BY 1
         ), kept AS (
             SELECT id, any_value(url) AS name FROM {documents_of("dedup")} SEMI JOIN counted USING (id) GROUP BY 1
@@ -156,7 +144,6 @@ CLUSTERS = Groups(
         "documents": ("Documents", "count"),
         **_DUPLICATES,
         "lowest": ("Lowest similarity", "decimal"),
-        "highest": ("Highest similarity", "decimal"),
     },
     _count_clusters,
 )

@@ -25,7 +25,6 @@ _MAX_QUERY, _MAX_ROWS = 1000, 10_000
 # tantivy tries the ways in which a text may have the words of a phrase: more than 8 s for 40 repeated words and ~50.
 _MAX_SLOP = 10
 _REBUILD = "re-run `webtext search --build` to rebuild it"
-_SEARCHED = ("text", "title")
 _OPERATORS = re.compile(r"\b(AND|OR|NOT|TO|IN)\b")
 _QUIRKS = re.compile(r"""("[^"]*")|(?<=\w)'(?=\w)|\bAND\s+NOT\b""")
 
@@ -124,7 +123,7 @@ class SearchIndex:
         # To tantivy, an apostrophe is a quotation mark, and AND NOT asks for documents that are all that is excluded.
         normalized = _QUIRKS.sub(lambda match: match[1] or ("’" if match[0] == "'" else "NOT"), normalized)
         try:
-            parsed = self._index.parse_query(normalized, [*_SEARCHED], conjunction_by_default=True)
+            parsed = self._index.parse_query(normalized, ["text", "title"], conjunction_by_default=True)
             pattern = compile_phrases(_phrases(tantivy.parse_query(normalized)))
             count, documents = self.find(parsed, limit, offset)
         except ValueError as error:  # of the syntax, or such as `title:*`, which only numbers have

@@ -12,8 +12,6 @@ _BETWEEN = r"[\W_]{1,60}"
 # More matches of a common word would not give a better snippet.
 _MAX_MATCHES = 1000
 
-Span = tuple[int, int]
-
 
 def compile_phrases(phrases: Iterable[str]) -> re.Pattern[str]:
     """Return a pattern of phrases, the longest first, whatever is between their words; see `ngrams.words`."""
@@ -22,7 +20,7 @@ def compile_phrases(phrases: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<![^\W_])(?:{'|'.join(joined)})(?![^\W_])" if joined else r"(?!)", re.IGNORECASE)
 
 
-def make_snippet(text: str, pattern: re.Pattern[str]) -> tuple[Span, list[tuple[str, bool]]]:
+def make_snippet(text: str, pattern: re.Pattern[str]) -> tuple[tuple[int, int], list[tuple[str, bool]]]:
     """Return the window of ~240 characters with the longest distinct matches, or the beginning, as parts.
 
     The second value of a part is whether it matches. White space is one space. The span is that of all of the matches.
@@ -43,7 +41,7 @@ def make_snippet(text: str, pattern: re.Pattern[str]) -> tuple[Span, list[tuple[
     return (best[0][0], best[-1][1]), shown
 
 
-def _spans_near(spans: Sequence[Span], first: int) -> list[Span]:
+def _spans_near(spans: Sequence[tuple[int, int]], first: int) -> list[tuple[int, int]]:
     """Return the spans that a window has which begins with one of them."""
     stop = max(spans[first][1], spans[first][0] + _WIDTH - _BEFORE)
     return list(itertools.takewhile(lambda span: span[1] <= stop, spans[first:]))

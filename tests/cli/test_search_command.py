@@ -85,7 +85,7 @@ def test_a_trace_that_takes_too_long_says_how_much_was_traced(
     assert main(["search", "--trace", str(tmp_path / "answer.txt"), "--corpus", str(corpus)]) == 0
     shown = capsys.readouterr()
     assert "8 words, characters 0 to 39, in 1 document" in shown.out
-    assert f"note: only the first 39 of {len(text)} characters were traced, in 20 s; trace the rest" in shown.err
+    assert f"note: traced only the first 39 of {len(text)} characters in 20 s; trace the rest" in shown.err
 
 
 def test_an_exact_scan_needs_no_index(run: Run, tmp_path: Path) -> None:

@@ -71,8 +71,8 @@ def command(
         text = storage.read_bytes(path).decode(errors="replace")
         result = trace(index, text, limit=limit)
         if result.characters < len(text):
-            shown = f"the first {result.characters:,} of {len(text):,} characters"
-            complain(f"note: only {shown} were traced, in {TRACE_S:.0f} s; trace the rest separately")
+            extent = f"the first {result.characters:,} of {len(text):,} characters"
+            complain(f"note: traced only {extent} in {TRACE_S:.0f} s; trace the rest separately")
         print_result(result.passages, call.as_json, _print_passages)
 
 
