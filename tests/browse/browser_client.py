@@ -39,5 +39,6 @@ def serve_in_thread(source: str | Sequence[str]) -> Iterator[str]:
         try:
             yield f"http://127.0.0.1:{port}"
         finally:
-            server.should_exit = True
+            # Chromium may keep a connection open, for which the end of the server would wait.
+            server.should_exit = server.force_exit = True
             thread.join()
