@@ -97,8 +97,8 @@ def measure_queries(documents: Path, index_folder: Path, data: Path) -> None:
     known = next(iter_phrases(documents, _TRACED_WORDS))
     unknown = " ".join((data / "benchmarks" / "wikitext2-valid.txt").read_text().split()[1000 : 1000 + _TRACED_WORDS])
     for name, text in (("known", f"{known} {unknown}"), ("unknown", f"{unknown} {unknown[::-1]}")):
-        passages = trace(index, None, text)
-        seconds, cpu_s = timed(functools.partial(trace, index, None, text))
+        passages = trace(index, text).passages
+        seconds, cpu_s = timed(functools.partial(trace, index, text))
         longest = max((passage.words for passage in passages), default=0)
         print(
             f"trace of {len(text.split())} words, {name}: {seconds:.2f} s, CPU time {cpu_s:.2f} s; "

@@ -7,6 +7,7 @@ import re
 import secrets
 import socket
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -25,13 +26,16 @@ from pipelines.reports.render import ENVIRONMENT
 # Modules with ROUTES and NAVIGATION (pairs of path and label), in the order of the navigation.
 PAGES = (overview, documents, document, dropped, groups, tokenizer, models, searching)
 _STATIC = {"style.css": "text/css", "browse.js": "text/javascript"}
+# A traced text of 20,000 characters, each of which has at most 4 bytes, written as %XX.
+_MAX_URL_BYTES = 1 << 18
 # Reports contain their style and script, which this policy of theirs admits by hash.
 _REPORT_POLICY = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([ !#-~]*)">')
 
 
 def make_app(site: Site, token: str, port: int, hosts: Sequence[str] = LOOPBACK) -> Starlette:
     """Return the application; it answers requests with the token that are sent to one of the hosts."""
-    site.navigation = [link for page in PAGES for link in page.NAVIGATION]
+    pages = [page for page in PAGES if site.corpus or page not in (models, searching)]  # which only a corpus has
+    site.navigation = [link for page in pages for link in page.NAVIGATION]
     app = Starlette(
         routes=[
             *(route for page in PAGES for route in page.ROUTES),
@@ -45,6 +49,12 @@ def make_app(site: Site, token: str, port: int, hosts: Sequence[str] = LOOPBACK)
     return app
 
 
+def make_server(app: Starlette) -> uvicorn.Server:
+    """Return the server of an application."""
+    limits: Any = {"http": "h11", "h11_max_incomplete_event_size": _MAX_URL_BYTES}
+    return uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", **limits))
+
+
 def serve(site: Site, host: str, port: int, on_start: Callable[[str], None]) -> None:
     """Serve a corpus until Ctrl-C; `on_start` gets the address. Raises StorageError if the port cannot be used."""
     try:
@@ -56,7 +66,7 @@ def serve(site: Site, host: str, port: int, on_start: Callable[[str], None]) -> 
     is_everywhere = host in ("0.0.0.0", "::")
     name = f"[{host}]" if ":" in host else host
     app = make_app(site, token, port, ["*"] if is_everywhere else [*LOOPBACK, name.lower()])
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
+    server = make_server(app)
     with listener:
         on_start(f"http://{socket.gethostname() if is_everywhere else name}:{port}/?{TOKEN}={token}")
         with contextlib.suppress(KeyboardInterrupt):  # which uvicorn raises again after its end

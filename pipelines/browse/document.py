@@ -20,8 +20,14 @@ _SHOWN_CHARACTERS = 20_000
 
 
 def show_document(request: Request) -> Response:
-    """Show a document by its id or URL, kept, dropped or absent; without either, the form to look one up."""
-    site, query, offset = site_of(request), request.query_params, number_of(request, "offset") or 0
+    """Show a document by its id or URL, kept, dropped or absent; without either, the form to look one up.
+
+    With a passage, the characters `start` to `end`, the part of the text in which it begins is shown, and it is marked.
+    """
+    site, query = site_of(request), request.query_params
+    offset, start, end = (number_of(request, name) for name in ("offset", "start", "end"))
+    if offset is None:
+        offset = (start or 0) // _SHOWN_CHARACTERS * _SHOWN_CHARACTERS
     id, url = query.get("id", ""), query.get("url", "")
     target = id or url.strip()
     if not target:
@@ -32,7 +38,10 @@ def show_document(request: Request) -> Response:
         facts = {name: value for step in history.steps for name, value in step.fields.items() if value is not None}
         text = read_text(tables, history.id, history.url)
         shown = (text or "")[offset : offset + _SHOWN_CHARACTERS]
-        marks, benchmarks = find_benchmarks(tables, shown)
+        if start is not None and end is not None:
+            marks, benchmarks = [(start - offset, end - offset)], list[dict[str, Any]]()
+        else:
+            marks, benchmarks = find_benchmarks(tables, shown)
         is_known = {
             "cluster": "kept_document" in facts,
             "rules": text is not None and "filter" in tables.document_stages[1:],  # which reads another stage

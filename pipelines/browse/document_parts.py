@@ -98,14 +98,12 @@ def show_difference(request: Request) -> Response:
 
 
 def show_tokens(request: Request) -> Response:
-    """Show the tokens of the document, and its places in the token shards."""
+    """Show the tokens of the document."""
     site, offset = site_of(request), number_of(request, "offset") or 0
     with site.tables(request) as tables:
         id, url = _identify(tables, request.query_params)
         text = read_text(tables, id, url) or ""
         folders = [tables.stages[name] for name in ("tokenize", "train-bpe") if name in tables.stages]
-        where, values = place_of(id, url)
-        places = tables.rows(f"FROM tokens WHERE {where} ORDER BY shard", values) if "tokens" in tables.views else []
     paths = [file.path for folder in folders for file in folder.files(TOKENIZER)]
     if not paths:
         raise UsageError(f"{site.name}: has no tokenizer; run `webtext train-bpe` first")
@@ -116,7 +114,7 @@ def show_tokens(request: Request) -> Response:
         tokens.append((id_, text[max(start, end) : stop]))
         end = stop
     numbers = {"offset": offset, "total": len(encoding.ids), "size": _TOKENS, "encoded": _ENCODED_CHARACTERS}
-    return _render(request, characters=len(text), tokens=tokens, places=places, **numbers)
+    return _render(request, characters=len(text), tokens=tokens, **numbers)
 
 
 def read_text(tables: CorpusTables, id: str, url: str | None, before: str = "") -> str | None:

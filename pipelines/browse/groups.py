@@ -24,7 +24,7 @@ _ASCENDING = ("name", "lowest")
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """A page of groups: its table, counted by a query, which has `name`, `documents`, and other columns to sort by.
+    """A page of groups, counted by a query, which has `name`, `documents`, and other columns to sort by.
 
     `columns` are headings, and how a value is shown.
     """
@@ -34,11 +34,6 @@ class Groups:
     columns: Mapping[str, tuple[str, str]]
     count: Callable[[CorpusTables], str]
 
-    @property
-    def table(self) -> str:
-        """The name of the temporary table, which its connection loses when a stage finishes."""
-        return f"groups_of_{self.name}"
-
 
 def show_groups(request: Request) -> Response:
     """Show a page of the groups; until they are counted, one that loads this one."""
@@ -46,38 +41,27 @@ def show_groups(request: Request) -> Response:
     query = request.query_params
     sort, name, offset = query.get("sort") or "documents", query.get("name", ""), number_of(request, "offset") or 0
     check_known(sort, ["name", *groups.columns], "column", "sort")
+    table = f"groups_of_{groups.name}"  # temporary: its connection ends when a stage finishes
     with site.tables(request) as tables:
-        is_counted = tables.first("duckdb_tables()", "table_name = ?", [groups.table], "table_name") is not None
+        is_counted = tables.first("duckdb_tables()", "table_name = ?", [table], "table_name") is not None
         if not is_counted and "count" in query:
-            tables.rows(f"CREATE TEMP TABLE {groups.table} AS {groups.count(tables)}")
+            tables.rows(f"CREATE TEMP TABLE {table} AS {groups.count(tables)}")
             is_counted = True
-        rows, total = _find_groups(tables, groups, sort, name, offset) if is_counted else ([], 0)
+        rows, total = _find_groups(tables, table, sort, name, offset) if is_counted else ([], 0)
         members = _members(tables, [row["id"] for row in rows]) if groups is CLUSTERS else {}
-    return site.render(
-        request,
-        "groups.html",
-        groups=groups,
-        is_counted=is_counted,
-        rows=rows,
-        total=total,
-        members=members,
-        sort=sort,
-        arrow="↑" if sort in _ASCENDING else "↓",
-        name=name,
-        offset=offset,
-        page_rows=_ROWS,
-        name_heading="URL of the kept document" if groups is CLUSTERS else groups.name.removesuffix("s").capitalize(),
-    )
+    state: dict[str, Any] = {"groups": groups, "is_counted": is_counted, "members": members, "sort": sort}
+    state["arrow"] = "↑" if sort in _ASCENDING else "↓"
+    return site.render(request, "groups.html", rows=rows, total=total, offset=offset, page_rows=_ROWS, **state)
 
 
 def _find_groups(
-    tables: CorpusTables, groups: Groups, sort: str, name: str, offset: int
+    tables: CorpusTables, table: str, sort: str, name: str, offset: int
 ) -> tuple[list[dict[str, Any]], int]:
     """Return a page of the groups whose names contain a text, and the number of all of these."""
     where, values = ("contains(lower(name), lower(?))", [name]) if name else ("true", [])
     order = f"{sort} {'ASC' if sort in _ASCENDING else 'DESC'} NULLS LAST, name"
-    rows = tables.rows(f"FROM {groups.table} WHERE {where} ORDER BY {order} LIMIT {_ROWS} OFFSET {offset}", values)
-    [total] = tables.rows(f"SELECT count(*) AS groups FROM {groups.table} WHERE {where}", values)
+    rows = tables.rows(f"FROM {table} WHERE {where} ORDER BY {order} LIMIT {_ROWS} OFFSET {offset}", values)
+    [total] = tables.rows(f"SELECT count(*) AS groups FROM {table} WHERE {where}", values)
     return rows, total["groups"]
 
 
@@ -129,7 +113,7 @@ def _count_clusters(tables: CorpusTables) -> str:
     return f"""
         WITH counted AS (
             SELECT cluster AS id, max(documents) AS documents, count(*) FILTER (kind = 'exact') AS exact,
-                count(*) FILTER (kind = 'near') AS near, min(jaccard) AS lowest, max(jaccard) AS highest
+                count(*) FILTER (kind = 'near') AS near, min(jaccard) AS lowest
             FROM clusters GROUP BY 1
         ), kept AS (
             SELECT id, any_value(url) AS name FROM {documents_of("dedup")} SEMI JOIN counted USING (id) GROUP BY 1
@@ -160,7 +144,6 @@ CLUSTERS = Groups(
         "documents": ("Documents", "count"),
         **_DUPLICATES,
         "lowest": ("Lowest similarity", "decimal"),
-        "highest": ("Highest similarity", "decimal"),
     },
     _count_clusters,
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -30,14 +31,38 @@ _IS_RIGHT = ("accuracy", "exact_match", "recited")
 _DOCUMENT = re.compile(r"(train|held-out):(.+)", re.DOTALL)
 
 
+class _Figure(TypedDict):
+    name: str
+    unit: str
+    value: float
+    low: float | None
+    high: float | None
+    examples: int
+    columns: list[str]
+
+
+class _Result(TypedDict):
+    task: str
+    title: str
+    variant: str
+    limit: int | None
+    shots: int
+    shot_seed: int
+    metrics: list[_Figure]
+    files: list[dict[str, str | None]]
+
+
+class _Results(TypedDict):
+    tasks: dict[str, _Result]
+
+
 def show_model(request: Request) -> Response:
     """Show the training, finished or not, and the evaluation of the model, or its answers in a task."""
     site, task = site_of(request), request.query_params.get("task")
     if site.corpus is None:
         raise InputError("only a corpus has a model; start `webtext browse` with --corpus")
     evaluated, folder = (storage.join(site.corpus, name) for name in ("evaluate", "pretrain"))
-    path = storage.join(evaluated, RESULTS)
-    results = storage.read_json(path)["tasks"] if storage.is_file(path) else {}
+    results = _read_results(storage.join(evaluated, RESULTS))
     if task and task not in results:
         raise UsageError(f"{task}: no results of this task; there are those of {', '.join(results) or 'no task'}")
     if task:
@@ -57,7 +82,15 @@ def show_model(request: Request) -> Response:
     )
 
 
-def show_answers(request: Request, corpus: str, folder: str, result: Mapping[str, Any]) -> Response:
+def _read_results(path: str) -> dict[str, _Result]:
+    try:
+        return msgspec.convert(storage.read_json(path), _Results)["tasks"] if storage.is_file(path) else {}
+    except msgspec.ValidationError as error:
+        problem = f"{path}: is not the results of an evaluation ({error})"
+        raise InputError(f"{problem}; re-run `webtext evaluate` to rebuild it") from error
+
+
+def show_answers(request: Request, corpus: str, folder: str, result: _Result) -> Response:
     """Show a page of the answers in a task, all of them, or those that are right or wrong."""
     site, start, right = site_of(request), number_of(request, "offset") or 0, request.query_params.get("right", "")
     if right not in ("", "yes", "no"):
@@ -95,16 +128,16 @@ def find_sources(tables: CorpusTables, places: Sequence[str]) -> dict[str, dict[
     return {row["place"]: row for row in tables.rows(query, places)}  # the last of a place
 
 
-def read_questions(corpus: str, result: Mapping[str, Any], places: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+def read_questions(corpus: str, result: _Result, places: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """Return the records of examples by their places, if the corpus has the file that was evaluated.
 
     It is one that `webtext.toml` names for overlap-report, or in the folder `benchmarks`, with the same SHA-256.
     """
     paths = [path for path in CorpusConfig(corpus).files("overlap-report").values() if path]
-    data = [file for file in result["files"] if file["role"] == "data"]
-    name = data[0]["path"] if len(data) == 1 else ""
+    data = [file for file in result["files"] if file.get("role") == "data"]
+    name, sha256 = (data[0].get("path"), data[0].get("sha256")) if len(data) == 1 else (None, None)
     for path in [*paths, storage.join(corpus, "benchmarks", name)] if name else ():
-        if storage.basename(path) == name and storage.is_file(path) and storage.sha256_of(path) == data[0]["sha256"]:
+        if storage.basename(path) == name and storage.is_file(path) and storage.sha256_of(path) == sha256:
             return {record.place: record.fields for record in read_records([path]) if record.place in places}
     return {}
 

@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pipelines import storage
 from pipelines.browse.site import Site, site_of
 from pipelines.build import StageStatus, describe_corpus, describe_run, status
 from pipelines.format import format_count
@@ -26,8 +25,8 @@ _RECORDS = {
     "rehydrate": ("links", "documents"),
     "tokenize": ("documents", "tokens"),
 }
-# A running stage writes its progress as often.
-_LOCAL_INTERVAL_MS, _REMOTE_INTERVAL_MS = 2_000, 30_000
+# A running stage writes its progress every second, in an object store every 30 seconds.
+_INTERVAL_MS = 5_000
 
 
 def show_overview(request: Request) -> Response:
@@ -35,17 +34,10 @@ def show_overview(request: Request) -> Response:
     site = site_of(request)
     described = _describe(site)
     stages: Sequence[StageStatus] = described["stages"]
-    running = [stage for stage in stages if stage.writer]
-    is_local = all(storage.is_local(stage.folder) for stage in running)
-    return site.render(
-        request,
-        "overview.html",
-        funnel=_draw_funnel(stages),
-        has_finished=any(stage.records_in for stage in stages) or not site.corpus,
-        describe_run=describe_run,
-        interval=(_LOCAL_INTERVAL_MS if is_local else _REMOTE_INTERVAL_MS) if running else None,
-        **described,
-    )
+    state: dict[str, Any] = {"funnel": _draw_funnel(stages), "describe_run": describe_run, **described}
+    has_finished = any(stage.records_in for stage in stages) or not site.corpus
+    interval = _INTERVAL_MS if any(stage.writer for stage in stages) else None
+    return site.render(request, "overview.html", has_finished=has_finished, interval=interval, **state)
 
 
 def _describe(site: Site) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,7 +27,18 @@ def set_text(text: str, marks: Sequence[Span]) -> Iterator[tuple[str, list[list[
     starts = itertools.accumulate((len(line) + 1 for line in lines), initial=0)
     rows = ((kind, _cells(kind, line, start)) for kind, line, start in zip(_kinds(lines), lines, starts, strict=False))
     for kind, block in itertools.groupby(rows, key=lambda row: row[0]):
-        yield kind, [[_parts(text, *cell, marks) for cell in cells] for _, cells in block if cells]
+        yield kind, [[mark_parts(text, marks, *cell) for cell in cells] for _, cells in block if cells]
+
+
+def mark_parts(text: str, marks: Sequence[Span], start: int = 0, end: int = sys.maxsize) -> list[Part]:
+    """Return the characters of a text from `start` to `end` as parts; marks are in order, and may overlap."""
+    parts: list[Part] = []
+    for first, last in marks:
+        if first < end and last > start:
+            first, last = max(first, start), min(last, end)
+            parts += [(text[start:first], False), (text[first:last], True)]
+            start = last
+    return [part for part in [*parts, (text[start:end], False)] if part[0]]
 
 
 def find_benchmarks(tables: CorpusTables, text: str) -> tuple[list[Span], list[dict[str, Any]]]:
@@ -68,13 +80,3 @@ def _cells(kind: str, line: str, start: int) -> list[Span]:
         return [(start, start + len(line) + 1)]
     cells = [] if _TABLE_RULE.fullmatch(line) else _CELLS[line.startswith("|")].finditer(line)
     return [(start + cell.start(), start + cell.end()) for cell in cells]
-
-
-def _parts(text: str, start: int, end: int, marks: Sequence[Span]) -> list[Part]:
-    parts: list[Part] = []
-    for first, last in marks:
-        if first < end and last > start:
-            first, last = max(first, start), min(last, end)
-            parts += [(text[start:first], False), (text[first:last], True)]
-            start = last
-    return [part for part in [*parts, (text[start:end], False)] if part[0]]

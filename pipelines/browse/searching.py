@@ -2,84 +2,49 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Sequence
-from urllib.parse import parse_qs
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-from pipelines.browse.site import Site, address, number_of, site_of
+from pipelines.browse.reading import mark_parts
+from pipelines.browse.site import Site, number_of, site_of
 from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.search.query import SearchIndex
-from pipelines.search.trace import Passage, trace
+from pipelines.search.trace import TRACE_S, Trace, trace
 
-_ROWS, _TRACE_S = 10, 20.0
-# A traced text, and one that fits into a URL.
-_MAX_CHARACTERS, _URL_CHARACTERS = 20_000, 2_000
-_FORM_BYTES = 12 * _MAX_CHARACTERS + 100  # a character has at most 4 bytes, each written as %XX
+_ROWS, _MAX_CHARACTERS = 10, 20_000
 
 
 def show_search(request: Request) -> Response:
     """Show the documents that a query finds, the best first."""
-    site, query = site_of(request), request.query_params
-    filters, text = {name: query.get(name) or None for name in ("domain", "language")}, query.get("q", "").strip()
+    site, text = site_of(request), request.query_params.get("q", "").strip()
     index, matches, problem, start = None, None, "", 0
     try:
-        index, year, start = open_index(site), number_of(request, "year"), number_of(request, "offset") or 0
-        matches = index.search(text, year=year, limit=_ROWS, offset=start, **filters) if text else None
+        index, start = open_index(site), number_of(request, "offset") or 0
+        matches = index.search(text, limit=_ROWS, offset=start) if text else None
     except WebtextError as error:
         problem = site.describe(error)
     state = {"index": index, "matches": matches, "problem": problem, "start": start, "rows": _ROWS}
     return site.render(request, "search.html", 400 if problem else 200, **state)
 
 
-async def show_trace(request: Request) -> Response:
-    """Show the passages of a text in the URL, or of that of a form, which is moved to the URL if it is short."""
-    if request.method != "POST":
-        return await run_in_threadpool(trace_text, request, request.query_params.get("text", ""))
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _FORM_BYTES:
-            raise UsageError(
-                f"the form has more than {_FORM_BYTES:,} bytes; at most {_MAX_CHARACTERS:,} characters can be traced"
-            )
-    text = parse_qs(body.decode("ascii", "replace")).get("text", [""])[0]
-    if len(text) <= _URL_CHARACTERS:
-        return RedirectResponse(address("/trace", text=text), 303)
-    return await run_in_threadpool(trace_text, request, text)
-
-
-def trace_text(request: Request, text: str) -> Response:
+def show_trace(request: Request) -> Response:
     """Show the longest passages of a text that occur in the corpus."""
-    site, passages, index, problem = site_of(request), list[Passage](), None, ""
+    text = request.query_params.get("text", "").replace("\r\n", "\n")  # as a form sends the end of a line
+    site, result, index, problem = site_of(request), Trace([], len(text)), None, ""
     if len(text) > _MAX_CHARACTERS:
-        raise UsageError(f"the text has {len(text):,} characters; at most {_MAX_CHARACTERS:,} characters can be traced")
+        raise UsageError(f"the text has {len(text):,} characters; at most {_MAX_CHARACTERS:,} can be traced")
     try:
         index = open_index(site)
         if text.strip():
-            # One request at a time reads the tables, which only a stale index needs.
-            with site.tables(request) if index.is_stale else contextlib.nullcontext() as tables:
-                passages = trace(index, tables, text, max_s=_TRACE_S)
+            result = trace(index, text)
     except WebtextError as error:
         problem = site.describe(error)
-    state = {"index": index, "passages": passages, "problem": problem, "limits": (_MAX_CHARACTERS, _TRACE_S)}
-    parts = mark_passages(text, passages)
+    state = {"index": index, "result": result, "problem": problem, "limits": (_MAX_CHARACTERS, TRACE_S)}
+    parts = mark_parts(text, sorted((passage.start, passage.end) for passage in result.passages))
     return site.render(request, "trace.html", 400 if problem else 200, text=text, parts=parts, **state)
-
-
-def mark_passages(text: str, passages: Sequence[Passage]) -> list[tuple[str, bool]]:
-    """Return the parts of a text, and whether a passage contains them; passages may overlap."""
-    parts, end = list[tuple[str, bool]](), 0
-    for passage in sorted(passages, key=lambda passage: passage.start):
-        start = max(end, passage.start)
-        parts += [(text[end:start], False), (text[start : passage.end], True)]
-        end = max(start, passage.end)
-    return [*parts, (text[end:], False)]
 
 
 def open_index(site: Site) -> SearchIndex:
@@ -96,4 +61,4 @@ def _open_index(corpus: str, _version: object) -> SearchIndex:
 
 
 NAVIGATION = (("/search", "Search"), ("/trace", "Trace"))
-ROUTES = (Route("/search", show_search), Route("/trace", show_trace, methods=["GET", "POST"]))
+ROUTES = (Route("/search", show_search), Route("/trace", show_trace))

@@ -49,18 +49,14 @@ class Site:
         self._config, self._options = config, options
         self._lock = threading.Lock()
         self._tables: CorpusTables | None = None
-        self._version: tuple[Any, ...] = ()
+        # Changes when a stage is finished, rebuilt or removed from: a key for results to keep.
+        self.version: tuple[Any, ...] = ()
         self._checked = 0.0
         if self.corpus is not None:
             check_corpus(self.corpus, "-i")  # no stage of it needs to be finished
         else:
             with self.tables():
                 pass
-
-    @property
-    def version(self) -> tuple[Any, ...]:
-        """What changes when a stage is finished, rebuilt or removed from: a key for results to keep."""
-        return self._version
 
     @contextlib.contextmanager
     def tables(self, request: Request | None = None) -> Iterator[CorpusTables]:
@@ -74,10 +70,10 @@ class Site:
                 raise UsageError("the page was left before it was shown")
             if time.monotonic() - self._checked > _CHECK_S:
                 version = self.read_version()
-                if self._tables is None or version != self._version:
+                if self._tables is None or version != self.version:
                     self._tables = None  # if the new ones cannot be opened
                     self._tables = CorpusTables(self.source, self._config, self._options, memory_bytes=_MEMORY_BYTES)
-                self._version, self._checked = version, time.monotonic()
+                self.version, self._checked = version, time.monotonic()
             assert self._tables is not None
             timer = threading.Timer(_QUERY_S, self._tables.interrupt)
             timer.start()

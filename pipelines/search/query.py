@@ -25,14 +25,16 @@ _MAX_QUERY, _MAX_ROWS = 1000, 10_000
 # tantivy tries the ways in which a text may have the words of a phrase: more than 8 s for 40 repeated words and ~50.
 _MAX_SLOP = 10
 _REBUILD = "re-run `webtext search --build` to rebuild it"
-_SEARCHED = ("text", "title")
 _OPERATORS = re.compile(r"\b(AND|OR|NOT|TO|IN)\b")
 _QUIRKS = re.compile(r"""("[^"]*")|(?<=\w)'(?=\w)|\bAND\s+NOT\b""")
 
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """A document that a query found; `snippet` has parts of its text, and whether each matches the query."""
+    """A document that a query found; `snippet` has parts of its text, and whether each matches the query.
+
+    The matches in the snippet are within the characters `start` to `end` of the text.
+    """
 
     id: str
     url: str | None
@@ -41,6 +43,8 @@ class Match:
     year: int | None
     words: int | None
     score: float
+    start: int
+    end: int
     snippet: list[tuple[str, bool]]
 
 
@@ -55,7 +59,8 @@ class Matches:
 def make_match(document: StoredDocument, score: float, pattern: re.Pattern[str]) -> Match:
     """Return a document as a match, with a snippet of what a pattern of `compile_phrases` matches."""
     shown = {name: getattr(document, name) for name in ("id", "url", "title", "domain", "year", "words")}
-    return Match(**shown, score=score, snippet=make_snippet(document.text, pattern))
+    (start, end), snippet = make_snippet(document.text, pattern)
+    return Match(**shown, score=score, start=start, end=end, snippet=snippet)
 
 
 class SearchIndex:
@@ -98,16 +103,7 @@ class SearchIndex:
         stage = open_stage(folder, ["search"])
         return SearchIndex(stage, bool(CorpusConfig(corpus).changed_sources("search", stage.manifest)))
 
-    def search(
-        self,
-        query: str,
-        *,
-        domain: str | None = None,
-        language: str | None = None,
-        year: int | None = None,
-        limit: int = 10,
-        offset: int = 0,
-    ) -> Matches:
+    def search(self, query: str, *, limit: int = 10, offset: int = 0) -> Matches:
         """Return the documents that match a query in tantivy's language, in which all words must occur.
 
         Raises UsageError for a query that cannot be parsed.
@@ -117,7 +113,7 @@ class SearchIndex:
         if len(query) > _MAX_QUERY or offset + limit > _MAX_ROWS:
             raise UsageError(
                 f"at most {_MAX_QUERY:,} characters can be searched for, and the first {_MAX_ROWS:,} documents shown; "
-                "shorten the query, or name a domain or a year"
+                "shorten the query, or add a field, such as year:2014"
             )
         if any(int(slop) > _MAX_SLOP for slop in re.findall(r"""["']~(\d+)""", query)):
             raise UsageError(f"the words of a phrase can be at most {_MAX_SLOP} further apart, as in ~{_MAX_SLOP}")
@@ -126,14 +122,9 @@ class SearchIndex:
         normalized = "".join(part if number % 2 else part.lower() for number, part in parts)
         # To tantivy, an apostrophe is a quotation mark, and AND NOT asks for documents that are all that is excluded.
         normalized = _QUIRKS.sub(lambda match: match[1] or ("’" if match[0] == "'" else "NOT"), normalized)
-        names = {"domain": domain and domain.lower(), "language": language and language.lower(), "year": year}
-        schema = self._index.schema
-        filters = [tantivy.Query.term_query(schema, name, value) for name, value in names.items() if value is not None]
         try:
-            parsed = self._index.parse_query(normalized, [*_SEARCHED], conjunction_by_default=True)
+            parsed = self._index.parse_query(normalized, ["text", "title"], conjunction_by_default=True)
             pattern = compile_phrases(_phrases(tantivy.parse_query(normalized)))
-            # The filters do not change the ranking.
-            parsed = parsed.and_must_match(*(tantivy.Query.boost_query(condition, 0.0) for condition in filters))
             count, documents = self.find(parsed, limit, offset)
         except ValueError as error:  # of the syntax, or such as `title:*`, which only numbers have
             fields = f"the fields are {', '.join(FIELDS)}; quote a phrase, or other signs, with double quotes"

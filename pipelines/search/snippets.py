@@ -20,10 +20,10 @@ def compile_phrases(phrases: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<![^\W_])(?:{'|'.join(joined)})(?![^\W_])" if joined else r"(?!)", re.IGNORECASE)
 
 
-def make_snippet(text: str, pattern: re.Pattern[str]) -> list[tuple[str, bool]]:
+def make_snippet(text: str, pattern: re.Pattern[str]) -> tuple[tuple[int, int], list[tuple[str, bool]]]:
     """Return the window of ~240 characters with the longest distinct matches, or the beginning, as parts.
 
-    The second value of a part is whether it matches. White space is one space.
+    The second value of a part is whether it matches. White space is one space. The span is that of all of the matches.
     """
     spans = [match.span() for match in itertools.islice(pattern.finditer(text), _MAX_MATCHES)] or [(0, 0)]
     windows = (_spans_near(spans, first) for first in range(len(spans)))
@@ -37,7 +37,8 @@ def make_snippet(text: str, pattern: re.Pattern[str]) -> list[tuple[str, bool]]:
     borders = [begin, *itertools.chain.from_iterable(best), end]
     parts = [(text[start:stop], bool(number % 2)) for number, (start, stop) in enumerate(itertools.pairwise(borders))]
     parts = [("…" * (begin > 0), False), *parts, ("…" * (end < len(text)), False)]
-    return [(re.sub(r"\s+", " ", part), is_match) for part, is_match in parts if part]
+    shown = [(re.sub(r"\s+", " ", part), is_match) for part, is_match in parts if part]
+    return (best[0][0], best[-1][1]), shown
 
 
 def _spans_near(spans: Sequence[tuple[int, int]], first: int) -> list[tuple[int, int]]:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.algorithms.ngrams.normal_words import NormalText, normalize_texts
-from pipelines.corpus.tables import CorpusTables
 from pipelines.errors import UsageError
 from pipelines.search.query import SearchIndex
 
+# A text of the most common words takes 8 ms per word.
+TRACE_S = 20.0
 # Documents that are named for a passage.
 _MAX_DOCUMENTS = 10
 
@@ -37,29 +37,31 @@ class Passage:
     documents: list[dict[str, Any]]
 
 
-def trace(
-    index: SearchIndex, tables: CorpusTables | None, text: str, *, ngram: int = 8, limit: int = 20, max_s: float = 1e9
-) -> list[Passage]:
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """The passages of the first `characters` of a text, which are all of them if the time was enough."""
+
+    passages: list[Passage]
+    characters: int
+
+
+def trace(index: SearchIndex, text: str, *, ngram: int = 8, limit: int = 20, max_s: float = TRACE_S) -> Trace:
     """Return the passages of a text, of at least `ngram` words, that occur in documents; the longest first.
 
     Words and n-grams are those of the overlap audit. A passage is as long as possible: with the word before or after
-    it, no document has it. If the index is stale, documents that `tables` no longer have are left out.
-
-    Raises UsageError if the text has fewer words than an n-gram, or if the index was searched for `max_s` seconds.
+    it, no document has it. What is not traced after `max_s` seconds is left out. Raises UsageError if the text has
+    fewer words than an n-gram.
     """
     [normal] = normalize_texts(pa.array([text]))
     words = normal.words.split()
     if len(words) < ngram:
         raise UsageError(f"the text has {len(words)} words, fewer than the {ngram} of an n-gram")
-    end = time.monotonic() + max_s
 
     @functools.cache  # a model may repeat itself
     def is_known(*words: str) -> bool:
-        if time.monotonic() > end:
-            raise UsageError(f"the text was traced for {max_s:.0f} s without an end; trace a part of it")
         return index.find_phrase(words, 0)[0] > 0
 
-    spans = [*_longest_matches(len(words), ngram, lambda first, last: is_known(*words[first:last]))]
+    spans, traced = _longest_matches(len(words), ngram, lambda first, last: is_known(*words[first:last]), max_s)
     spans.sort(key=lambda span: (span[0] - span[1], span[0]))
     passages = []
     for first, last in spans[:limit]:
@@ -71,33 +73,36 @@ def trace(
         ]
         start, end = _characters(text, normal, first, last)
         passages.append(Passage(text[start:end], start, end, last - first, count, rows))
-    if index.is_stale and tables is not None:
-        ids = [row["id"] for passage in passages for row in passage.documents]
-        known = {row["id"] for row in tables.rows("SELECT id FROM documents WHERE id IN (SELECT unnest(?))", [ids])}
-        for passage in passages:
-            passage.documents[:] = [row for row in passage.documents if row["id"] in known]
-    return passages
+    return Trace(passages, len(text) if traced == len(words) else _characters(text, normal, 0, traced)[1])
 
 
-def _longest_matches(words: int, ngram: int, occurs: Callable[[int, int], bool]) -> Iterator[tuple[int, int]]:
-    """Yield from which word and to before which one a text occurs, where that is not part of a longer passage.
+def _longest_matches(
+    words: int, ngram: int, occurs: Callable[[int, int], bool], max_s: float
+) -> tuple[list[tuple[int, int]], int]:
+    """Return from which word and to before which one a text occurs, where that is not part of a longer passage.
 
-    Takes a query per n-gram, and by bisection few longer ones, which are slow: 0.1 s for hundreds of words.
+    The second value is how many words were searched for within `max_s`, at least an n-gram. Takes a query per n-gram,
+    and by bisection few longer ones, which are slow: 0.1 s for hundreds of words.
     """
-    is_present = [occurs(start, start + ngram) for start in range(words - ngram + 1)]
-    for present, run in itertools.groupby(range(len(is_present)), is_present.__getitem__):
-        starts = [*run]
-        first, stop = starts[0], starts[-1] + ngram
-        places = range(stop)
-        while present:
-            last = stop
-            if not occurs(first, stop):
-                # One before the first end to which it does not occur.
-                last = bisect.bisect(places, False, first + ngram + 1, key=lambda end: not occurs(first, end)) - 1
-            yield first, last
-            if last == stop:
-                break
-            first = bisect.bisect_left(places, True, first + 1, last + 1 - ngram, key=lambda at: occurs(at, last + 1))
+    deadline = time.monotonic() + max_s
+    spans, first, stop = list[tuple[int, int]](), 0, 0
+    while first + ngram <= words and (first == 0 or time.monotonic() < deadline):
+        if not occurs(first, first + ngram):
+            first += 1
+            continue
+        # A passage ends before the first n-gram that does not occur.
+        stop = max(stop, first + ngram)
+        while stop < words and time.monotonic() < deadline and occurs(stop + 1 - ngram, stop + 1):
+            stop += 1
+        last = stop
+        if not occurs(first, stop):
+            # One before the first end to which it does not occur.
+            last = bisect.bisect(range(stop), False, first + ngram + 1, key=lambda end: not occurs(first, end)) - 1
+        spans.append((first, last))
+        # The next passage is the first one that ends after this one.
+        starts = range(last + 1 - ngram)
+        first = bisect.bisect_left(starts, True, first + 1, key=lambda at: last < stop and occurs(at, last + 1))
+    return spans, max(first + ngram - 1, spans[-1][1] if spans else 0)
 
 
 def _find_words(text: str, words: Sequence[str]) -> tuple[int, int] | None:

@@ -185,7 +185,7 @@ def test_every_stage_is_listed_with_what_it_recorded(client: TestClient) -> None
 
 def test_a_text_is_set_as_tables_code_and_lines_with_benchmarks_marked(client: TestClient) -> None:
     page = _get(client, "/document", id=ID[KEPT])
-    assert f"<mark>{PASSAGE}</mark>" in page
+    assert f'<mark id="passage">{PASSAGE}</mark>' in page
     assert "sentences/test (5 n-grams, first at sentences.jsonl:4)" in _words(page)
     assert re.search(r'<td dir="auto">\s*fox\s*</td><td dir="auto">\s*4\s*</td>', page)
     assert "|---" not in page
@@ -223,7 +223,19 @@ def test_a_long_text_is_read_in_parts(client: TestClient) -> None:
     assert target == f"/document?id={ID[LONG]}&amp;offset=20000"
     page = _get(client, "/document", id=ID[LONG], offset="20000")
     assert "Line 1000 of" in page
-    assert re.findall(r'rel="prev" href="([^"]+)"', page) == [f"/document?id={ID[LONG]}"]
+    assert re.findall(r'rel="prev" href="([^"]+)"', page) == [f"/document?id={ID[LONG]}&amp;offset=0"]
+
+
+def test_a_passage_is_marked_in_the_part_of_the_text_that_has_it(client: TestClient) -> None:
+    start = TEXTS[LONG].index("Line 1000 of a long")
+    passage = {"start": str(start), "end": str(start + len("Line 1000 of a long text.\nLine 1001"))}
+    page = _get(client, "/document", id=ID[LONG], **passage)
+    assert '<mark id="passage">Line 1000 of a long text.\n</mark><mark>Line 1001</mark> of a long text.' in page
+    [previous] = re.findall(r'rel="prev" href="([^"]+)"', page)
+    assert "Line 0 of" in client.get(html.unescape(previous)).text
+    page = _get(client, "/document", id=ID[KEPT], start="0", end="10")
+    assert f'<mark id="passage">{PROSE[:10]}</mark>' in page
+    assert page.count("<mark") == 1  # not the passages that benchmarks contain
 
 
 @pytest.mark.parametrize(
@@ -271,7 +283,6 @@ def test_tokens_have_boundaries_ids_and_places(client: TestClient) -> None:
     # The tokenizer has a token for each byte: A is the 33rd printable one, and a Hebrew letter has two.
     assert '<span title="id 32">A</span><span title="id 77">n</span>' in page
     assert re.search('<span title="id \\d+">\u05e9</span><span title="id \\d+, rest of the character before">·', page)
-    assert "400 tokens from position 100" in _words(page)
     page = _get(client, "/document/tokens", id=ID[LONG], url=LONG, offset="2000")
     assert "2,001 to 4,000 are shown" in _words(page)
     assert page.count("<span title=") == 2000

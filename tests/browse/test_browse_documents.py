@@ -136,8 +136,7 @@ def test_the_form_and_the_links_keep_the_state(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("words_min=x", "words_min: expected a number, found &#39;x&#39;"),
-        ("year=(none)", "year: expected a number"),
+        ("year=(none)", "Year: expected a number"),
         ("stage=dedupe", "did you mean dedup?"),
         ("stage=fetch", "unknown stage"),
         ("sort=words;DROP", "unknown order"),
@@ -146,13 +145,22 @@ def test_the_form_and_the_links_keep_the_state(client: TestClient) -> None:
         ("after=x", "is not a whole number"),
         ("after=999", "there is no document 999"),
         ("random=-1", "is not a whole number"),
-        ("words_min=" + "9" * 5000, "expected a number"),
+        ("words_min=" + "9" * 5000, "Words from: expected a number"),
     ],
 )
 def test_bad_parameters_are_named(client: TestClient, query: str, message: str) -> None:
     answer = client.get(f"/documents?{query}")
     assert answer.status_code == 400
     assert message in answer.text
+
+
+def test_a_wrong_value_stays_in_the_form_next_to_what_is_wrong(client: TestClient) -> None:
+    answer = client.get("/documents?words_min=<x&language=de")
+    assert answer.status_code == 400
+    assert 'name="words_min" size="8" value="&lt;x" aria-invalid="true" aria-describedby="problem"' in answer.text
+    assert 'name="language" size="8" value="de">' in answer.text
+    assert 'id="problem">Words from: expected a number, found &#39;&lt;x&#39;<' in answer.text
+    assert "No document meets" not in answer.text
 
 
 def test_text_and_parameters_are_never_markup(client: TestClient) -> None:
@@ -181,8 +189,7 @@ def test_documents_of_other_programs_have_the_filters_of_their_columns(tmp_path:
     assert "have no column language" in client.get("/documents?language=en").text
 
 
-def test_one_document_is_opened_by_its_url_or_id(client: TestClient) -> None:
-    assert '<form class="filter" action="/document">' in client.get("/documents").text
+def test_a_document_is_opened_by_its_id_and_url(client: TestClient) -> None:
     assert f'href="/document?id={id_of(3)}&amp;url=http%3A%2F%2Ffirst.example%2F3"' in client.get("/documents").text
 
 
@@ -207,7 +214,6 @@ def test_quality_and_redactions_of_filtered_documents(tmp_path: Path) -> None:
     assert ids("sort=-quality&before=1") == ["d1", "d2", "d3"]  # before d0, whose quality is not known
     assert ids("quality_min=0.3") == ["d2", "d3"]
     page = client.get("/documents").text
-    assert page.count("low quality") == 1
     assert "2 redactions" in page
     assert "0.95" in page
 

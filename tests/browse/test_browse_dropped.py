@@ -73,6 +73,17 @@ def test_examples_have_the_value_that_decided_and_the_text(
     assert "seed=1" in other
 
 
+def test_duplicates_of_a_domain_are_those_of_its_urls(client: TestClient) -> None:
+    query = "stage=dedup&reason=near_duplicate&domain"
+    page = client.get(f"/dropped?{query}=second.example").text
+    assert "10 of them from second.example" in page
+    following = html.unescape(re.findall(r'rel="next"[^>]* href="([^"]*)"', page)[0])
+    assert following.startswith(f"/dropped?{query}=second.example&seed=2")
+    answer = client.post(_buttons(page)[0], headers=_ORIGIN)
+    assert answer.headers["location"] == f"/dropped?{query}=second.example&seed=1#example-2"
+    assert "no document that dedup dropped" in client.get(f"/dropped?{query}=first.example").text
+
+
 def test_labels_give_the_precision_of_a_rule(client: TestClient, corpus: Path) -> None:
     address = "/dropped?stage=filter&reason=too_short&seed=4"
     buttons = _buttons(client.get(address).text)

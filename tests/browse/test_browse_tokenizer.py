@@ -44,7 +44,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "corpus"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(corpus: Path) -> TestClient:
     return open_client(str(corpus))
 

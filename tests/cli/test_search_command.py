@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from small_index import TEXTS, build_index, document, write_documents
 
+from pipelines.search.trace import trace
 from webtext_cli.main import main
 
 Run = Callable[..., str]
@@ -45,7 +47,7 @@ def test_matches_are_printed_with_snippet_and_count(run: Run) -> None:
         "1 document",
     ]
     assert run("quick", "-n", "2").endswith("\n3 documents, the first 2 shown\n")
-    assert run("quick", "--domain", "site1.com", "--json").startswith('{"count": 1, "rows": [{"id": "id1", "url": ')
+    assert run("quick domain:site1.com", "--json").startswith('{"count": 1, "rows": [{"id": "id1", "url": ')
     assert run("nothing") == "0 documents\n"
 
 
@@ -72,6 +74,18 @@ def test_a_trace_names_passages_and_documents(run: Run, tmp_path: Path, monkeypa
     assert (passage["words"], passage["documents"]) == (
         10, [{"id": "id1", "url": "http://www.site1.com/page", "start": 0, "end": 50}]
     )  # fmt: skip
+
+
+def test_a_trace_that_takes_too_long_says_how_much_was_traced(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "A lazy afternoon; the dog slept and the quick cat..."
+    (tmp_path / "answer.txt").write_text(text)
+    monkeypatch.setattr("pipelines.search.trace.trace", functools.partial(trace, max_s=-1.0))
+    assert main(["search", "--trace", str(tmp_path / "answer.txt"), "--corpus", str(corpus)]) == 0
+    shown = capsys.readouterr()
+    assert "8 words, characters 0 to 39, in 1 document" in shown.out
+    assert f"note: traced only the first 39 of {len(text)} characters in 20 s; trace the rest" in shown.err
 
 
 def test_an_exact_scan_needs_no_index(run: Run, tmp_path: Path) -> None:
@@ -112,8 +126,8 @@ def test_a_stale_index_is_noted(corpus: Path, tmp_path: Path, capsys: pytest.Cap
         (["a", "--build"], "--build and QUERY cannot be combined"),
         (["a", "--exact", "--trace", "b"], "--exact and --trace cannot be combined"),
         (["a", "-i", "docs.txt"], "--input has no effect with QUERY; omit it"),
-        (["a", "--exact", "--year", "2014"], "--year has no effect with --exact"),
-        (["--trace", "b", "--domain", "a.com"], "--domain has no effect with --trace"),
+        (["a", "--exact", "-o", "out"], "--output has no effect with --exact"),
+        (["--trace", "b", "-i", "docs.txt"], "--input has no effect with --trace"),
         (["a", "-o", "out"], "--output has no effect with QUERY"),
         (["a:b"], "a:b: is not a query (Field does not exist: 'a'); the fields are text, title"),
         (["--exact", "..."], "'...': has no words to search for"),

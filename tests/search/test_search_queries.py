@@ -69,14 +69,14 @@ def test_what_matches(index: SearchIndex, query: str, numbers: set[int]) -> None
     assert matches.count == len(numbers)
 
 
-def test_filters_do_not_change_the_ranking(index: SearchIndex) -> None:
+def test_fields_do_not_change_the_ranking(index: SearchIndex) -> None:
     whole = index.search("fox OR quick")
     assert [row.id for row in whole.rows][:2] == ["id0", "id3"]
     assert [row.score for row in whole.rows] == sorted((row.score for row in whole.rows), reverse=True)
-    one = index.search("fox OR quick", domain="SITE0.com", language="en", year=1970)
-    assert one.rows == [row for row in whole.rows if row.id == "id0"]
-    assert index.search("fox", year=2014).rows[0].id == "id3"
-    assert index.search("fox", domain="site4.com").count == 0
+    fields = index.search("(fox OR quick) language:EN words:>0")
+    assert [row.id for row in fields.rows] == [row.id for row in whole.rows if row.id not in ("id2", "id4")]
+    assert [row.id for row in index.search("(fox OR quick) domain:SITE0.com language:en year:1970").rows] == ["id0"]
+    assert index.search("fox domain:site4.com").count == 0
 
 
 def test_pages_of_results(index: SearchIndex) -> None:
@@ -102,14 +102,15 @@ def test_markup_and_controls_are_plain_text(index: SearchIndex) -> None:
 
 def test_a_snippet_is_where_the_most_matches_are() -> None:
     text = "one " + "filler " * 200 + "one two\n three " + "filler " * 200
-    parts = make_snippet(text, compile_phrases(["one", "two three"]))
+    (start, end), parts = make_snippet(text, compile_phrases(["one", "two three"]))
+    assert text[start:end] == "one two\n three"
     assert [part for part in parts if part[1]] == [("one", True), ("two three", True)]
     assert (parts[0], parts[-1]) == (("…", False), ("…", False))
     assert sum(len(part) for part, _ in parts) < 250
-    assert make_snippet("nothing here", compile_phrases(["..."])) == [("nothing here", False)]
-    assert make_snippet("", compile_phrases(["a"])) == []
+    assert make_snippet("nothing here", compile_phrases(["..."])) == ((0, 0), [("nothing here", False)])
+    assert make_snippet("", compile_phrases(["a"])) == ((0, 0), [])
     # Neither a part of a word, nor an expression.
-    assert make_snippet("cats c.t cat", compile_phrases(["c.t", "cat"]))[1:] == [("c.t", True), (" ", False),
+    assert make_snippet("cats c.t cat", compile_phrases(["c.t", "cat"]))[1][1:] == [("c.t", True), (" ", False),
                                                                                  ("cat", True)]  # fmt: skip
 
 

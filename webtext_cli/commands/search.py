@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -28,14 +28,10 @@ _TITLE, _PASSAGE = 80, 300
 @click.option("--build", "is_build", is_flag=True, help="Build the index, or update it; needs no query.")
 @click.option("--exact", "is_exact", is_flag=True, help="Find the words of QUERY in a row, in all documents; no index.")
 @click.option("--trace", "traced", metavar="FILE", help="Find the longest passages of a text; - is standard input.")
-@click.option("--domain", metavar="NAME", help="Only documents of this registered domain.")
-@click.option("--language", metavar="CODE", help="Only documents in this language.")
-@click.option("--year", type=Number(int, 1, 9999), metavar="YEAR", help="Only documents submitted in this year.")
 @click.option("--limit", "-n", type=Number(int, 1), default=10, show_default=True, help="Maximum number of results.")
 @input_option(DOCUMENTS_HELP, is_argument=False)
 def command(
-    call: StageCall, query: str | None, is_build: bool, is_exact: bool, traced: str | None, domain: str | None,
-    language: str | None, year: int | None, limit: int,
+    call: StageCall, query: str | None, is_build: bool, is_exact: bool, traced: str | None, limit: int
 ) -> None:  # fmt: skip
     """Search the texts of a corpus, or trace the passages of a text to its documents.
 
@@ -46,7 +42,7 @@ def command(
     Examples:
       webtext search --build --corpus my-corpus
       webtext search '"neural network" NOT training' --corpus my-corpus
-      webtext search 'title:history year:[2008 TO 2010]' --domain bbc.co.uk
+      webtext search 'title:history domain:bbc.co.uk year:[2008 TO 2010]'
       webtext search --trace answer.txt --corpus my-corpus
       webtext search --exact "to be or not to be" -i docs.parquet
     """
@@ -55,9 +51,8 @@ def command(
     if len(named) != 1 or (is_exact and not query):
         problem = f"{' and '.join(named)} cannot be combined" if len(named) > 1 else "no QUERY"
         raise UsageError(f"{problem}; name a query, or one of --build, --trace FILE and --exact QUERY")
-    filters: dict[str, Any] = {"domain": domain, "language": language, "year": year}
-    options = {**filters, "output": call.output, "input": call.input}
-    allowed = {"--build": ["output", "input"], "--exact": ["input"], "--trace": [], "QUERY": [*filters]}[named[0]]
+    options = {"output": call.output, "input": call.input}
+    allowed = {"--build": ["output", "input"], "--exact": ["input"]}.get(named[0], [])
     if unused := next((name for name, value in options.items() if value and name not in allowed), None):
         raise UsageError(f"{flag_of(unused)} has no effect with {named[0]}; omit it")
     if is_build:
@@ -68,13 +63,17 @@ def command(
         matches = search_exactly(call.input_files(), call.config(), query, call.run_options(), limit=limit)
         print_result(matches, call.as_json, _print_matches)
     elif query:
-        print_result(_open_index(call).search(query, **filters, limit=limit), call.as_json, _print_matches)
+        print_result(_open_index(call).search(query, limit=limit), call.as_json, _print_matches)
     elif traced:
-        from pipelines.search.trace import trace
+        from pipelines.search.trace import TRACE_S, trace
 
         index, [path] = _open_index(call), with_standard_input([traced], call.quiet)
-        passages = trace(index, None, storage.read_bytes(path).decode(errors="replace"), limit=limit)
-        print_result(passages, call.as_json, _print_passages)
+        text = storage.read_bytes(path).decode(errors="replace")
+        result = trace(index, text, limit=limit)
+        if result.characters < len(text):
+            extent = f"the first {result.characters:,} of {len(text):,} characters"
+            complain(f"note: traced only {extent} in {TRACE_S:.0f} s; trace the rest separately")
+        print_result(result.passages, call.as_json, _print_passages)
 
 
 def _open_index(call: StageCall) -> SearchIndex:

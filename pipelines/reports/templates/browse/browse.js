@@ -23,7 +23,7 @@ const KEYS = {
   "?": () => document.querySelector("#keys").showModal(),
 };
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog[open]")) return;
   const keyed = [...document.querySelectorAll(`[data-key="${CSS.escape(event.key)}"]`)];
   const isReached = (target) => target.closest("article")?.contains(document.activeElement) ?? true;
   const action = KEYS[event.key] ?? (() => keyed.find(isReached)?.click());
