@@ -29,8 +29,6 @@ from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.visit import page_failure, wish_failure
 from pipelines.stages.fetch.warc import response_record
 
-# In a copy of a record, where the record was read.
-COPY_OF = "X-Copy-Of"
 _HEAD_BYTES = 1 << 16
 _TITLE = re.compile(r"<title[^>]*>(.{0,300}?)</title", re.IGNORECASE | re.DOTALL)
 _NOT_FOUND = re.compile(
@@ -177,8 +175,7 @@ def read_record(path_of: Callable[[str], str], max_bytes: int, row: Mapping[str,
             raise Failure("truncated")
         if not is_same_page(capture.url, row["url"]):
             raise Failure("other_page")  # the index does not belong to these files
-        place = record.rec_headers.get_header(COPY_OF) or f"{path}#{offset}+{length}"
-        return capture._replace(captured_at=row["fetch_time"], record=place)
+        return capture._replace(captured_at=row["fetch_time"], record=f"{path}#{offset}+{length}")
     except InputError as error:
         raise Failure("no_file") from error
     except (*RECORD_DAMAGE, StopIteration, TypeError, zlib.error, OSError) as error:

@@ -10,7 +10,6 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -20,11 +19,11 @@ from pipelines import progress, storage
 from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import StageRun, TaskResult
-from pipelines.errors import UsageError
+from pipelines.errors import InputError, UsageError
 from pipelines.records import inputs
 from pipelines.records.archives import has_members, read_archive
 from pipelines.stages.fetch.archives import INDEX_SCHEMA, Lookup, look_up
-from pipelines.stages.fetch.captures import COPY_OF, capture_of, page_of
+from pipelines.stages.fetch.captures import capture_of, page_of
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.outcomes import REDIRECTS
@@ -36,12 +35,18 @@ _GROUP_ROWS = 1 << 16
 
 
 def open_source(config: FetchConfig) -> list[str]:
-    """Return the files to take pages from, none for the web and archives; raise UsageError for missing options."""
+    """Return the files to take pages from, none for the web and archives.
+
+    Raises UsageError for missing options, InputError for a file whose records cannot be read one by one.
+    """
     if config.source != "warc":
         return []
     if not config.pages:
         raise UsageError("--source warc: needs --pages, WARC or ARC files")
-    return inputs.expand_paths(config.pages, (".warc", ".arc"))
+    files = inputs.expand_paths(config.pages, (".warc", ".arc"))
+    if packed := next(itertools.filterfalse(has_members, files), None):
+        raise InputError(f"{packed}: no single page can be read from this compression; decompress the file first")
+    return files
 
 
 def take_pages(
@@ -52,7 +57,7 @@ def take_pages(
     phase, numbers, task = f"{token.replace(':', '-')}-source", range(len(files)), (context, files)
     run.map(_index_archive, numbers, task, name=str, phase=phase, work=True, total=len(files), unit="files")
     index = [storage.join(run.output, _index_name(number)) for number in numbers]
-    path_of = functools.partial(_archive_path, files, run.output)
+    path_of = functools.partial(_path_of, files)
     look_up(run, link_shards, Lookup(context, token, index, page_of, path_of, 1 + context.config.max_redirects))
 
 
@@ -61,53 +66,34 @@ def _index_name(number: int) -> str:
     return f"{WORK}/source-{number:05d}.parquet"
 
 
-def _write_index(output: str, number: int, rows: Iterator[tuple[Any, ...]]) -> FileEntry:
-    """Write the rows of the index (`INDEX_SCHEMA`) of one of the files."""
-    path = storage.join(output, name := _index_name(number))
+def _index_archive(number: int, context: tuple[FetchContext, Sequence[str]]) -> TaskResult:
+    """Write the position of each page and redirect in a WARC or ARC file, as rows of `INDEX_SCHEMA`."""
+    fetch, files = context
+    counts = Counter[str]()
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for record in read_archive(files[number], capture_of):
+            if (capture := record.content) is None:
+                continue
+            response = dataclasses.replace(capture.response, body=b"")
+            counts["responses_in_source"] += 1
+            if not record.is_intact:
+                counts["damaged_records_in_source"] += 1
+            elif (is_redirect := response.status in REDIRECTS) or page_failure(response) is None:
+                counts["pages_in_source"] += not is_redirect
+                # By number: a re-run may be in another folder, or name the files in another way.
+                place = str(number), record.offset, record.length
+                status = response.status if is_redirect else 200
+                yield page_of(capture.url), capture.url, capture.captured_at, status, *place, "text/html"
+
+    pages, path = rows(), storage.join(fetch.output, name := _index_name(number))
     with storage.atomic_write(path, durable=False) as stream, pq.ParquetWriter(stream, INDEX_SCHEMA) as writer:
-        while part := list(itertools.islice(rows, _GROUP_ROWS)):
+        while part := list(itertools.islice(pages, _GROUP_ROWS)):
             writer.write_batch(pa.RecordBatch.from_arrays([*zip(*part, strict=True)], schema=INDEX_SCHEMA))
-    return FileEntry(name, stream.size_bytes, stream.checksum)
-
-
-def _index_archive(number: int, context_and_files: tuple[FetchContext, Sequence[str]]) -> TaskResult:
-    """Write the position of each page and redirect in a WARC or ARC file.
-
-    If its records cannot be read one by one, these are copied to a WARC file whose records can.
-    """
-    context, files = context_and_files
-    path, copy_file, counts = files[number], f"{WORK}/source-{number:05d}.warc.gz", Counter[str]()
-    copied = storage.atomic_write(storage.join(context.output, copy_file), durable=False)
-    with nullcontext() if has_members(path) else copied as copy:
-        max_bytes = -1 if copy is None else context.config.max_page_bytes
-
-        def rows() -> Iterator[tuple[Any, ...]]:
-            for record in read_archive(path, lambda record: capture_of(record, max_bytes)):
-                if (capture := record.content) is None:
-                    continue
-                response = dataclasses.replace(capture.response, body=b"")
-                counts["responses_in_source"] += 1
-                if not record.is_intact:
-                    counts["damaged_records_in_source"] += 1
-                elif (is_redirect := response.status in REDIRECTS) or page_failure(response) is None:
-                    # By number: a re-run may be in another folder, or name the files in another way.
-                    place = str(number), record.offset, record.length
-                    if copy is not None:
-                        coded = dataclasses.replace(capture.response, coding=response.header("content-encoding"))
-                        origin = {COPY_OF: f"{path}#{record.offset}+{record.length}"}
-                        stored = capture._replace(response=coded).warc_record(origin)
-                        place = copy_file, copy.size_bytes, len(stored)
-                        copy.write(stored)
-                    status = response.status if is_redirect else 200
-                    counts["pages_in_source"] += not is_redirect
-                    yield page_of(capture.url), capture.url, capture.captured_at, status, *place, "text/html"
-
-        entry = _write_index(context.output, number, rows())
     progress.advance(1)
-    copies = () if copy is None else (FileEntry(copy_file, copy.size_bytes, copy.checksum),)
-    return TaskResult(counts=counts, files=(entry, *copies))
+    return TaskResult(counts=counts, files=(FileEntry(name, stream.size_bytes, stream.checksum),))
 
 
-def _archive_path(files: Sequence[str], output: str, name: str) -> str:
-    """Return the path of an archive by its number, or of a copy in the work folder by its name."""
-    return files[int(name)] if name.isdigit() else storage.join(output, name)
+def _path_of(files: Sequence[str], number: str) -> str:
+    """Return the path of a file by its number in the index."""
+    return files[int(number)]
