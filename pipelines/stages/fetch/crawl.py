@@ -14,20 +14,18 @@ import dataclasses
 import datetime as dt
 import heapq
 import itertools
-import json
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection, Mapping
 from urllib.parse import urljoin
 
-from pipelines import progress, storage
+from pipelines import progress
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.errors import WebtextError
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import ACCEPT_ENCODING, Exchange
 from pipelines.stages.fetch.links import url_origin
 from pipelines.stages.fetch.outcomes import OK, Failure, Outcome, dropped, unexpected_failure
-from pipelines.stages.fetch.report import ACTIVITY, SHOWN_HOSTS
 from pipelines.stages.fetch.robots import RobotsRules, rules_without_file
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.transport import Client
@@ -42,9 +40,6 @@ GIVE_UP_AFTER = 20
 # A timeout, which costs the most time, counts as this many.
 _TIMEOUT_FAILURES = 5
 _HOST_FAILURES = frozenset({"dns", "connection", "tls", "timeout", "http_rate_limited"})
-
-# How often the activity is written, which may be in an object store.
-_ACTIVITY_S = 5.0
 
 # If this many sites in a row do not respond, the local network is at fault; their outcomes are not recorded.
 _UNREACHED_SITES = 100
@@ -175,10 +170,6 @@ class HostQueues:
             self._hosts[origin] = Host(origin, [], self._delay_s)
         return self._hosts[origin]
 
-    def open_hosts(self) -> list[Host]:
-        """Return the hosts that are requested from, or will be after their delay."""
-        return [host for host in self._hosts.values() if host.busy_since is not None or host.queued]
-
     def next_ready_at(self) -> float | None:
         """Return when the next open host is ready, or None if none is queued."""
         return self._heap[0][0] if self._heap else None
@@ -216,9 +207,6 @@ class _Crawl:
         self._config = config
         self._segments = segments
         self.open = len(urls)
-        self._show_at = 0.0
-        self._outcomes: Counter[str] = Counter()
-        self._page_bytes = 0
         self._unreached: list[Outcome] = []
         self._unreached_sites: set[str | None] = set()
         by_origin = defaultdict[str, list[int]](list)
@@ -241,22 +229,7 @@ class _Crawl:
             if self.open > len(self._unreached) and (ended := client.next_exchange(pause_s)) is not None:
                 self._follow(*ended)
             self._segments.flush_if_due()
-            self._show_activity()
         self._record_unreached()
-        storage.remove(self._segments.folder + ACTIVITY)
-
-    def _show_activity(self) -> None:
-        """Every few seconds, write outcomes so far, open hosts and the slowest requests."""
-        now = time.monotonic()
-        if now < self._show_at:
-            return
-        self._show_at = now + _ACTIVITY_S
-        hosts = self._queues.open_hosts()
-        busy = ((now - host.busy_since, host.origin) for host in hosts if host.busy_since is not None)
-        activity = {"at": time.time(), "outcomes": self._outcomes, "bytes": self._page_bytes}
-        activity |= {"hosts": len(hosts), "slowest": heapq.nlargest(SHOWN_HOSTS, busy)}
-        with storage.atomic_write(self._segments.folder + ACTIVITY, durable=False) as stream:
-            stream.write(json.dumps(activity).encode())
 
     def _next_visit(self, host: Host) -> Visit | None:
         """Return the visit that is requested next from a host, None if none is, or robots.txt disallows the next."""
@@ -358,7 +331,5 @@ class _Crawl:
 
     def _record(self, outcome: Outcome) -> None:
         self.open -= 1
-        self._outcomes[outcome.outcome.removeprefix("dropped.")] += 1
-        self._page_bytes += outcome.bytes
         self._segments.add(outcome)
         progress.advance(1)

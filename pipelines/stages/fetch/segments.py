@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,9 +28,9 @@ from isal import isal_zlib
 
 from pipelines import storage
 from pipelines.engine.journal import WORK
-from pipelines.engine.manifest import FileEntry, require_files
+from pipelines.engine.manifest import NEXT, FileEntry, require_files
 from pipelines.engine.run import StageRun, TaskResult
-from pipelines.errors import ChangedRunError, WebtextError
+from pipelines.errors import ChangedRunError, InputError, WebtextError
 from pipelines.format import plural
 from pipelines.records import shards
 from pipelines.records.inputs import StageFolder
@@ -53,6 +54,7 @@ _PHASES = ("known", "all-known")
 _SEGMENT = "segment-"
 _WARC = ".warc.gz"
 _JOURNAL = ".journal"
+_OUTCOME = re.compile('"outcome":"(?:dropped[.])?([a-z_]+)"')
 
 
 class Segment(NamedTuple):
@@ -168,6 +170,19 @@ def latest_outcomes(segments: Sequence[Segment]) -> dict[int, Outcome]:
         if not file.startswith(_SEGMENT) or (outcome.warc_offset or 0) < sizes.get(file, 0):
             latest[outcome.link] = outcome
     return dict(sorted(latest.items()))
+
+
+def describe_latest(output: str) -> str:
+    """Return the outcomes in the latest segments of a running fetch, in one line; empty if there are none."""
+    counts = Counter[str]()
+    for work in (storage.join(output, NEXT, WORK), storage.join(output, WORK)):
+        for folder in (storage.join(work, name) for name in storage.list_folder(work)):
+            journals = [name for name in storage.list_folder(folder) if name.endswith(_JOURNAL)]
+            with contextlib.suppress(InputError):  # the shard has just been completed
+                journal = storage.read_bytes(storage.join(folder, max(journals, default="")))
+                counts.update(_OUTCOME.findall(journal.decode("utf-8", "replace")))
+    latest = ", ".join(f"{outcome} {count:,}" for outcome, count in counts.most_common())
+    return latest and f"latest outcomes: {latest}"
 
 
 @dataclasses.dataclass(frozen=True)
