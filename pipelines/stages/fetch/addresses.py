@@ -16,34 +16,13 @@ _LOOKUPS = 128
 _KNOWN_S, _ABSENT_S = 300.0, 60.0
 _MOST_KNOWN = 10_000
 
-# Blocks without public hosts, from IANA's IPv4 and IPv6 Special-Purpose Address Registries and multicast. The table is
-# explicit because `ipaddress` changes between releases of Python: 3.11.7 counts 192.0.0.8 as global. 192.0.0.0/24
-# (with Oracle Cloud's metadata, 192.0.0.192) and 2001::/23 are listed whole: their few public addresses are anycast
-# addresses of protocols other than HTTP.
-_IPV4_SPECIAL = tuple(
-    ipaddress.IPv4Network(block)
-    for block in (
-        "0.0.0.0/8",
-        "10.0.0.0/8",
-        "100.64.0.0/10",  # shared; Alibaba Cloud's metadata (100.100.100.200)
-        "127.0.0.0/8",
-        "168.63.129.16/32",  # Azure's platform services: in no registry, reachable from every virtual machine
-        "169.254.0.0/16",  # link-local; metadata of most clouds (169.254.169.254)
-        "172.16.0.0/12",
-        "192.0.0.0/24",
-        "192.0.2.0/24",
-        "192.88.99.0/24",
-        "192.168.0.0/16",
-        "198.18.0.0/15",
-        "198.51.100.0/24",
-        "203.0.113.0/24",
-        "224.0.0.0/4",
-        "240.0.0.0/4",
-    )
-)
-# All public IPv6 hosts are in 2000::/3. 2001::/23 includes Teredo, which embeds an obfuscated IPv4 address.
-_IPV6_UNICAST = ipaddress.IPv6Network("2000::/3")
+# Blocks that `ipaddress` counts as global, at least in some releases of Python: 6to4 relays; those for protocols, whose
+# few public addresses are anycast addresses of others than HTTP (with Oracle Cloud's metadata, 192.0.0.192; Teredo,
+# which embeds an obfuscated IPv4 address); documentation; and Azure's platform services, which are in no registry.
+_IPV4_SPECIAL = tuple(map(ipaddress.IPv4Network, ("192.88.99.0/24", "192.0.0.0/24", "168.63.129.16/32")))
 _IPV6_SPECIAL = tuple(map(ipaddress.IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")))
+# All public IPv6 hosts are here.
+_IPV6_UNICAST = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
@@ -54,7 +33,7 @@ def is_public(address: str) -> bool:
     """
     ip = ipaddress.ip_address(address.split("%", 1)[0])
     if isinstance(ip, ipaddress.IPv4Address):
-        return not any(ip in block for block in _IPV4_SPECIAL)
+        return ip.is_global and not ip.is_multicast and not any(ip in block for block in _IPV4_SPECIAL)
     nat64 = ipaddress.IPv4Address(ip.packed[-4:]) if ip in _NAT64 else None
     embedded = ip.ipv4_mapped or ip.sixtofour or nat64
     if embedded is not None:
