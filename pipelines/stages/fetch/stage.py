@@ -55,7 +55,7 @@ def fetch(
         raise UsageError(f"--user-agent must not be empty, and it and --contact must be printable ASCII: {header!r}")
     read_honor(config.honor)  # raises for unknown signals before any request
     for reason in retry:
-        check_known(reason, [name for name in REASONS if name not in NO_REQUEST], "reason", "--retry")
+        check_known(reason, sorted(REASONS - NO_REQUEST), "reason", "--retry")
     if retry and not has_manifest(output):
         raise UsageError(f"{output}: --retry needs a finished fetch; run the command without it first")
     source = open_links(links)
@@ -104,12 +104,12 @@ def fetch(
 
 
 def _describe_drops(output: str, entries: Sequence[ShardEntry], outcomes: Counter[str]) -> str:
-    """Return what the most frequent reason means, with the first links that were dropped for it."""
+    """Return the first links that were dropped for the most frequent reason, with their details."""
     [(main, _)] = outcomes.most_common(1)
     names = (file.name for entry in entries for file in entry.files if file.name.startswith("dropped-"))
     rows = (row for name in names for row in shards.read_rows(storage.join(output, name)) if row["reason"] == main)
     first = (f"{row['url'][:_SHOWN_CHARACTERS]} ({row['detail']})" for row in itertools.islice(rows, _SHOWN_DROPS))
-    return f": {REASONS[main]}, such as {', '.join(first)}"
+    return f", such as {', '.join(first)}; docs/fetch.md explains the reasons"
 
 
 def _check_network(run: StageRun, outcomes: Counter[str], retried: int, examples: str) -> None:
