@@ -24,7 +24,8 @@ _GONE = frozenset(
     """.split()
 )
 _REFUSED = """
-    private_address too_large unsupported_encoding bad_encoding unsupported_content_type http_forbidden http_rate_limited
+    private_address http_forbidden http_rate_limited
+    too_large unsupported_content_type unsupported_encoding bad_encoding
     """.split()
 _WISHES = [kind.replace("-", "_") for kind in KINDS]
 # The set is closed so that counts of different runs are comparable; the exact status is in the column `status`, the

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
-import json
 import re
 import time
 from collections import Counter
@@ -208,8 +207,8 @@ class FetchContext:
         return latest_outcomes(open_segments(self.segments_folder(shard)))
 
 
-def find_known(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, may_lose: bool) -> Counter[str]:
-    """Write what the earlier result knows of the links of each shard as segments; return the number by outcome.
+def find_known(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, may_lose: bool) -> None:
+    """Write what the earlier result knows of the links of each shard as segments.
 
     Raises ChangedRunError if links of the earlier result are not among the links, unless it `may_lose` their rows.
     """
@@ -231,21 +230,15 @@ def find_known(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
     for phase in phases:
         run.map(_find_known_of_shard, link_shards, (context, phase), phase=phase, work=True)
         files = [storage.join(run.output, _known_file(shard, phase)) for shard in link_shards]
-        known = sum(map(Counter, storage.map_files(storage.read_json, files)), Counter[str]())
-        if not (lost := earlier.manifest.records_in - known.total()):
-            break
-    if lost and not may_lose:
+        if not (lost := earlier.manifest.records_in - sum(storage.map_files(storage.read_json, files))):
+            return
+    missing = f"{plural(lost, 'link that was', 'links that were')} fetched {'is' if lost == 1 else 'are'} missing"
+    if not may_lose:
         raise run.refuse_addition(
-            f"{run.earlier}: {_missing(lost)} from the links. Use --overwrite to drop their rows (the WARC files keep "
-            "their pages), or choose another --output to keep both"
+            f"{run.earlier}: {missing} from the links. Use --overwrite to drop their rows (the WARC files keep their "
+            "pages), or choose another --output to keep both"
         )
-    if lost:
-        run.note(f"{_missing(lost)} from the links: their rows are dropped; the WARC files keep their pages")
-    return known
-
-
-def _missing(lost: int) -> str:
-    return f"{plural(lost, 'link that was', 'links that were')} fetched {'is' if lost == 1 else 'are'} missing"
+    run.note(f"{missing} from the links: their rows are dropped; the WARC files keep their pages")
 
 
 def _known_file(shard: LinkShard, phase: str) -> str:
@@ -254,7 +247,7 @@ def _known_file(shard: LinkShard, phase: str) -> str:
 
 
 def _find_known_of_shard(shard: LinkShard, context_and_phase: tuple[FetchContext, str]) -> TaskResult:
-    """Write the outcomes of the earlier result for the links of a shard as segments, and their number.
+    """Write the outcomes of the earlier result for the links of a shard as segments, and the number of their rows.
 
     A link is known by its request, whose first link has the outcome: a new link may come before the known one.
     """
@@ -263,17 +256,16 @@ def _find_known_of_shard(shard: LinkShard, context_and_phase: tuple[FetchContext
     links, first_link, link_of_url = read_links(shard, context.output), dict[str, int](), dict[str, int]()
     for link, request, _ in classify_links(links, None):
         link_of_url[links[link]] = first_link.setdefault(request, link)
-    counts, number = Counter[str](), f"{shard.index:05d}" if phase.startswith(_PHASES[0]) else ""
+    rows, number = 0, f"{shard.index:05d}" if phase.startswith(_PHASES[0]) else ""
     with SegmentWriter(context.segments_folder(shard)) as writer:
         for pages in context.earlier.files(f"pages-{number}", ".parquet"):
             for row in _rows_of_links(pages.path, pa.array(links, pa.string())):
-                link, outcome = link_of_url[row.pop("url")], row["outcome"].removeprefix("dropped.")
-                is_unknown = outcome in (*NO_REQUEST, *context.retry)
-                counts["unknown" if is_unknown else outcome] += 1
-                if not is_unknown:
+                rows += 1
+                link = link_of_url[row.pop("url")]
+                if row["outcome"].removeprefix("dropped.") not in (*NO_REQUEST, *context.retry):
                     writer.add(Outcome(link, **row))
-    text = json.dumps(counts).encode()
-    return TaskResult(files=(shards.write_file(context.output, _known_file(shard, phase), text),))
+    known = shards.write_file(context.output, _known_file(shard, phase), b"%d" % rows)
+    return TaskResult(files=(known,))
 
 
 def _rows_of_links(pages_path: str, links: pa.StringArray) -> list[dict[str, Any]]:

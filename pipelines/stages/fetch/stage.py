@@ -10,8 +10,8 @@ from pipelines import progress, storage
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.engine.config import check_known
 from pipelines.engine.manifest import ShardEntry, has_manifest, read_manifest
-from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
-from pipelines.errors import UsageError, WebtextError
+from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.errors import UsageError
 from pipelines.records import shards
 from pipelines.records.inputs import fingerprint_files, open_stage
 from pipelines.records.removals import REMOVED, read_removals
@@ -47,8 +47,8 @@ def fetch(
     `links` is the folder of scrape, or lists of URLs (files, folders or globs). After an interruption, only the links
     without an outcome on disk are requested. If links were added to those of a finished result, only these are, and
     those that it dropped for a reason in `retry`. Links that are gone are looked up in the archives of the config; with
-    files as its source, nothing is requested. Raises InputError if there are no links, WebtextError if no site
-    responds, ChangedRunError if links of a finished result are missing. Paper, section 2.1.
+    files as its source, nothing is requested. Raises InputError if there are no links, WebtextError if there are no
+    pages or the network is down, ChangedRunError if links of a finished result are missing. Paper, section 2.1.
     """
     header = user_agent(config)
     if not config.user_agent.strip() or not (header.isascii() and header.isprintable()):
@@ -73,12 +73,12 @@ def fetch(
         if not run.finished:
             if not config.contact and not pages:
                 run.note("no --contact set: site owners cannot reach you")
-            known, earlier_result = Counter[str](), open_stage(run.earlier, ["fetch"]) if run.earlier else None
+            earlier_result = open_stage(run.earlier, ["fetch"]) if run.earlier else None
             removals = read_removals(storage.parent(output))
             context = FetchContext(config, run.output, len(source.shards), earlier_result, retry, removals)
             divide_lists(run, source.shards)
             if earlier_result:
-                known = find_known(run, source.shards, context, may_lose=options.overwrite)
+                find_known(run, source.shards, context, may_lose=options.overwrite)
             if config.archive or pages:
                 run.map(_crawl_shard, source.shards, context, phase=config.source, work=True, total=source.records)
                 if pages:
@@ -96,9 +96,6 @@ def fetch(
             outcomes = sum((Counter(entry.dropped) + Counter(ok=entry.records_out) for entry in entries), Counter())
             if outcomes and not outcomes[OK]:
                 examples = _describe_drops(run.output, entries, outcomes)
-            before = earlier_result.manifest.dropped if earlier_result else {}
-            retried = sum(before.get(reason, 0) for reason in UNREACHED & {*retry})
-            _check_network(run, outcomes - known, retried, examples)
             run.once("report", lambda: write_report(run.output, [shard.index for shard in source.shards]))
         return run.finish(examples=examples)
 
@@ -110,22 +107,6 @@ def _describe_drops(output: str, entries: Sequence[ShardEntry], outcomes: Counte
     rows = (row for name in names for row in shards.read_rows(storage.join(output, name)) if row["reason"] == main)
     first = (f"{row['url'][:_SHOWN_CHARACTERS]} ({row['detail']})" for row in itertools.islice(rows, _SHOWN_DROPS))
     return f", such as {', '.join(first)}; docs/fetch.md explains the reasons"
-
-
-def _check_network(run: StageRun, outcomes: Counter[str], retried: int, examples: str) -> None:
-    """Raise WebtextError if all links that needed the network failed as if the local network were down.
-
-    `outcomes` are those of this run, which is discarded then, so that a re-run requests these links again. That
-    `retried` links, which could not be reached before, cannot be reached now either, is no sign of it.
-    """
-    is_unreached = sum(outcomes[reason] for reason in UNREACHED) > retried
-    if is_unreached and outcomes.keys() <= UNREACHED | NO_REQUEST:
-        run.discard()
-        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(outcomes.items()))
-        raise WebtextError(
-            f"{STAGE.name}: no site could be reached ({reasons}){examples}; this machine's network, name server or "
-            "proxy is the likely cause. Check it, then re-run the same command: it retries every link"
-        )
 
 
 def _fetch_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
