@@ -18,7 +18,7 @@ from pipelines.records.removals import REMOVED, read_removals
 from pipelines.records.wishes import read_honor
 from pipelines.stages.fetch.archives import archives_input, query_archives
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
+from pipelines.stages.fetch.crawl import UNREACHED, Crawl, user_agent
 from pipelines.stages.fetch.links import LinkShard, classify_links, divide_lists, open_links, read_links
 from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REASONS, Failure, dropped
 from pipelines.stages.fetch.page_sources import open_source, take_pages
@@ -151,4 +151,4 @@ def _crawl_links(links: Sequence[str], shard: LinkShard, context: FetchContext) 
         if requests:
             # Sites that could not be reached before say nothing about the local network.
             suspicious = UNREACHED if UNREACHED.isdisjoint(context.retry) else ()
-            crawl(requests, config, writer, suspicious)
+            Crawl(requests, config, writer, suspicious).run()
