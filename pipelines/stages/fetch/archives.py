@@ -1,8 +1,8 @@
-"""The archives that a fetch asks for links that are gone, and lookups of links in an index.
+"""Pages of links in web archives, and in WARC and ARC files on disk, by an index.
 
 An index is Parquet files as Common Crawl publishes them, sorted by key (SURT: `com,example)/x`), as are the links: one
 pass over the row groups between whose keys links lie serves any number of links. Then every page is one read. Redirects
-are looked up again, so that they are followed within the archive.
+are looked up again, so that they are followed within the archive. Files on disk are indexed first, in one pass.
 """
 
 from __future__ import annotations
@@ -28,18 +28,27 @@ import surt
 from pipelines import progress, storage
 from pipelines.algorithms.web.charset import TEXT_TYPES
 from pipelines.engine.journal import WORK
-from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError, UsageError
 from pipelines.format import mask_credentials
 from pipelines.records import inputs, shards
+from pipelines.records.archives import has_members, read_archive
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.schemas import make_schema
-from pipelines.stages.fetch.captures import Capture, find_page, read_record, record_answer, wanted_links
+from pipelines.stages.fetch.captures import (
+    Capture,
+    capture_of,
+    find_page,
+    page_of,
+    read_record,
+    record_answer,
+    wanted_links,
+)
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.outcomes import REDIRECTS
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
+from pipelines.stages.fetch.visit import page_failure
 from pipelines.stages.fetch.wayback import query_wayback
 from pipelines.storage.compression import open_decompressed, strip_compression
 
@@ -54,6 +63,8 @@ _LINKS = 20_000
 _MAX_WANTED = 2_000_000
 # This many pages are read ahead of what is stored.
 _READ_AHEAD = 64
+# Of a file on disk.
+_INDEX = WORK + "/source-{:05d}.parquet"
 
 # The column of keys, for files on disk those of `page_of`, and the columns that are read.
 KEY = "url_surtkey"
@@ -65,8 +76,6 @@ INDEX_SCHEMA = make_schema(
 # an archived page redirected.
 WANTED_SCHEMA = make_schema(url_surtkey="string", shard="int32", link="int32", at="int64?", url="string")
 _JOINED = [KEY, "shard", "link", "at"]
-# Small, so that few rows outside the keys of a file of the index are read.
-_WANTED_ROWS = 4096
 # The captures of a link: pages before redirects, by the seconds between them and the link, which are their `rank`.
 CAPTURE_SCHEMA = pa.schema([("link", pa.int32()), *list(INDEX_SCHEMA)[1:-1], ("rank", pa.int64())])
 _PLACE = operator.itemgetter("warc_filename", "warc_record_offset")
@@ -153,6 +162,60 @@ def query_archives(run: StageRun, link_shards: Sequence[LinkShard], context: Fet
             query_wayback(run, link_shards, context, name)
 
 
+def open_pages(config: FetchConfig) -> list[str]:
+    """Return the files on disk to take pages from, none for the web and archives.
+
+    Raises UsageError for missing options, InputError for a file whose records cannot be read one by one.
+    """
+    if config.source != "warc":
+        return []
+    if not config.pages:
+        raise UsageError("--source warc: needs --pages, WARC or ARC files")
+    files = inputs.expand_paths(config.pages, (".warc", ".arc"))
+    if packed := next(itertools.filterfalse(has_members, files), None):
+        raise InputError(f"{packed}: no single page can be read from this compression; decompress the file first")
+    return files
+
+
+def take_pages(
+    run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, files: Sequence[str], fingerprint: str
+) -> None:
+    """Store the page of each link that files on disk with a fingerprint have."""
+    token = f"warc:{fingerprint[:8]}"
+    phase, numbers, task = f"{token.replace(':', '-')}-source", range(len(files)), (context, files)
+    run.map(_index_archive, numbers, task, name=str, phase=phase, work=True, total=len(files), unit="files")
+    index = [storage.join(run.output, _INDEX.format(number)) for number in numbers]
+    path_of = functools.partial(_path_of, files)
+    look_up(run, link_shards, Lookup(context, token, index, page_of, path_of, 1 + context.config.max_redirects))
+
+
+def _path_of(files: Sequence[str], number: str) -> str:
+    """Return the path of a file by its number in the index: a re-run may be in another folder, or name it otherwise."""
+    return files[int(number)]
+
+
+def _index_archive(number: int, context: tuple[FetchContext, Sequence[str]]) -> TaskResult:
+    """Write the position of each page and redirect in a WARC or ARC file."""
+    fetch, files = context
+    counts = Counter[str]()
+    with shards.write_shard(fetch.output, _INDEX.format(number), INDEX_SCHEMA) as index:
+        for record in read_archive(files[number], capture_of):
+            if (capture := record.content) is None:
+                continue
+            response = dataclasses.replace(capture.response, body=b"")
+            counts["responses_in_source"] += 1
+            if not record.is_intact:
+                counts["damaged_records_in_source"] += 1
+            elif (is_redirect := response.status in REDIRECTS) or page_failure(response) is None:
+                counts["pages_in_source"] += not is_redirect
+                status = response.status if is_redirect else 200
+                capture_row = page_of(capture.url), capture.url, capture.captured_at, status
+                row = *capture_row, str(number), record.offset, record.length, "text/html"
+                index.write(dict(zip(INDEX_SCHEMA.names, row, strict=True)))
+    progress.advance(1)
+    return TaskResult(counts=counts, files=(index.entry,))
+
+
 def surt_key(url: str) -> str | None:
     """Return the key of a URL in the indexes of web archives; None if it has none."""
     try:
@@ -211,10 +274,10 @@ def _find_wanted(shard: LinkShard, lookup: Lookup) -> TaskResult:
 
 def write_wanted(lookup: Lookup, shard: int, links: Sequence[tuple[str, int, int, int | None, str]]) -> TaskResult:
     """Write the links of a shard to look up, as rows of `WANTED_SCHEMA`, as a work file."""
-    rows, name = [dict(zip(WANTED_SCHEMA.names, link, strict=True)) for link in sorted(links)], lookup.wanted[shard]
-    with storage.atomic_write(storage.join(lookup.fetch.output, name), durable=False) as stream:
-        pq.write_table(pa.Table.from_pylist(rows, WANTED_SCHEMA), stream, row_group_size=_WANTED_ROWS)
-    return TaskResult(files=(FileEntry(name, stream.size_bytes, stream.checksum),))
+    with shards.write_shard(lookup.fetch.output, lookup.wanted[shard], WANTED_SCHEMA) as wanted:
+        for link in sorted(links):
+            wanted.write(dict(zip(WANTED_SCHEMA.names, link, strict=True)))
+    return TaskResult(files=(wanted.entry,))
 
 
 def open_index_file(path: str, stream: BinaryIO) -> pq.ParquetFile:

@@ -16,12 +16,11 @@ from pipelines.records import shards
 from pipelines.records.inputs import fingerprint_files, open_stage
 from pipelines.records.removals import REMOVED, read_removals
 from pipelines.records.wishes import read_honor
-from pipelines.stages.fetch.archives import archives_input, query_archives
+from pipelines.stages.fetch.archives import archives_input, open_pages, query_archives, take_pages
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, Crawl, user_agent
 from pipelines.stages.fetch.links import LinkShard, classify_links, divide_lists, open_links, read_links
 from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REASONS, Failure, dropped
-from pipelines.stages.fetch.page_sources import open_source, take_pages
 from pipelines.stages.fetch.report import PAGE, TABLES, write_report
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter, find_known, write_shard_files
 
@@ -60,7 +59,7 @@ def fetch(
         raise UsageError(f"{output}: --retry needs a finished fetch; run the command without it first")
     source = open_links(links)
     inputs = {source.name: source.fingerprint}
-    if pages := open_source(config):
+    if pages := open_pages(config):
         inputs[PAGES] = fingerprint_files(pages, storage.names_below_common_folder(pages))
     if archives := archives_input(config):
         inputs[ARCHIVES] = archives

@@ -17,7 +17,7 @@ from pipelines.engine.run import RunOptions
 from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.stages.extract.config import ExtractConfig
 from pipelines.stages.extract.stage import extract
-from pipelines.stages.fetch import archives, page_sources
+from pipelines.stages.fetch import archives
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.stage import fetch
 
@@ -244,11 +244,11 @@ def test_an_interrupted_run_ends_as_if_undisturbed(
 
 
 @pytest.mark.usefixtures("warm_processes")
-@pytest.mark.parametrize("group_rows", [1 << 16, 3, 1])
+@pytest.mark.parametrize("group_rows", [8192, 3, 1])
 def test_an_index_in_many_row_groups_gives_the_same_with_several_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_rows: int
 ) -> None:
-    monkeypatch.setattr(page_sources, "_GROUP_ROWS", group_rows)
+    monkeypatch.setattr("pipelines.records.shards._GROUP_ROWS", group_rows)
     for number in range(5):
         _write(tmp_path / f"{number}.warc.gz", [_page(f"/{part}") for part in range(number, 40, 6)])
     urls = [f"{_HOST}/{number}" for number in range(44)]
