@@ -12,8 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 # A name server that does not answer holds a thread for some seconds.
 _LOOKUPS = 128
-# For how long the addresses of a name are used again, and its absence.
-_KNOWN_S, _ABSENT_S = 300.0, 60.0
+# For how long the addresses of a name are used again.
+_KNOWN_S = 300.0
 _MOST_KNOWN = 10_000
 
 # Blocks that `ipaddress` counts as global, at least in some releases of Python: 6to4 relays; those for protocols, whose
@@ -68,7 +68,7 @@ class Names:
         """Return the lookup of a name, which may have ended, with its addresses or a socket.gaierror."""
         now = time.monotonic()
         asked_at, lookup = self._lookups.get(host, (now, None))
-        if lookup is None or now - asked_at > _valid_s(lookup):
+        if lookup is None or now - asked_at > _KNOWN_S or (lookup.done() and lookup.exception()):
             lookup = self._pool.submit(_look_up, host)
             self._lookups[host] = now, lookup
             if len(self._lookups) > _MOST_KNOWN:
@@ -86,10 +86,3 @@ def _look_up(host: str) -> list[str]:
     except UnicodeError as error:  # a label that is empty or too long
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
     return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
-
-
-def _valid_s(lookup: Future[list[str]]) -> float:
-    """Return for how long a lookup counts; a temporary failure does not."""
-    if not lookup.done() or (error := lookup.exception()) is None:
-        return _KNOWN_S
-    return 0.0 if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN else _ABSENT_S

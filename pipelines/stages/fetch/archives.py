@@ -35,15 +35,7 @@ from pipelines.records import inputs, shards
 from pipelines.records.archives import has_members, read_archive
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.schemas import make_schema
-from pipelines.stages.fetch.captures import (
-    Capture,
-    capture_of,
-    find_page,
-    page_of,
-    read_record,
-    record_answer,
-    wanted_links,
-)
+from pipelines.stages.fetch.captures import Capture, capture_of, find_page, read_record, record_answer, wanted_links
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.outcomes import REDIRECTS
@@ -66,7 +58,7 @@ _READ_AHEAD = 64
 # Of a file on disk.
 _INDEX = WORK + "/source-{:05d}.parquet"
 
-# The column of keys, for files on disk those of `page_of`, and the columns that are read.
+# The column of keys, and the columns that are read.
 KEY = "url_surtkey"
 INDEX_SCHEMA = make_schema(
     url_surtkey="string?", url="string?", fetch_time="instant?", fetch_status="int32?", warc_filename="string?",
@@ -89,18 +81,15 @@ _CAPTURES_PER_URL = 8
 class Lookup:
     """A lookup of all links in the index of an archive, or of the redirects of the one before; its tasks share it.
 
-    `index` are the paths of its files, each of which one task joins with the links. `key` returns the key of a URL
-    (None: it has none), `path_of` the path of a WARC file that the index names. A page is looked up at most `limit`
-    times: once, and after each redirect. The files are below a `folder`, if there is one.
+    `index` are the paths of its files, each of which one task joins with the links. `path_of` returns the path of a
+    WARC file that the index names. A page is looked up at most `limit` times: once, and after each redirect.
     """
 
     fetch: FetchContext
     token: str
     index: Sequence[str]
-    key: Callable[[str], str | None]
     path_of: Callable[[str], str]
     limit: int
-    folder: str | None = None
     number: int = 0
 
     @property
@@ -155,9 +144,9 @@ def query_archives(run: StageRun, link_shards: Sequence[LinkShard], context: Fet
             # A page that one index lacks, another may have.
             names = hashlib.sha256(mask_credentials("\n".join(config.cc_index)).encode()).hexdigest()[:8]
             index = open_index(config.cc_index, config.cc_records)
+            _check_records(index[0], config.cc_records)
             path_of = functools.partial(storage.join, config.cc_records)
-            lookup = Lookup(context, f"{name}:{names}", index, surt_key, path_of, _LOOKUPS, config.cc_records)
-            look_up(run, link_shards, lookup)
+            look_up(run, link_shards, Lookup(context, f"{name}:{names}", index, path_of, _LOOKUPS))
         else:
             query_wayback(run, link_shards, context, name)
 
@@ -186,7 +175,7 @@ def take_pages(
     run.map(_index_archive, numbers, task, name=str, phase=phase, work=True, total=len(files), unit="files")
     index = [storage.join(run.output, _INDEX.format(number)) for number in numbers]
     path_of = functools.partial(_path_of, files)
-    look_up(run, link_shards, Lookup(context, token, index, page_of, path_of, 1 + context.config.max_redirects))
+    look_up(run, link_shards, Lookup(context, token, index, path_of, 1 + context.config.max_redirects))
 
 
 def _path_of(files: Sequence[str], number: str) -> str:
@@ -209,8 +198,8 @@ def _index_archive(number: int, context: tuple[FetchContext, Sequence[str]]) -> 
             elif (is_redirect := response.status in REDIRECTS) or page_failure(response) is None:
                 counts["pages_in_source"] += not is_redirect
                 status = response.status if is_redirect else 200
-                capture_row = page_of(capture.url), capture.url, capture.captured_at, status
-                row = *capture_row, str(number), record.offset, record.length, "text/html"
+                place = str(number), record.offset, record.length
+                row = surt_key(capture.url), capture.url, capture.captured_at, status, *place, "text/html"
                 index.write(dict(zip(INDEX_SCHEMA.names, row, strict=True)))
     progress.advance(1)
     return TaskResult(counts=counts, files=(index.entry,))
@@ -247,6 +236,16 @@ def open_index(paths: Sequence[str], records: str) -> list[str]:
     return files
 
 
+def _check_records(index: str, folder: str) -> None:
+    """Raise InputError if a folder has none of the first files that an index names; single ones may be missing."""
+    with shards.open_stream(index) as stream, shards.damage_reported(index):
+        batches = open_index_file(index, stream).iter_batches(_CHECKED_CAPTURES, columns=["warc_filename"])
+        files = next(batches, INDEX_SCHEMA.empty_table())["warc_filename"]
+    names = files.unique().drop_null().to_pylist()[:_CHECKED_FILES]
+    if names and not any(storage.exists(storage.join(folder, name)) for name in names):
+        raise InputError(f"{folder}: has none of the files that the index names, such as {names[0]}")
+
+
 def look_up(run: StageRun, link_shards: Sequence[LinkShard], lookup: Lookup) -> None:
     """Look up all wanted links in the index, and store the nearest page of each; redirects are looked up again."""
     run.map(_find_wanted, link_shards, lookup, phase=f"{lookup.phase}-wanted", work=True)
@@ -259,16 +258,12 @@ def look_up(run: StageRun, link_shards: Sequence[LinkShard], lookup: Lookup) -> 
         run.map(
             join_index, index, lookup, name=str, phase=f"{phase}-index", work=True, total=len(index), unit="index files"
         )
-        if lookup.folder:
-            _check_folder(lookup.folder, lookup)
         run.map(_store_pages, link_shards, lookup, phase=f"{phase}-pages", work=True)
 
 
 def _find_wanted(shard: LinkShard, lookup: Lookup) -> TaskResult:
     links = wanted_links(lookup.fetch, shard, lookup.token)
-    keyed = [
-        (key, shard.index, link.outcome.link, link.at, link.url) for link in links if (key := lookup.key(link.url))
-    ]
+    keyed = [(key, shard.index, link.outcome.link, link.at, link.url) for link in links if (key := surt_key(link.url))]
     return write_wanted(lookup, shard.index, keyed)
 
 
@@ -361,15 +356,6 @@ def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:
     return captures.take(pa.array(order[position < _CAPTURES_PER_URL]))
 
 
-def _check_folder(folder: str, lookup: Lookup) -> None:
-    """Raise InputError if a folder has none of the first files that captures name; single ones may be missing."""
-    batches = itertools.chain.from_iterable(map(lookup.read_captures, range(lookup.fetch.shard_count)))
-    files = (name for batch in batches for name in batch.column("warc_filename").to_pylist())
-    names = list(dict.fromkeys(itertools.islice(files, _CHECKED_CAPTURES)))[:_CHECKED_FILES]
-    if names and not any(storage.exists(storage.join(folder, name)) for name in names):
-        raise InputError(f"{folder}: has none of the files that the index names, such as {names[0]}")
-
-
 def _store_pages(shard: LinkShard, lookup: Lookup) -> TaskResult:
     """Read the captures of a shard's links, nearest first, until one is a page; write the redirects to look up next."""
     fetch, token = lookup.fetch, lookup.token
@@ -388,7 +374,7 @@ def _store_pages(shard: LinkShard, lookup: Lookup) -> TaskResult:
         for part in _parts(list(links), captures):
             for (link, _), (page, target, refused) in zip(part, threads.map(find, part), strict=True):
                 counts.update(refused)
-                if target is not None and lookup.number + 1 < lookup.limit and (key := lookup.key(target.url)):
+                if target is not None and lookup.number + 1 < lookup.limit and (key := surt_key(target.url)):
                     redirects.append((key, shard.index, link, int(target.captured_at.timestamp()), target.url))
                 else:
                     record_answer(writer, links[link], token, page, refused)
