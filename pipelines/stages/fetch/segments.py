@@ -32,6 +32,7 @@ from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import ChangedRunError, InputError, WebtextError
 from pipelines.format import plural
 from pipelines.records import shards
+from pipelines.records.drops import Drops
 from pipelines.records.inputs import StageFolder
 from pipelines.records.removals import NO_REMOVALS, Removals
 from pipelines.records.schemas import DROPPED_SCHEMA, PAGE_SCHEMA
@@ -293,10 +294,6 @@ def write_shard_files(
     output, index = context.output, shard.index
     segments = open_segments(context.segments_folder(shard))
     outcomes = latest_outcomes(segments)
-    if list(outcomes) != list(range(len(links))):
-        raise WebtextError(
-            f"{len(outcomes)} outcomes do not match {len(links)} links; this is a bug in webtext, please report it"
-        )
     files = _link_warc_files(shard, context)
     number = sum(file.name.startswith(shard.name) for file in files)
     warc_name = f"{shard.name}-{number:05d}.warc.gz" if number else f"{shard.name}.warc.gz"
@@ -306,30 +303,24 @@ def write_shard_files(
         entry, starts = _write_warc(output, warc_name, warcinfo_record(warc_name, newest, warcinfo), segments)
         files.append(entry)
     pages_name, dropped_name = (shards.shard_name(noun, index) for noun in ("pages", "dropped"))
-    dropped, archived = Counter[str](), Counter[str]()
+    counts = Counter(page_bytes=sum(outcome.bytes for outcome in outcomes.values()))
     with (
         shards.write_shard(output, pages_name, PAGE_SCHEMA) as pages,
-        shards.write_shard(output, dropped_name, DROPPED_SCHEMA) as drops,
+        shards.write_shard(output, dropped_name, DROPPED_SCHEMA) as dropped,
     ):
+        drops = Drops(dropped.write)
         for url, outcome in zip(links, outcomes.values(), strict=True):
             if outcome.warc_file in starts:
                 offset = starts[outcome.warc_file] + (outcome.warc_offset or 0)
                 outcome = msgspec.structs.replace(outcome, warc_file=warc_name, warc_offset=offset)
             pages.write({"url": url, **msgspec.structs.asdict(outcome)})
             if outcome.outcome != OK:
-                reason = outcome.outcome.removeprefix("dropped.")
-                dropped[reason] += 1
-                drops.write({"id": url, "url": url, "reason": reason, "detail": outcome.detail})
+                drops.add(outcome.outcome.removeprefix("dropped."), url, url, outcome.detail)
             elif outcome.source != LIVE:
-                archived[f"pages_from_{outcome.source}"] += 1
+                counts[f"pages_from_{outcome.source}"] += 1
     tally = write_tally(output, index, zip(links, outcomes.values(), strict=True))
-    return TaskResult(
-        records_in=len(links),
-        records_out=len(links) - dropped.total(),
-        dropped=dropped,
-        counts={"page_bytes": sum(outcome.bytes for outcome in outcomes.values()), **archived},
-        files=(*files, pages.entry, drops.entry, tally),
-    )
+    files += [pages.entry, dropped.entry, tally]
+    return drops.task_result(len(links) - drops.counts.total(), tuple(files), counts)
 
 
 def _link_warc_files(shard: LinkShard, context: FetchContext) -> list[FileEntry]:
