@@ -174,13 +174,9 @@ def take_pages(
     phase, numbers, task = f"{token.replace(':', '-')}-source", range(len(files)), (context, files)
     run.map(_index_archive, numbers, task, name=str, phase=phase, work=True, total=len(files), unit="files")
     index = [storage.join(run.output, _INDEX.format(number)) for number in numbers]
-    path_of = functools.partial(_path_of, files)
+    # By number: a re-run may be in another folder, or name the files in another way.
+    path_of = {str(number): path for number, path in enumerate(files)}.__getitem__
     look_up(run, link_shards, Lookup(context, token, index, path_of, 1 + context.config.max_redirects))
-
-
-def _path_of(files: Sequence[str], number: str) -> str:
-    """Return the path of a file by its number in the index: a re-run may be in another folder, or name it otherwise."""
-    return files[int(number)]
 
 
 def _index_archive(number: int, context: tuple[FetchContext, Sequence[str]]) -> TaskResult:

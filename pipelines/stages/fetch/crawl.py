@@ -134,13 +134,9 @@ class HostQueues:
         host.ready_at = ready_at
         self.enqueue(host)
         self._busy[host.domain] -= 1
-        if not self._busy[host.domain]:
-            del self._busy[host.domain]
-        waiting = self._waiting.get(host.domain, deque())
+        waiting = self._waiting.get(host.domain)
         while waiting and not self.enqueue(waiting.popleft()):
             pass
-        if not waiting:
-            self._waiting.pop(host.domain, None)
 
     def enqueue(self, host: Host) -> bool:
         """Queue a host if it has work and is not queued or busy; return whether it is queued."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Sequence
 
 from pipelines import progress, storage
@@ -20,7 +19,7 @@ from pipelines.stages.fetch.archives import archives_input, open_pages, query_ar
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, Crawl, user_agent
 from pipelines.stages.fetch.links import LinkShard, classify_links, divide_lists, open_links, read_links
-from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REASONS, Failure, dropped
+from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, NOT_IN_SOURCE, REASONS, Failure, dropped
 from pipelines.stages.fetch.report import PAGE, TABLES, write_report
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter, find_known, write_shard_files
 
@@ -92,18 +91,16 @@ def fetch(
                 total=source.records,
                 on_complete=lambda shard: storage.remove(context.segments_folder(shard)),
             )
-            outcomes = sum((Counter(entry.dropped) + Counter(ok=entry.records_out) for entry in entries), Counter())
-            if outcomes and not outcomes[OK]:
-                examples = _describe_drops(run.output, entries, outcomes)
+            if not any(entry.records_out for entry in entries):
+                examples = _describe_drops(run.output, entries)
             run.once("report", lambda: write_report(run.output, [shard.index for shard in source.shards]))
         return run.finish(examples=examples)
 
 
-def _describe_drops(output: str, entries: Sequence[ShardEntry], outcomes: Counter[str]) -> str:
-    """Return the first links that were dropped for the most frequent reason, with their details."""
-    [(main, _)] = outcomes.most_common(1)
+def _describe_drops(output: str, entries: Sequence[ShardEntry]) -> str:
+    """Return the first links that were dropped, with their details."""
     names = (file.name for entry in entries for file in entry.files if file.name.startswith("dropped-"))
-    rows = (row for name in names for row in shards.read_rows(storage.join(output, name)) if row["reason"] == main)
+    rows = (row for name in names for row in shards.read_rows(storage.join(output, name)))
     first = (f"{row['url'][:_SHOWN_CHARACTERS]} ({row['detail']})" for row in itertools.islice(rows, _SHOWN_DROPS))
     return f", such as {', '.join(first)}; docs/fetch.md explains the reasons"
 

@@ -57,7 +57,7 @@ def _record(
     kind: str, url: str, date: str, http_head: bytes, body: bytes, headers: Mapping[str, str | None],
     is_coded: bool = False,
 ) -> bytes:  # fmt: skip
-    fields = {"WARC-Target-URI": url, **headers, "WARC-Payload-Digest": _digest(body) if body else _EMPTY_DIGEST}
+    fields = {"WARC-Target-URI": url, **headers, "WARC-Payload-Digest": _digest(body)}
     return _member(kind, url, date, fields, f"application/http; msgtype={kind}", (http_head, body), is_coded)
 
 
@@ -114,9 +114,6 @@ def _digest(*parts: bytes) -> str:
         sha1.update(part)
     bits = int.from_bytes(sha1.digest())
     return "sha1:" + "".join([_BASE32[bits >> shift & 0x3FF] for shift in range(150, -1, -10)])  # base64's is slow
-
-
-_EMPTY_DIGEST = _digest()
 
 
 def _stored_headers(response: Response) -> Iterable[tuple[str, str]]:
