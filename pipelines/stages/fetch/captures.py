@@ -55,11 +55,6 @@ class Capture(NamedTuple):
     response: Response
     record: str
 
-    def warc_record(self, origin: Mapping[str, str]) -> bytes:
-        """Return it as a WARC record, with headers about its origin."""
-        date = self.captured_at.strftime("%Y-%m-%dT%H:%M:%SZ")
-        return response_record(self.url, date, self.response, {**origin, "WARC-Truncated": self.response.truncated})
-
 
 def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterator[Wanted]:
     """Yield the links of a shard to look up in an archive, by their latest outcomes."""
@@ -89,10 +84,12 @@ def record_answer(
         detail = "; ".join(parts)[:DETAIL_CHARACTERS]
         writer.add(msgspec.structs.replace(outcome, archives=archives, detail=detail))
         return
-    origin, at = {"WARC-Source-URI": capture.record, "WARC-Source-Archive": token}, capture.captured_at
+    response, at = capture.response, capture.captured_at
+    origin = {"WARC-Source-URI": capture.record, "WARC-Source-Archive": token, "WARC-Truncated": response.truncated}
+    place = writer.append(response_record(capture.url, f"{at:%Y-%m-%dT%H:%M:%SZ}", response, origin))
     days = None if wanted.at is None else round((at.timestamp() - wanted.at) / 86400)
-    place, size = writer.append(capture.warc_record(origin)), capture.response.decoded_bytes
-    page = Outcome(outcome.link, OK, capture.url, capture.response.status, dt.datetime.now(dt.UTC), size, *place)
+    now = dt.datetime.now(dt.UTC)
+    page = Outcome(outcome.link, OK, capture.url, response.status, now, response.decoded_bytes, *place)
     writer.add(msgspec.structs.replace(page, source=archive, captured_at=at, captured_days=days, archives=archives))
 
 

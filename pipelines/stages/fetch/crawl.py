@@ -182,8 +182,7 @@ class Crawl:
         self, urls: Mapping[int, str], config: FetchConfig, segments: SegmentWriter, suspicious: Collection[str]
     ) -> None:
         self._urls, self._suspicious = urls, suspicious
-        self._config = config
-        self._segments = segments
+        self._config, self._segments = config, segments
         self._open = len(urls)  # without an outcome
         self._unreached: list[Outcome] = []
         self._unreached_sites: set[str | None] = set()
@@ -237,20 +236,14 @@ class Crawl:
             else:
                 link = host.links.pop()
                 visit = Visit(self._urls[link], link=link)
-            if host.give_up is None:
-                if (refusal := self._check_rules(host, visit.url)) is None:
+            if host.give_up is not None:
+                self._fail(visit, *host.give_up)
+            elif host.rules is not None:
+                if (refusal := host.rules.check(visit.url)) is None:
                     return visit
                 self._fail(visit, refusal, None)
                 return None  # rules can be slow to match
-            self._fail(visit, *host.give_up)
         return None
-
-    def _check_rules(self, host: Host, url: str) -> Failure | None:
-        assert host.rules is not None
-        try:
-            return host.rules.check(url)
-        except Exception as error:  # noqa: BLE001 - as in `_follow`
-            return unexpected_failure(error)
 
     def _follow(self, visit: Visit, exchange: Exchange) -> None:
         """Store an exchange and queue what follows from it; an unexpected error ends this visit alone."""

@@ -27,10 +27,9 @@ _REFUSED = """
     private_address http_forbidden http_rate_limited
     too_large unsupported_content_type unsupported_encoding bad_encoding
     """.split()
-_WISHES = [kind.replace("-", "_") for kind in KINDS]
 # The set is closed so that counts of different runs are comparable; the exact status is in the column `status`, the
 # exact error in `detail` of dropped-N.parquet. docs/fetch.md explains each.
-REASONS = NO_REQUEST | {NOT_IN_SOURCE} | _GONE | {*_REFUSED, *_WISHES}
+REASONS = NO_REQUEST | _GONE | {NOT_IN_SOURCE, *_REFUSED, *(wish.replace("-", "_") for wish in KINDS)}
 
 # The detail of a failure can quote text of any length that a server sent.
 DETAIL_CHARACTERS = 300

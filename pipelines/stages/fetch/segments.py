@@ -27,7 +27,7 @@ from isal import isal_zlib
 
 from pipelines import storage
 from pipelines.engine.journal import WORK
-from pipelines.engine.manifest import NEXT, FileEntry, require_files
+from pipelines.engine.manifest import FileEntry, require_files
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import ChangedRunError, InputError, WebtextError
 from pipelines.format import plural
@@ -51,6 +51,8 @@ _COPY_BYTES = 8 << 20
 # Where links are divided as in the earlier result, its shard of the same number has all known links of a shard;
 # otherwise all its shards are searched.
 _PHASES = ("known", "all-known")
+# The number of rows of the earlier result for the links of a shard, by the phase that found them.
+_KNOWN = WORK + "/{}-{:05d}.json"
 _SEGMENT = "segment-"
 _WARC = ".warc.gz"
 _JOURNAL = ".journal"
@@ -175,12 +177,10 @@ def latest_outcomes(segments: Sequence[Segment]) -> dict[int, Outcome]:
 def describe_latest(output: str) -> str:
     """Return the outcomes in the latest segments of a running fetch, in one line; empty if there are none."""
     counts = Counter[str]()
-    for work in (storage.join(output, NEXT, WORK), storage.join(output, WORK)):
-        for folder in (storage.join(work, name) for name in storage.list_folder(work)):
-            journals = [name for name in storage.list_folder(folder) if name.endswith(_JOURNAL)]
-            with contextlib.suppress(InputError):  # the shard has just been completed
-                journal = storage.read_bytes(storage.join(folder, max(journals, default="")))
-                counts.update(_OUTCOME.findall(journal.decode("utf-8", "replace")))
+    journals = [path for path in storage.walk_files(output) if path.endswith(_JOURNAL)]
+    for path in {storage.parent(path): path for path in journals}.values():  # the last of each shard
+        with contextlib.suppress(InputError):  # the shard has just been completed
+            counts.update(_OUTCOME.findall(storage.read_bytes(path).decode("utf-8", "replace")))
     latest = ", ".join(f"{outcome} {count:,}" for outcome, count in counts.most_common())
     return latest and f"latest outcomes: {latest}"
 
@@ -230,7 +230,7 @@ def find_known(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
         phases = phases[1:]
     for phase in phases:
         run.map(_find_known_of_shard, link_shards, (context, phase), phase=phase, work=True)
-        files = [storage.join(run.output, _known_file(shard, phase)) for shard in link_shards]
+        files = [storage.join(run.output, _KNOWN.format(phase, shard.index)) for shard in link_shards]
         if not (lost := earlier.manifest.records_in - sum(storage.map_files(storage.read_json, files))):
             return
     missing = f"{plural(lost, 'link that was', 'links that were')} fetched {'is' if lost == 1 else 'are'} missing"
@@ -240,11 +240,6 @@ def find_known(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
             "pages), or choose another --output to keep both"
         )
     run.note(f"{missing} from the links: their rows are dropped; the WARC files keep their pages")
-
-
-def _known_file(shard: LinkShard, phase: str) -> str:
-    """Return the name of the work file that counts the rows of the earlier result for the links of a shard."""
-    return f"{WORK}/{phase}-{shard.index:05d}.json"
 
 
 def _find_known_of_shard(shard: LinkShard, context_and_phase: tuple[FetchContext, str]) -> TaskResult:
@@ -265,7 +260,7 @@ def _find_known_of_shard(shard: LinkShard, context_and_phase: tuple[FetchContext
                 link = link_of_url[row.pop("url")]
                 if row["outcome"].removeprefix("dropped.") not in (*NO_REQUEST, *context.retry):
                     writer.add(Outcome(link, **row))
-    known = shards.write_file(context.output, _known_file(shard, phase), b"%d" % rows)
+    known = shards.write_file(context.output, _KNOWN.format(phase, shard.index), b"%d" % rows)
     return TaskResult(files=(known,))
 
 
