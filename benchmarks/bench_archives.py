@@ -95,7 +95,7 @@ def shard_links(shard: int, links: int, pages: int) -> tuple[np.ndarray, np.ndar
 
 def lookup_in(folder: str, index: Sequence[str] = ()) -> Lookup:
     """Return the lookup whose work files are in a folder."""
-    return Lookup(FetchContext(FetchConfig(), folder, _SHARDS), "bench", index, surt_key, str, 1)
+    return Lookup(FetchContext(FetchConfig(), folder, _SHARDS), "bench", index, str, 1)
 
 
 def join(number: int, context: tuple[str, Sequence[str]]) -> int:

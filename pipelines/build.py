@@ -143,16 +143,16 @@ def describe_corpus(corpus: str) -> dict[str, Any]:
 
 
 def describe_run(stage: StageStatus) -> list[str]:
-    """Return lines about the process that writes the folder of a stage: how far it is, and what a fetch is doing."""
+    """Return lines about the process that writes the folder of a stage: how far it is, and what a fetch got last."""
     line = stage.stage
     if progress := stage.progress:
         done = format_done(progress.done, progress.total, progress.unit)
         line = f"{progress.label}: {done}{format_rate(progress.rate or None, progress.seconds_left, progress.unit)}"
     lines = [f"{line} ({stage.writer})"]
     if stage.stage == "fetch":
-        from pipelines.stages.fetch.report import describe_activity
+        from pipelines.stages.fetch.segments import describe_latest
 
-        lines += filter(None, [describe_activity(stage.folder)])
+        lines += filter(None, [describe_latest(stage.folder)])
     return lines
 
 

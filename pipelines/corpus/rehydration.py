@@ -16,8 +16,7 @@ from pipelines.errors import InputError
 from pipelines.pipeline import BY_NAME
 from pipelines.stages.extract import stage as extract
 from pipelines.stages.extract.extractors import extractor_version
-from pipelines.stages.fetch.archives import archives_input
-from pipelines.stages.fetch.page_sources import open_source
+from pipelines.stages.fetch.archives import archives_input, open_pages
 from pipelines.stages.filter import stage as filter
 from pipelines.stages.filter.rules import load_rules
 from pipelines.stages.rehydrate.links import Release, open_release, write_release_links
@@ -41,7 +40,7 @@ def rehydrate_release(
     if "extract" not in release.stages:
         raise InputError(f"{release.path}: has no stage extract, so its texts are not of pages that could be fetched")
     configs = {"fetch": _recorded(release, "fetch", _OF_FETCH, fetch_flags), "extract": _recorded(release, "extract")}
-    open_source(configs["fetch"])
+    open_pages(configs["fetch"])
     archives_input(configs["fetch"])
     used = [(extract.STAGE, {"extractor": extractor_version(configs["extract"].extractor)})]
     recorded = _recorded(release, "filter", _OF_FILTER)

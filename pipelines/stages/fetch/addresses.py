@@ -12,38 +12,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 # A name server that does not answer holds a thread for some seconds.
 _LOOKUPS = 128
-# For how long the addresses of a name are used again, and its absence.
-_KNOWN_S, _ABSENT_S = 300.0, 60.0
+# For how long the addresses of a name are used again.
+_KNOWN_S = 300.0
 _MOST_KNOWN = 10_000
 
-# Blocks without public hosts, from IANA's IPv4 and IPv6 Special-Purpose Address Registries and multicast. The table is
-# explicit because `ipaddress` changes between releases of Python: 3.11.7 counts 192.0.0.8 as global. 192.0.0.0/24
-# (with Oracle Cloud's metadata, 192.0.0.192) and 2001::/23 are listed whole: their few public addresses are anycast
-# addresses of protocols other than HTTP.
-_IPV4_SPECIAL = tuple(
-    ipaddress.IPv4Network(block)
-    for block in (
-        "0.0.0.0/8",
-        "10.0.0.0/8",
-        "100.64.0.0/10",  # shared; Alibaba Cloud's metadata (100.100.100.200)
-        "127.0.0.0/8",
-        "168.63.129.16/32",  # Azure's platform services: in no registry, reachable from every virtual machine
-        "169.254.0.0/16",  # link-local; metadata of most clouds (169.254.169.254)
-        "172.16.0.0/12",
-        "192.0.0.0/24",
-        "192.0.2.0/24",
-        "192.88.99.0/24",
-        "192.168.0.0/16",
-        "198.18.0.0/15",
-        "198.51.100.0/24",
-        "203.0.113.0/24",
-        "224.0.0.0/4",
-        "240.0.0.0/4",
-    )
-)
-# All public IPv6 hosts are in 2000::/3. 2001::/23 includes Teredo, which embeds an obfuscated IPv4 address.
-_IPV6_UNICAST = ipaddress.IPv6Network("2000::/3")
+# Blocks that `ipaddress` counts as global, at least in some releases of Python: 6to4 relays; those for protocols, whose
+# few public addresses are anycast addresses of others than HTTP (with Oracle Cloud's metadata, 192.0.0.192; Teredo,
+# which embeds an obfuscated IPv4 address); documentation; and Azure's platform services, which are in no registry.
+_IPV4_SPECIAL = tuple(map(ipaddress.IPv4Network, ("192.88.99.0/24", "192.0.0.0/24", "168.63.129.16/32")))
 _IPV6_SPECIAL = tuple(map(ipaddress.IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")))
+# All public IPv6 hosts are here.
+_IPV6_UNICAST = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
@@ -54,7 +33,7 @@ def is_public(address: str) -> bool:
     """
     ip = ipaddress.ip_address(address.split("%", 1)[0])
     if isinstance(ip, ipaddress.IPv4Address):
-        return not any(ip in block for block in _IPV4_SPECIAL)
+        return ip.is_global and not ip.is_multicast and not any(ip in block for block in _IPV4_SPECIAL)
     nat64 = ipaddress.IPv4Address(ip.packed[-4:]) if ip in _NAT64 else None
     embedded = ip.ipv4_mapped or ip.sixtofour or nat64
     if embedded is not None:
@@ -89,7 +68,7 @@ class Names:
         """Return the lookup of a name, which may have ended, with its addresses or a socket.gaierror."""
         now = time.monotonic()
         asked_at, lookup = self._lookups.get(host, (now, None))
-        if lookup is None or now - asked_at > _valid_s(lookup):
+        if lookup is None or now - asked_at > _KNOWN_S or (lookup.done() and lookup.exception()):
             lookup = self._pool.submit(_look_up, host)
             self._lookups[host] = now, lookup
             if len(self._lookups) > _MOST_KNOWN:
@@ -107,10 +86,3 @@ def _look_up(host: str) -> list[str]:
     except UnicodeError as error:  # a label that is empty or too long
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
     return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
-
-
-def _valid_s(lookup: Future[list[str]]) -> float:
-    """Return for how long a lookup counts; a temporary failure does not."""
-    if not lookup.done() or (error := lookup.exception()) is None:
-        return _KNOWN_S
-    return 0.0 if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN else _ABSENT_S

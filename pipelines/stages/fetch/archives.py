@@ -1,8 +1,8 @@
-"""The archives that a fetch asks for links that are gone, and lookups of links in an index.
+"""Pages of links in web archives, and in WARC and ARC files on disk, by an index.
 
 An index is Parquet files as Common Crawl publishes them, sorted by key (SURT: `com,example)/x`), as are the links: one
 pass over the row groups between whose keys links lie serves any number of links. Then every page is one read. Redirects
-are looked up again, so that they are followed within the archive.
+are looked up again, so that they are followed within the archive. Files on disk are indexed first, in one pass.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ import surt
 from pipelines import progress, storage
 from pipelines.algorithms.web.charset import TEXT_TYPES
 from pipelines.engine.journal import WORK
-from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError, UsageError
 from pipelines.format import mask_credentials
 from pipelines.records import input_paths, shards
+from pipelines.records.archives import has_members, read_archive
 from pipelines.records.buckets import read_bucket, write_buckets
 from pipelines.records.schemas import make_schema
-from pipelines.stages.fetch.captures import Capture, find_page, read_record, record_answer, wanted_links
+from pipelines.stages.fetch.captures import Capture, capture_of, find_page, read_record, record_answer, wanted_links
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.links import LinkShard
 from pipelines.stages.fetch.outcomes import REDIRECTS
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
+from pipelines.stages.fetch.visit import page_failure
 from pipelines.stages.fetch.wayback import query_wayback
 from pipelines.storage.compression import open_decompressed, strip_compression
 
@@ -54,8 +55,10 @@ _LINKS = 20_000
 _MAX_WANTED = 2_000_000
 # This many pages are read ahead of what is stored.
 _READ_AHEAD = 64
+# Of a file on disk.
+_INDEX = WORK + "/source-{:05d}.parquet"
 
-# The column of keys, for files on disk those of `page_of`, and the columns that are read.
+# The column of keys, and the columns that are read.
 KEY = "url_surtkey"
 INDEX_SCHEMA = make_schema(
     url_surtkey="string?", url="string?", fetch_time="instant?", fetch_status="int32?", warc_filename="string?",
@@ -65,8 +68,6 @@ INDEX_SCHEMA = make_schema(
 # an archived page redirected.
 WANTED_SCHEMA = make_schema(url_surtkey="string", shard="int32", link="int32", at="int64?", url="string")
 _JOINED = [KEY, "shard", "link", "at"]
-# Small, so that few rows outside the keys of a file of the index are read.
-_WANTED_ROWS = 4096
 # The captures of a link: pages before redirects, by the seconds between them and the link, which are their `rank`.
 CAPTURE_SCHEMA = pa.schema([("link", pa.int32()), *list(INDEX_SCHEMA)[1:-1], ("rank", pa.int64())])
 _PLACE = operator.itemgetter("warc_filename", "warc_record_offset")
@@ -80,18 +81,15 @@ _CAPTURES_PER_URL = 8
 class Lookup:
     """A lookup of all links in the index of an archive, or of the redirects of the one before; its tasks share it.
 
-    `index` are the paths of its files, each of which one task joins with the links. `key` returns the key of a URL
-    (None: it has none), `path_of` the path of a WARC file that the index names. A page is looked up at most `limit`
-    times: once, and after each redirect. The files are below a `folder`, if there is one.
+    `index` are the paths of its files, each of which one task joins with the links. `path_of` returns the path of a
+    WARC file that the index names. A page is looked up at most `limit` times: once, and after each redirect.
     """
 
     fetch: FetchContext
     token: str
     index: Sequence[str]
-    key: Callable[[str], str | None]
     path_of: Callable[[str], str]
     limit: int
-    folder: str | None = None
     number: int = 0
 
     @property
@@ -146,11 +144,61 @@ def query_archives(run: StageRun, link_shards: Sequence[LinkShard], context: Fet
             # A page that one index lacks, another may have.
             names = hashlib.sha256(mask_credentials("\n".join(config.cc_index)).encode()).hexdigest()[:8]
             index = open_index(config.cc_index, config.cc_records)
+            _check_records(index[0], config.cc_records)
             path_of = functools.partial(storage.join, config.cc_records)
-            lookup = Lookup(context, f"{name}:{names}", index, surt_key, path_of, _LOOKUPS, config.cc_records)
-            look_up(run, link_shards, lookup)
+            look_up(run, link_shards, Lookup(context, f"{name}:{names}", index, path_of, _LOOKUPS))
         else:
             query_wayback(run, link_shards, context, name)
+
+
+def open_pages(config: FetchConfig) -> list[str]:
+    """Return the files on disk to take pages from, none for the web and archives.
+
+    Raises UsageError for missing options, InputError for a file whose records cannot be read one by one.
+    """
+    if config.source != "warc":
+        return []
+    if not config.pages:
+        raise UsageError("--source warc: needs --pages, WARC or ARC files")
+    files = input_paths.expand_paths(config.pages, (".warc", ".arc"))
+    if packed := next(itertools.filterfalse(has_members, files), None):
+        raise InputError(f"{packed}: no single page can be read from this compression; decompress the file first")
+    return files
+
+
+def take_pages(
+    run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, files: Sequence[str], fingerprint: str
+) -> None:
+    """Store the page of each link that files on disk with a fingerprint have."""
+    token = f"warc:{fingerprint[:8]}"
+    phase, numbers, task = f"{token.replace(':', '-')}-source", range(len(files)), (context, files)
+    run.map(_index_archive, numbers, task, name=str, phase=phase, work=True, total=len(files), unit="files")
+    index = [storage.join(run.output, _INDEX.format(number)) for number in numbers]
+    # By number: a re-run may be in another folder, or name the files in another way.
+    path_of = {str(number): path for number, path in enumerate(files)}.__getitem__
+    look_up(run, link_shards, Lookup(context, token, index, path_of, 1 + context.config.max_redirects))
+
+
+def _index_archive(number: int, context: tuple[FetchContext, Sequence[str]]) -> TaskResult:
+    """Write the position of each page and redirect in a WARC or ARC file."""
+    fetch, files = context
+    counts = Counter[str]()
+    with shards.write_shard(fetch.output, _INDEX.format(number), INDEX_SCHEMA) as index:
+        for record in read_archive(files[number], capture_of):
+            if (capture := record.content) is None:
+                continue
+            response = dataclasses.replace(capture.response, body=b"")
+            counts["responses_in_source"] += 1
+            if not record.is_intact:
+                counts["damaged_records_in_source"] += 1
+            elif (is_redirect := response.status in REDIRECTS) or page_failure(response) is None:
+                counts["pages_in_source"] += not is_redirect
+                status = response.status if is_redirect else 200
+                place = str(number), record.offset, record.length
+                row = surt_key(capture.url), capture.url, capture.captured_at, status, *place, "text/html"
+                index.write(dict(zip(INDEX_SCHEMA.names, row, strict=True)))
+    progress.advance(1)
+    return TaskResult(counts=counts, files=(index.entry,))
 
 
 def surt_key(url: str) -> str | None:
@@ -184,6 +232,16 @@ def open_index(paths: Sequence[str], records: str) -> list[str]:
     return files
 
 
+def _check_records(index: str, folder: str) -> None:
+    """Raise InputError if a folder has none of the first files that an index names; single ones may be missing."""
+    with shards.open_stream(index) as stream, shards.damage_reported(index):
+        batches = open_index_file(index, stream).iter_batches(_CHECKED_CAPTURES, columns=["warc_filename"])
+        files = next(batches, INDEX_SCHEMA.empty_table())["warc_filename"]
+    names = files.unique().drop_null().to_pylist()[:_CHECKED_FILES]
+    if names and not any(storage.exists(storage.join(folder, name)) for name in names):
+        raise InputError(f"{folder}: has none of the files that the index names, such as {names[0]}")
+
+
 def look_up(run: StageRun, link_shards: Sequence[LinkShard], lookup: Lookup) -> None:
     """Look up all wanted links in the index, and store the nearest page of each; redirects are looked up again."""
     run.map(_find_wanted, link_shards, lookup, phase=f"{lookup.phase}-wanted", work=True)
@@ -196,25 +254,21 @@ def look_up(run: StageRun, link_shards: Sequence[LinkShard], lookup: Lookup) -> 
         run.map(
             join_index, index, lookup, name=str, phase=f"{phase}-index", work=True, total=len(index), unit="index files"
         )
-        if lookup.folder:
-            _check_folder(lookup.folder, lookup)
         run.map(_store_pages, link_shards, lookup, phase=f"{phase}-pages", work=True)
 
 
 def _find_wanted(shard: LinkShard, lookup: Lookup) -> TaskResult:
     links = wanted_links(lookup.fetch, shard, lookup.token)
-    keyed = [
-        (key, shard.index, link.outcome.link, link.at, link.url) for link in links if (key := lookup.key(link.url))
-    ]
+    keyed = [(key, shard.index, link.outcome.link, link.at, link.url) for link in links if (key := surt_key(link.url))]
     return write_wanted(lookup, shard.index, keyed)
 
 
 def write_wanted(lookup: Lookup, shard: int, links: Sequence[tuple[str, int, int, int | None, str]]) -> TaskResult:
     """Write the links of a shard to look up, as rows of `WANTED_SCHEMA`, as a work file."""
-    rows, name = [dict(zip(WANTED_SCHEMA.names, link, strict=True)) for link in sorted(links)], lookup.wanted[shard]
-    with storage.atomic_write(storage.join(lookup.fetch.output, name), durable=False) as stream:
-        pq.write_table(pa.Table.from_pylist(rows, WANTED_SCHEMA), stream, row_group_size=_WANTED_ROWS)
-    return TaskResult(files=(FileEntry(name, stream.size_bytes, stream.checksum),))
+    with shards.write_shard(lookup.fetch.output, lookup.wanted[shard], WANTED_SCHEMA) as wanted:
+        for link in sorted(links):
+            wanted.write(dict(zip(WANTED_SCHEMA.names, link, strict=True)))
+    return TaskResult(files=(wanted.entry,))
 
 
 def open_index_file(path: str, stream: BinaryIO) -> pq.ParquetFile:
@@ -298,15 +352,6 @@ def _useful(captures: pa.Table, window_days: int | None) -> pa.Table:
     return captures.take(pa.array(order[position < _CAPTURES_PER_URL]))
 
 
-def _check_folder(folder: str, lookup: Lookup) -> None:
-    """Raise InputError if a folder has none of the first files that captures name; single ones may be missing."""
-    batches = itertools.chain.from_iterable(map(lookup.read_captures, range(lookup.fetch.shard_count)))
-    files = (name for batch in batches for name in batch.column("warc_filename").to_pylist())
-    names = list(dict.fromkeys(itertools.islice(files, _CHECKED_CAPTURES)))[:_CHECKED_FILES]
-    if names and not any(storage.exists(storage.join(folder, name)) for name in names):
-        raise InputError(f"{folder}: has none of the files that the index names, such as {names[0]}")
-
-
 def _store_pages(shard: LinkShard, lookup: Lookup) -> TaskResult:
     """Read the captures of a shard's links, nearest first, until one is a page; write the redirects to look up next."""
     fetch, token = lookup.fetch, lookup.token
@@ -325,7 +370,7 @@ def _store_pages(shard: LinkShard, lookup: Lookup) -> TaskResult:
         for part in _parts(list(links), captures):
             for (link, _), (page, target, refused) in zip(part, threads.map(find, part), strict=True):
                 counts.update(refused)
-                if target is not None and lookup.number + 1 < lookup.limit and (key := lookup.key(target.url)):
+                if target is not None and lookup.number + 1 < lookup.limit and (key := surt_key(target.url)):
                     redirects.append((key, shard.index, link, int(target.captured_at.timestamp()), target.url))
                 else:
                     record_answer(writer, links[link], token, page, refused)

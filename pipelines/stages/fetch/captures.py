@@ -29,8 +29,6 @@ from pipelines.stages.fetch.segments import FetchContext, SegmentWriter
 from pipelines.stages.fetch.visit import page_failure, wish_failure
 from pipelines.stages.fetch.warc import response_record
 
-# In a copy of a record, where the record was read.
-COPY_OF = "X-Copy-Of"
 _HEAD_BYTES = 1 << 16
 _TITLE = re.compile(r"<title[^>]*>(.{0,300}?)</title", re.IGNORECASE | re.DOTALL)
 _NOT_FOUND = re.compile(
@@ -56,11 +54,6 @@ class Capture(NamedTuple):
     captured_at: dt.datetime
     response: Response
     record: str
-
-    def warc_record(self, origin: Mapping[str, str]) -> bytes:
-        """Return it as a WARC record, with headers about its origin."""
-        date = self.captured_at.strftime("%Y-%m-%dT%H:%M:%SZ")
-        return response_record(self.url, date, self.response, {**origin, "WARC-Truncated": self.response.truncated})
 
 
 def wanted_links(context: FetchContext, shard: LinkShard, token: str) -> Iterator[Wanted]:
@@ -91,10 +84,12 @@ def record_answer(
         detail = "; ".join(parts)[:DETAIL_CHARACTERS]
         writer.add(msgspec.structs.replace(outcome, archives=archives, detail=detail))
         return
-    origin, at = {"WARC-Source-URI": capture.record, "WARC-Source-Archive": token}, capture.captured_at
+    response, at = capture.response, capture.captured_at
+    origin = {"WARC-Source-URI": capture.record, "WARC-Source-Archive": token, "WARC-Truncated": response.truncated}
+    place = writer.append(response_record(capture.url, f"{at:%Y-%m-%dT%H:%M:%SZ}", response, origin))
     days = None if wanted.at is None else round((at.timestamp() - wanted.at) / 86400)
-    place, size = writer.append(capture.warc_record(origin)), capture.response.decoded_bytes
-    page = Outcome(outcome.link, OK, capture.url, capture.response.status, dt.datetime.now(dt.UTC), size, *place)
+    now = dt.datetime.now(dt.UTC)
+    page = Outcome(outcome.link, OK, capture.url, response.status, now, response.decoded_bytes, *place)
     writer.add(msgspec.structs.replace(page, source=archive, captured_at=at, captured_days=days, archives=archives))
 
 
@@ -177,8 +172,7 @@ def read_record(path_of: Callable[[str], str], max_bytes: int, row: Mapping[str,
             raise Failure("truncated")
         if not is_same_page(capture.url, row["url"]):
             raise Failure("other_page")  # the index does not belong to these files
-        place = record.rec_headers.get_header(COPY_OF) or f"{path}#{offset}+{length}"
-        return capture._replace(captured_at=row["fetch_time"], record=place)
+        return capture._replace(captured_at=row["fetch_time"], record=f"{path}#{offset}+{length}")
     except InputError as error:
         raise Failure("no_file") from error
     except (*RECORD_DAMAGE, StopIteration, TypeError, zlib.error, OSError) as error:

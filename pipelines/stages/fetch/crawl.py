@@ -14,20 +14,18 @@ import dataclasses
 import datetime as dt
 import heapq
 import itertools
-import json
 import time
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping
 from urllib.parse import urljoin
 
-from pipelines import progress, storage
+from pipelines import progress
 from pipelines.algorithms.web.urls import registered_domain
 from pipelines.errors import WebtextError
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.exchange import ACCEPT_ENCODING, Exchange
 from pipelines.stages.fetch.links import url_origin
 from pipelines.stages.fetch.outcomes import OK, Failure, Outcome, dropped, unexpected_failure
-from pipelines.stages.fetch.report import ACTIVITY, SHOWN_HOSTS
 from pipelines.stages.fetch.robots import RobotsRules, rules_without_file
 from pipelines.stages.fetch.segments import SegmentWriter
 from pipelines.stages.fetch.transport import Client
@@ -42,9 +40,6 @@ GIVE_UP_AFTER = 20
 # A timeout, which costs the most time, counts as this many.
 _TIMEOUT_FAILURES = 5
 _HOST_FAILURES = frozenset({"dns", "connection", "tls", "timeout", "http_rate_limited"})
-
-# How often the activity is written, which may be in an object store.
-_ACTIVITY_S = 5.0
 
 # If this many sites in a row do not respond, the local network is at fault; their outcomes are not recorded.
 _UNREACHED_SITES = 100
@@ -73,7 +68,7 @@ class Host:
     robots_visits: list[Visit] = dataclasses.field(default_factory=list)
     rules: RobotsRules | None = None
     awaits_rules: bool = False
-    busy_since: float | None = None
+    busy: bool = False
     queued: bool = False
     is_open: bool = False
     ready_at: float = 0.0
@@ -111,7 +106,7 @@ class HostQueues:
         self._unopened = deque(sorted(self._hosts.values(), key=lambda host: -len(host.links)))
         self._heap: list[tuple[float, int, Host]] = []
         self._counter = itertools.count()
-        self._with_rules: OrderedDict[str, Host] = OrderedDict()
+        self._with_rules: deque[Host] = deque()
         self._rules_bytes = 0
 
     def acquire(self, now: float) -> Host | None:
@@ -129,55 +124,43 @@ class HostQueues:
             host.domain = host.domain or registered_domain(host.origin)
             if self._busy[host.domain] < self._per_domain:
                 self._busy[host.domain] += 1
-                host.busy_since = now
+                host.busy = True
                 return host
             self._waiting[host.domain].append(host)
 
     def release(self, host: Host, ready_at: float) -> None:
         """Return a host to the queue; it is ready for its next request at `ready_at`."""
-        host.busy_since = None
+        host.busy = False
         host.ready_at = ready_at
         self.enqueue(host)
         self._busy[host.domain] -= 1
-        if not self._busy[host.domain]:
-            del self._busy[host.domain]
-        waiting = self._waiting.get(host.domain, deque())
+        waiting = self._waiting.get(host.domain)
         while waiting and not self.enqueue(waiting.popleft()):
             pass
-        if not waiting:
-            self._waiting.pop(host.domain, None)
 
     def enqueue(self, host: Host) -> bool:
         """Queue a host if it has work and is not queued or busy; return whether it is queued."""
-        if host.busy_since is None and not host.queued and host.has_work:
+        if not host.busy and not host.queued and host.has_work:
             heapq.heappush(self._heap, (host.ready_at, next(self._counter), host))
             host.queued = host.is_open = True
         return host.queued
 
     def set_rules(self, host: Host, rules: RobotsRules) -> None:
         """Set the rules that a host has been waiting for, and queue it; above the limit, forget the oldest."""
-        self._forget_rules(host)
         host.rules, host.awaits_rules = rules, False
-        self._with_rules[host.origin] = host
+        self._with_rules.append(host)
         self._rules_bytes += rules.size_bytes
         while self._rules_bytes > _MAX_RULES_BYTES and len(self._with_rules) > 1:
-            self._forget_rules(next(iter(self._with_rules.values())))
+            oldest = self._with_rules.popleft()
+            self._rules_bytes -= oldest.rules.size_bytes if oldest.rules else 0
+            oldest.rules = None
         self.enqueue(host)
-
-    def _forget_rules(self, host: Host) -> None:
-        if self._with_rules.pop(host.origin, None) is not None and host.rules is not None:
-            self._rules_bytes -= host.rules.size_bytes
-            host.rules = None
 
     def get(self, origin: str) -> Host:
         """Return the host of an origin."""
         if origin not in self._hosts:
             self._hosts[origin] = Host(origin, [], self._delay_s)
         return self._hosts[origin]
-
-    def open_hosts(self) -> list[Host]:
-        """Return the hosts that are requested from, or will be after their delay."""
-        return [host for host in self._hosts.values() if host.busy_since is not None or host.queued]
 
     def next_ready_at(self) -> float | None:
         """Return when the next open host is ready, or None if none is queued."""
@@ -189,36 +172,18 @@ def user_agent(config: FetchConfig) -> str:
     return f"{config.user_agent} (+{config.contact})" if config.contact else config.user_agent
 
 
-def crawl(urls: Mapping[int, str], config: FetchConfig, segments: SegmentWriter, suspicious: Collection[str]) -> None:
-    """Fetch links, by their position, and record an outcome for each.
+class Crawl:
+    """Fetches links, by their position, and records an outcome for each.
 
-    Raises WebtextError if all of many sites in a row fail for `suspicious` reasons, StorageError if a segment cannot be
-    written.
+    `suspicious` are the reasons for which sites fail if the local network is down.
     """
-    headers = {
-        "User-Agent": user_agent(config),
-        "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,*/*;q=0.1",
-        "Accept-Encoding": ACCEPT_ENCODING,
-    }
-    client = Client[Visit](headers, config.concurrency, config.allow_private_addresses)
-    work = _Crawl(urls, config, segments, suspicious)
-    with contextlib.closing(client):
-        work.run(client)
-
-
-class _Crawl:
-    """`open` is the number of links without an outcome; `suspicious` are reasons that may be the local network's."""
 
     def __init__(
         self, urls: Mapping[int, str], config: FetchConfig, segments: SegmentWriter, suspicious: Collection[str]
     ) -> None:
         self._urls, self._suspicious = urls, suspicious
-        self._config = config
-        self._segments = segments
-        self.open = len(urls)
-        self._show_at = 0.0
-        self._outcomes: Counter[str] = Counter()
-        self._page_bytes = 0
+        self._config, self._segments = config, segments
+        self._open = len(urls)  # without an outcome
         self._unreached: list[Outcome] = []
         self._unreached_sites: set[str | None] = set()
         by_origin = defaultdict[str, list[int]](list)
@@ -226,37 +191,36 @@ class _Crawl:
             by_origin[url_origin(url)].append(link)
         self._queues = HostQueues(by_origin, config.per_host_delay, config.per_domain_hosts)
 
-    def run(self, client: Client[Visit]) -> None:
-        """Run until every link has its outcome."""
-        while self.open > len(self._unreached):
-            until = time.monotonic() + _TICK_S  # rules can be slow to match, and disallow many pages in a row
-            while client.idle and (now := time.monotonic()) < until and (host := self._queues.acquire(now)) is not None:
-                visit = self._next_visit(host)
-                if visit is None:
-                    self._queues.release(host, host.ready_at)
-                else:
-                    client.start(visit.next_request(self._config), visit)
-            ready_at = self._queues.next_ready_at() if client.idle else None
-            pause_s = _TICK_S if ready_at is None else min(_TICK_S, max(0.0, ready_at - time.monotonic()))
-            if self.open > len(self._unreached) and (ended := client.next_exchange(pause_s)) is not None:
-                self._follow(*ended)
-            self._segments.flush_if_due()
-            self._show_activity()
-        self._record_unreached()
-        storage.remove(self._segments.folder + ACTIVITY)
+    def run(self) -> None:
+        """Run until every link has its outcome.
 
-    def _show_activity(self) -> None:
-        """Every few seconds, write outcomes so far, open hosts and the slowest requests."""
-        now = time.monotonic()
-        if now < self._show_at:
-            return
-        self._show_at = now + _ACTIVITY_S
-        hosts = self._queues.open_hosts()
-        busy = ((now - host.busy_since, host.origin) for host in hosts if host.busy_since is not None)
-        activity = {"at": time.time(), "outcomes": self._outcomes, "bytes": self._page_bytes}
-        activity |= {"hosts": len(hosts), "slowest": heapq.nlargest(SHOWN_HOSTS, busy)}
-        with storage.atomic_write(self._segments.folder + ACTIVITY, durable=False) as stream:
-            stream.write(json.dumps(activity).encode())
+        Raises WebtextError if all of many sites in a row fail for suspicious reasons, StorageError if a segment cannot
+        be written.
+        """
+        headers = {
+            "User-Agent": user_agent(self._config),
+            "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,*/*;q=0.1",
+            "Accept-Encoding": ACCEPT_ENCODING,
+        }
+        client = Client[Visit](headers, self._config.concurrency, self._config.allow_private_addresses)
+        with contextlib.closing(client):
+            while self._open > len(self._unreached):
+                self._start_requests(client)
+                ready_at = self._queues.next_ready_at() if client.idle else None
+                pause_s = _TICK_S if ready_at is None else min(_TICK_S, max(0.0, ready_at - time.monotonic()))
+                if self._open > len(self._unreached) and (ended := client.next_exchange(pause_s)) is not None:
+                    self._follow(*ended)
+                self._segments.flush_if_due()
+            self._record_unreached()
+
+    def _start_requests(self, client: Client[Visit]) -> None:
+        until = time.monotonic() + _TICK_S  # rules can be slow to match, and disallow many pages in a row
+        while client.idle and (now := time.monotonic()) < until and (host := self._queues.acquire(now)) is not None:
+            visit = self._next_visit(host)
+            if visit is None:
+                self._queues.release(host, host.ready_at)
+            else:
+                client.start(visit.next_request(self._config), visit)
 
     def _next_visit(self, host: Host) -> Visit | None:
         """Return the visit that is requested next from a host, None if none is, or robots.txt disallows the next."""
@@ -272,20 +236,14 @@ class _Crawl:
             else:
                 link = host.links.pop()
                 visit = Visit(self._urls[link], link=link)
-            if host.give_up is None:
-                if (refusal := self._check_rules(host, visit.url)) is None:
+            if host.give_up is not None:
+                self._fail(visit, *host.give_up)
+            elif host.rules is not None:
+                if (refusal := host.rules.check(visit.url)) is None:
                     return visit
                 self._fail(visit, refusal, None)
                 return None  # rules can be slow to match
-            self._fail(visit, *host.give_up)
         return None
-
-    def _check_rules(self, host: Host, url: str) -> Failure | None:
-        assert host.rules is not None
-        try:
-            return host.rules.check(url)
-        except Exception as error:  # noqa: BLE001 - as in `_follow`
-            return unexpected_failure(error)
 
     def _follow(self, visit: Visit, exchange: Exchange) -> None:
         """Store an exchange and queue what follows from it; an unexpected error ends this visit alone."""
@@ -357,8 +315,6 @@ class _Crawl:
         self._unreached_sites.clear()
 
     def _record(self, outcome: Outcome) -> None:
-        self.open -= 1
-        self._outcomes[outcome.outcome.removeprefix("dropped.")] += 1
-        self._page_bytes += outcome.bytes
+        self._open -= 1
         self._segments.add(outcome)
         progress.advance(1)

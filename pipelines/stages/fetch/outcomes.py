@@ -14,38 +14,6 @@ NOT_IN_SOURCE = "not_in_source"
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
-# The set is closed so that counts of different runs are comparable; the exact status is in the column `status`, the
-# exact error in `detail` of dropped-N.parquet.
-REASONS = {
-    "bad_url": "not an http or https URL that can be requested",
-    "duplicate_url": "the same request as an earlier link",
-    "domain_limit": "more than --max-pages-per-domain",
-    "removed": "a request for removal names it",
-    NOT_IN_SOURCE: "the files or archives of --source have no page for this link",
-    "robots": "disallowed by robots.txt",
-    **{kind.replace("-", "_"): f"by --honor {kind}" for kind in KINDS if kind != "robots"},
-    "robots_unreachable": "robots.txt could not be read (server error, timeout), which RFC 9309 counts as a refusal",
-    "private_address": "the host's address is not on the public internet (see --allow-private-addresses)",
-    "dns": "the host's name does not resolve",
-    "connection": "no connection, or it closed before a response",
-    "tls": "no TLS connection with a valid certificate",
-    "timeout": "no complete page within --timeout",
-    "bad_response": "the response is not HTTP, or caused an unexpected error (see `detail`)",
-    "incomplete": "the body ended too early",
-    "too_large": "more than --max-page-bytes",
-    "unsupported_encoding": "a content encoding other than gzip and deflate, or a transfer encoding other than chunked",
-    "bad_encoding": "the body is not in its declared content encoding",
-    "unsupported_content_type": "neither HTML nor plain text",
-    "too_many_redirects": "more than --max-redirects, or a redirect loop",
-    "bad_redirect": "a redirect without a usable Location, or to a scheme other than http and https",
-    "http_not_found": "status 404 or 410",
-    "http_forbidden": "status 401, 402, 403, 407 or 451",
-    "http_rate_limited": "status 429, also after the retries",
-    "http_client_error": "another status from 400 to 499",
-    "http_server_error": "status 500 to 599, also after the retries",
-    "http_unexpected": "a status other than 200 or 203",
-}
-
 # Links are dropped for these reasons without a request, which depends on other links.
 NO_REQUEST = frozenset({"bad_url", "duplicate_url", "domain_limit", "removed"})
 # Why a link counts as gone: another request would probably fail, too, and the site has not refused it.
@@ -55,6 +23,13 @@ _GONE = frozenset(
     http_not_found http_client_error http_server_error http_unexpected
     """.split()
 )
+_REFUSED = """
+    private_address http_forbidden http_rate_limited
+    too_large unsupported_content_type unsupported_encoding bad_encoding
+    """.split()
+# The set is closed so that counts of different runs are comparable; the exact status is in the column `status`, the
+# exact error in `detail` of dropped-N.parquet. docs/fetch.md explains each.
+REASONS = NO_REQUEST | _GONE | {NOT_IN_SOURCE, *_REFUSED, *(wish.replace("-", "_") for wish in KINDS)}
 
 # The detail of a failure can quote text of any length that a server sent.
 DETAIL_CHARACTERS = 300

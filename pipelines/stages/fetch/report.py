@@ -1,55 +1,21 @@
-"""What a fetch shows: its activity while it runs, and `report.html` at the end."""
+"""The report of a fetch: outcomes by status and over time, and the domains with the most drops."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from pipelines import storage
 from pipelines.algorithms.web.urls import registered_domain
-from pipelines.engine.journal import WORK
-from pipelines.engine.manifest import NEXT, FileEntry
+from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import TaskResult
-from pipelines.errors import InputError
-from pipelines.format import format_bytes
 from pipelines.records import shards
 from pipelines.records.tally import Tally, read_tallies
 from pipelines.stages.fetch.outcomes import LIVE, OK, Outcome
 
 PAGE, TABLES = "report.html", "report.json"
 _DOMAINS = 20
-SHOWN_HOSTS = 3
-ACTIVITY = ".activity.json"
-# An older file is of a process that was killed.
-_CURRENT_S = 60.0
-
-
-def describe_activity(output: str) -> str | None:
-    """Return what a running fetch in a folder is doing, in one line; None if nothing is known."""
-    outcomes: Counter[str] = Counter()
-    page_bytes = hosts = 0
-    slowest: list[tuple[float, str]] = []
-    for work in (storage.join(output, NEXT, WORK), storage.join(output, WORK)):
-        for name in storage.list_folder(work):
-            if not name.endswith(ACTIVITY):
-                continue
-            try:
-                activity = storage.read_json(storage.join(work, name))
-            except InputError:  # the shard has just been completed
-                continue
-            if time.time() - activity["at"] < _CURRENT_S:
-                outcomes.update(activity["outcomes"])
-                page_bytes += activity["bytes"]
-                hosts += activity["hosts"]
-                slowest += map(tuple, activity["slowest"])
-    if not outcomes and not hosts:
-        return None
-    counts = ", ".join(f"{outcome} {count:,}" for outcome, count in outcomes.most_common())
-    shown = ", ".join(f"{origin} {seconds:.0f} s" for seconds, origin in sorted(slowest, reverse=True)[:SHOWN_HOSTS])
-    parts = [counts, format_bytes(page_bytes), f"{hosts:,} hosts in progress", shown and f"slowest: {shown}"]
-    return "; ".join(filter(None, parts))
 
 
 def write_tally(output: str, index: int, outcomes: Iterable[tuple[str, Outcome]]) -> FileEntry:

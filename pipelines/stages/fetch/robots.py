@@ -8,12 +8,11 @@ from collections.abc import Sequence
 
 from pipelines.algorithms.web.signals import MAX_BYTES, applicable_lines, is_allowed, parse_groups, parser
 from pipelines.stages.fetch.exchange import Response, decode_body
-from pipelines.stages.fetch.outcomes import Failure
+from pipelines.stages.fetch.outcomes import Failure, unexpected_failure
 
 MAX_REDIRECTS = 5
 
-_CLIENT_ERRORS = {"http_not_found", "http_forbidden", "http_client_error", "http_unexpected"}
-_BAD_REDIRECTS = {"bad_redirect", "too_many_redirects"}
+_NO_FILE = "http_not_found http_forbidden http_client_error http_unexpected bad_redirect too_many_redirects".split()
 
 _COMPATIBLE = re.compile(r"compatible;\s*([A-Za-z_-]+)")
 _FIRST_TOKEN = re.compile(r"\s*([A-Za-z_-]+)")
@@ -39,7 +38,10 @@ class RobotsRules:
         """Return why a page may not be requested, or None if it may; takes up to ~1 s for malicious rules."""
         if self.refusal is not None:
             return self.refusal
-        product = next((product for product, lines in self.lines if not is_allowed(lines, url)), None)
+        try:
+            product = next((product for product, lines in self.lines if not is_allowed(lines, url)), None)
+        except Exception as error:  # noqa: BLE001 - see `unexpected_failure`
+            return unexpected_failure(error)
         return None if product is None else Failure("robots", f"robots.txt disallows it for {product}")
 
 
@@ -70,7 +72,7 @@ def rules_without_file(failure: Failure, reached: bool) -> RobotsRules:
     error, a 429 or a timeout the rules are unknown: nothing is allowed. If the host was never reached, its pages fail
     for that same reason.
     """
-    if failure.reason in _CLIENT_ERRORS | _BAD_REDIRECTS:
+    if failure.reason in _NO_FILE:
         return RobotsRules()
     if not reached:
         return RobotsRules(refusal=failure)

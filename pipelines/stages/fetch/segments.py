@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
-import json
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,9 +29,10 @@ from pipelines import storage
 from pipelines.engine.journal import WORK
 from pipelines.engine.manifest import FileEntry, require_files
 from pipelines.engine.run import StageRun, TaskResult
-from pipelines.errors import ChangedRunError, WebtextError
+from pipelines.errors import ChangedRunError, InputError, WebtextError
 from pipelines.format import plural
 from pipelines.records import shards
+from pipelines.records.drops import Drops
 from pipelines.records.inputs import StageFolder
 from pipelines.records.removals import NO_REMOVALS, Removals
 from pipelines.records.schemas import DROPPED_SCHEMA, PAGE_SCHEMA
@@ -50,9 +51,12 @@ _COPY_BYTES = 8 << 20
 # Where links are divided as in the earlier result, its shard of the same number has all known links of a shard;
 # otherwise all its shards are searched.
 _PHASES = ("known", "all-known")
+# The number of rows of the earlier result for the links of a shard, by the phase that found them.
+_KNOWN = WORK + "/{}-{:05d}.json"
 _SEGMENT = "segment-"
 _WARC = ".warc.gz"
 _JOURNAL = ".journal"
+_OUTCOME = re.compile('"outcome":"(?:dropped[.])?([a-z_]+)"')
 
 
 class Segment(NamedTuple):
@@ -170,6 +174,17 @@ def latest_outcomes(segments: Sequence[Segment]) -> dict[int, Outcome]:
     return dict(sorted(latest.items()))
 
 
+def describe_latest(output: str) -> str:
+    """Return the outcomes in the latest segments of a running fetch, in one line; empty if there are none."""
+    counts = Counter[str]()
+    journals = [path for path in storage.walk_files(output) if path.endswith(_JOURNAL)]
+    for path in {storage.parent(path): path for path in journals}.values():  # the last of each shard
+        with contextlib.suppress(InputError):  # the shard has just been completed
+            counts.update(_OUTCOME.findall(storage.read_bytes(path).decode("utf-8", "replace")))
+    latest = ", ".join(f"{outcome} {count:,}" for outcome, count in counts.most_common())
+    return latest and f"latest outcomes: {latest}"
+
+
 @dataclasses.dataclass(frozen=True)
 class FetchContext:
     """What the tasks share: where they write, and the `earlier` result to which the run adds.
@@ -193,8 +208,8 @@ class FetchContext:
         return latest_outcomes(open_segments(self.segments_folder(shard)))
 
 
-def find_known(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, may_lose: bool) -> Counter[str]:
-    """Write what the earlier result knows of the links of each shard as segments; return the number by outcome.
+def find_known(run: StageRun, link_shards: Sequence[LinkShard], context: FetchContext, may_lose: bool) -> None:
+    """Write what the earlier result knows of the links of each shard as segments.
 
     Raises ChangedRunError if links of the earlier result are not among the links, unless it `may_lose` their rows.
     """
@@ -215,31 +230,20 @@ def find_known(run: StageRun, link_shards: Sequence[LinkShard], context: FetchCo
         phases = phases[1:]
     for phase in phases:
         run.map(_find_known_of_shard, link_shards, (context, phase), phase=phase, work=True)
-        files = [storage.join(run.output, _known_file(shard, phase)) for shard in link_shards]
-        known = sum(map(Counter, storage.map_files(storage.read_json, files)), Counter[str]())
-        if not (lost := earlier.manifest.records_in - known.total()):
-            break
-    if lost and not may_lose:
+        files = [storage.join(run.output, _KNOWN.format(phase, shard.index)) for shard in link_shards]
+        if not (lost := earlier.manifest.records_in - sum(storage.map_files(storage.read_json, files))):
+            return
+    missing = f"{plural(lost, 'link that was', 'links that were')} fetched {'is' if lost == 1 else 'are'} missing"
+    if not may_lose:
         raise run.refuse_addition(
-            f"{run.earlier}: {_missing(lost)} from the links. Use --overwrite to drop their rows (the WARC files keep "
-            "their pages), or choose another --output to keep both"
+            f"{run.earlier}: {missing} from the links. Use --overwrite to drop their rows (the WARC files keep their "
+            "pages), or choose another --output to keep both"
         )
-    if lost:
-        run.note(f"{_missing(lost)} from the links: their rows are dropped; the WARC files keep their pages")
-    return known
-
-
-def _missing(lost: int) -> str:
-    return f"{plural(lost, 'link that was', 'links that were')} fetched {'is' if lost == 1 else 'are'} missing"
-
-
-def _known_file(shard: LinkShard, phase: str) -> str:
-    """Return the name of the work file that counts the rows of the earlier result for the links of a shard."""
-    return f"{WORK}/{phase}-{shard.index:05d}.json"
+    run.note(f"{missing} from the links: their rows are dropped; the WARC files keep their pages")
 
 
 def _find_known_of_shard(shard: LinkShard, context_and_phase: tuple[FetchContext, str]) -> TaskResult:
-    """Write the outcomes of the earlier result for the links of a shard as segments, and their number.
+    """Write the outcomes of the earlier result for the links of a shard as segments, and the number of their rows.
 
     A link is known by its request, whose first link has the outcome: a new link may come before the known one.
     """
@@ -248,17 +252,16 @@ def _find_known_of_shard(shard: LinkShard, context_and_phase: tuple[FetchContext
     links, first_link, link_of_url = read_links(shard, context.output), dict[str, int](), dict[str, int]()
     for link, request, _ in classify_links(links, None):
         link_of_url[links[link]] = first_link.setdefault(request, link)
-    counts, number = Counter[str](), f"{shard.index:05d}" if phase.startswith(_PHASES[0]) else ""
+    rows, number = 0, f"{shard.index:05d}" if phase.startswith(_PHASES[0]) else ""
     with SegmentWriter(context.segments_folder(shard)) as writer:
         for pages in context.earlier.files(f"pages-{number}", ".parquet"):
             for row in _rows_of_links(pages.path, pa.array(links, pa.string())):
-                link, outcome = link_of_url[row.pop("url")], row["outcome"].removeprefix("dropped.")
-                is_unknown = outcome in (*NO_REQUEST, *context.retry)
-                counts["unknown" if is_unknown else outcome] += 1
-                if not is_unknown:
+                rows += 1
+                link = link_of_url[row.pop("url")]
+                if row["outcome"].removeprefix("dropped.") not in (*NO_REQUEST, *context.retry):
                     writer.add(Outcome(link, **row))
-    text = json.dumps(counts).encode()
-    return TaskResult(files=(shards.write_file(context.output, _known_file(shard, phase), text),))
+    known = shards.write_file(context.output, _KNOWN.format(phase, shard.index), b"%d" % rows)
+    return TaskResult(files=(known,))
 
 
 def _rows_of_links(pages_path: str, links: pa.StringArray) -> list[dict[str, Any]]:
@@ -286,10 +289,6 @@ def write_shard_files(
     output, index = context.output, shard.index
     segments = open_segments(context.segments_folder(shard))
     outcomes = latest_outcomes(segments)
-    if list(outcomes) != list(range(len(links))):
-        raise WebtextError(
-            f"{len(outcomes)} outcomes do not match {len(links)} links; this is a bug in webtext, please report it"
-        )
     files = _link_warc_files(shard, context)
     number = sum(file.name.startswith(shard.name) for file in files)
     warc_name = f"{shard.name}-{number:05d}.warc.gz" if number else f"{shard.name}.warc.gz"
@@ -299,30 +298,24 @@ def write_shard_files(
         entry, starts = _write_warc(output, warc_name, warcinfo_record(warc_name, newest, warcinfo), segments)
         files.append(entry)
     pages_name, dropped_name = (shards.shard_name(noun, index) for noun in ("pages", "dropped"))
-    dropped, archived = Counter[str](), Counter[str]()
+    counts = Counter(page_bytes=sum(outcome.bytes for outcome in outcomes.values()))
     with (
         shards.write_shard(output, pages_name, PAGE_SCHEMA) as pages,
-        shards.write_shard(output, dropped_name, DROPPED_SCHEMA) as drops,
+        shards.write_shard(output, dropped_name, DROPPED_SCHEMA) as dropped,
     ):
+        drops = Drops(dropped.write)
         for url, outcome in zip(links, outcomes.values(), strict=True):
             if outcome.warc_file in starts:
                 offset = starts[outcome.warc_file] + (outcome.warc_offset or 0)
                 outcome = msgspec.structs.replace(outcome, warc_file=warc_name, warc_offset=offset)
             pages.write({"url": url, **msgspec.structs.asdict(outcome)})
             if outcome.outcome != OK:
-                reason = outcome.outcome.removeprefix("dropped.")
-                dropped[reason] += 1
-                drops.write({"id": url, "url": url, "reason": reason, "detail": outcome.detail})
+                drops.add(outcome.outcome.removeprefix("dropped."), url, url, outcome.detail)
             elif outcome.source != LIVE:
-                archived[f"pages_from_{outcome.source}"] += 1
+                counts[f"pages_from_{outcome.source}"] += 1
     tally = write_tally(output, index, zip(links, outcomes.values(), strict=True))
-    return TaskResult(
-        records_in=len(links),
-        records_out=len(links) - dropped.total(),
-        dropped=dropped,
-        counts={"page_bytes": sum(outcome.bytes for outcome in outcomes.values()), **archived},
-        files=(*files, pages.entry, drops.entry, tally),
-    )
+    files += [pages.entry, dropped.entry, tally]
+    return drops.task_result(len(links) - drops.counts.total(), tuple(files), counts)
 
 
 def _link_warc_files(shard: LinkShard, context: FetchContext) -> list[FileEntry]:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Sequence
 
 from pipelines import progress, storage
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.engine.config import check_known
 from pipelines.engine.manifest import ShardEntry, has_manifest, read_manifest
-from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
-from pipelines.errors import UsageError, WebtextError
+from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.errors import UsageError
 from pipelines.records import shards
 from pipelines.records.inputs import fingerprint_files, open_stage
 from pipelines.records.removals import REMOVED, read_removals
 from pipelines.records.wishes import read_honor
-from pipelines.stages.fetch.archives import archives_input, query_archives
+from pipelines.stages.fetch.archives import archives_input, open_pages, query_archives, take_pages
 from pipelines.stages.fetch.config import FetchConfig
-from pipelines.stages.fetch.crawl import UNREACHED, crawl, user_agent
+from pipelines.stages.fetch.crawl import UNREACHED, Crawl, user_agent
 from pipelines.stages.fetch.links import LinkShard, classify_links, divide_lists, open_links, read_links
-from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REASONS, Failure, dropped
-from pipelines.stages.fetch.page_sources import open_source, take_pages
+from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, NOT_IN_SOURCE, REASONS, Failure, dropped
 from pipelines.stages.fetch.report import PAGE, TABLES, write_report
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter, find_known, write_shard_files
 
@@ -47,20 +45,20 @@ def fetch(
     `links` is the folder of scrape, or lists of URLs (files, folders or globs). After an interruption, only the links
     without an outcome on disk are requested. If links were added to those of a finished result, only these are, and
     those that it dropped for a reason in `retry`. Links that are gone are looked up in the archives of the config; with
-    files as its source, nothing is requested. Raises InputError if there are no links, WebtextError if no site
-    responds, ChangedRunError if links of a finished result are missing. Paper, section 2.1.
+    files as its source, nothing is requested. Raises InputError if there are no links, WebtextError if there are no
+    pages or the network is down, ChangedRunError if links of a finished result are missing. Paper, section 2.1.
     """
     header = user_agent(config)
     if not config.user_agent.strip() or not (header.isascii() and header.isprintable()):
         raise UsageError(f"--user-agent must not be empty, and it and --contact must be printable ASCII: {header!r}")
     read_honor(config.honor)  # raises for unknown signals before any request
     for reason in retry:
-        check_known(reason, [name for name in REASONS if name not in NO_REQUEST], "reason", "--retry")
+        check_known(reason, sorted(REASONS - NO_REQUEST), "reason", "--retry")
     if retry and not has_manifest(output):
         raise UsageError(f"{output}: --retry needs a finished fetch; run the command without it first")
     source = open_links(links)
     inputs = {source.name: source.fingerprint}
-    if pages := open_source(config):
+    if pages := open_pages(config):
         inputs[PAGES] = fingerprint_files(pages, storage.names_below_common_folder(pages))
     if archives := archives_input(config):
         inputs[ARCHIVES] = archives
@@ -73,12 +71,12 @@ def fetch(
         if not run.finished:
             if not config.contact and not pages:
                 run.note("no --contact set: site owners cannot reach you")
-            known, earlier_result = Counter[str](), open_stage(run.earlier, ["fetch"]) if run.earlier else None
+            earlier_result = open_stage(run.earlier, ["fetch"]) if run.earlier else None
             removals = read_removals(storage.parent(output))
             context = FetchContext(config, run.output, len(source.shards), earlier_result, retry, removals)
             divide_lists(run, source.shards)
             if earlier_result:
-                known = find_known(run, source.shards, context, may_lose=options.overwrite)
+                find_known(run, source.shards, context, may_lose=options.overwrite)
             if config.archive or pages:
                 run.map(_crawl_shard, source.shards, context, phase=config.source, work=True, total=source.records)
                 if pages:
@@ -93,39 +91,18 @@ def fetch(
                 total=source.records,
                 on_complete=lambda shard: storage.remove(context.segments_folder(shard)),
             )
-            outcomes = sum((Counter(entry.dropped) + Counter(ok=entry.records_out) for entry in entries), Counter())
-            if outcomes and not outcomes[OK]:
-                examples = _describe_drops(run.output, entries, outcomes)
-            before = earlier_result.manifest.dropped if earlier_result else {}
-            retried = sum(before.get(reason, 0) for reason in UNREACHED & {*retry})
-            _check_network(run, outcomes - known, retried, examples)
+            if not any(entry.records_out for entry in entries):
+                examples = _describe_drops(run.output, entries)
             run.once("report", lambda: write_report(run.output, [shard.index for shard in source.shards]))
         return run.finish(examples=examples)
 
 
-def _describe_drops(output: str, entries: Sequence[ShardEntry], outcomes: Counter[str]) -> str:
-    """Return what the most frequent reason means, with the first links that were dropped for it."""
-    [(main, _)] = outcomes.most_common(1)
+def _describe_drops(output: str, entries: Sequence[ShardEntry]) -> str:
+    """Return the first links that were dropped, with their details."""
     names = (file.name for entry in entries for file in entry.files if file.name.startswith("dropped-"))
-    rows = (row for name in names for row in shards.read_rows(storage.join(output, name)) if row["reason"] == main)
+    rows = (row for name in names for row in shards.read_rows(storage.join(output, name)))
     first = (f"{row['url'][:_SHOWN_CHARACTERS]} ({row['detail']})" for row in itertools.islice(rows, _SHOWN_DROPS))
-    return f": {REASONS[main]}, such as {', '.join(first)}"
-
-
-def _check_network(run: StageRun, outcomes: Counter[str], retried: int, examples: str) -> None:
-    """Raise WebtextError if all links that needed the network failed as if the local network were down.
-
-    `outcomes` are those of this run, which is discarded then, so that a re-run requests these links again. That
-    `retried` links, which could not be reached before, cannot be reached now either, is no sign of it.
-    """
-    is_unreached = sum(outcomes[reason] for reason in UNREACHED) > retried
-    if is_unreached and outcomes.keys() <= UNREACHED | NO_REQUEST:
-        run.discard()
-        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(outcomes.items()))
-        raise WebtextError(
-            f"{STAGE.name}: no site could be reached ({reasons}){examples}; this machine's network, name server or "
-            "proxy is the likely cause. Check it, then re-run the same command: it retries every link"
-        )
+    return f", such as {', '.join(first)}; docs/fetch.md explains the reasons"
 
 
 def _fetch_shard(shard: LinkShard, context: FetchContext) -> TaskResult:
@@ -170,4 +147,4 @@ def _crawl_links(links: Sequence[str], shard: LinkShard, context: FetchContext) 
         if requests:
             # Sites that could not be reached before say nothing about the local network.
             suspicious = UNREACHED if UNREACHED.isdisjoint(context.retry) else ()
-            crawl(requests, config, writer, suspicious)
+            Crawl(requests, config, writer, suspicious).run()

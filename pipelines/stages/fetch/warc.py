@@ -57,7 +57,7 @@ def _record(
     kind: str, url: str, date: str, http_head: bytes, body: bytes, headers: Mapping[str, str | None],
     is_coded: bool = False,
 ) -> bytes:  # fmt: skip
-    fields = {"WARC-Target-URI": url, **headers, "WARC-Payload-Digest": _digest(body) if body else _EMPTY_DIGEST}
+    fields = {"WARC-Target-URI": url, **headers, "WARC-Payload-Digest": _digest(body)}
     return _member(kind, url, date, fields, f"application/http; msgtype={kind}", (http_head, body), is_coded)
 
 
@@ -101,11 +101,7 @@ def _store(record: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=4)  # a response has its own, and its request names it
 def _record_id(kind: str, url: str, date: str) -> str:
-    # As uuid.uuid5, in a third of the time.
-    name = uuid.NAMESPACE_URL.bytes + f"{kind} {date} {url}".encode()
-    digits = hashlib.sha1(name, usedforsecurity=False).hexdigest()
-    variant = "89ab"[int(digits[16], 16) & 3]
-    return f"<urn:uuid:{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}>"
+    return f"<{uuid.uuid5(uuid.NAMESPACE_URL, f'{kind} {date} {url}').urn}>"
 
 
 def _format_date(date: dt.datetime) -> str:
@@ -118,9 +114,6 @@ def _digest(*parts: bytes) -> str:
         sha1.update(part)
     bits = int.from_bytes(sha1.digest())
     return "sha1:" + "".join([_BASE32[bits >> shift & 0x3FF] for shift in range(150, -1, -10)])  # base64's is slow
-
-
-_EMPTY_DIGEST = _digest()
 
 
 def _stored_headers(response: Response) -> Iterable[tuple[str, str]]:

@@ -92,7 +92,7 @@ def refuse_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     def crawl(*_: object, **__: object) -> None:
         raise AssertionError("requested a page")
 
-    monkeypatch.setattr("pipelines.stages.fetch.stage.crawl", crawl)
+    monkeypatch.setattr("pipelines.stages.fetch.stage.Crawl", crawl)
 
 
 def take_pages(

@@ -109,8 +109,8 @@ def test_damaged_records_are_counted_and_the_next_capture_is_taken(tmp_path: Pat
     crawl = tmp_path / "crawl"
     pages = [Archived(web.url(path), "2014-05-14") for path in ("/a", "/b", "/c")]
     write_crawl(crawl, [*pages, *(dataclasses.replace(page, day="2014-07-01") for page in pages)], files=6)
-    (crawl / "warc" / "0.warc.gz").unlink()
-    (crawl / "warc" / "1.warc.gz").write_bytes((crawl / "warc" / "1.warc.gz").read_bytes()[:150])
+    (crawl / "warc" / "0.warc.gz").write_bytes((crawl / "warc" / "0.warc.gz").read_bytes()[:150])
+    (crawl / "warc" / "1.warc.gz").unlink()
     (crawl / "warc" / "2.warc.gz").write_bytes(b"no gzip member at all" * 9)
     fetched = fetch_links(tmp_path, [page.url for page in pages], **crawl_options(crawl))
     assert set(sources(fetched).values()) == {"2014-07-01"}

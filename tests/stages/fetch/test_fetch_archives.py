@@ -62,7 +62,7 @@ def test_a_join_has_few_links_in_memory(tmp_path: Path, web: LocalWeb, monkeypat
         return read(*arguments)
 
     monkeypatch.setattr(archives, "read_row_group", read_row_group)
-    monkeypatch.setattr(archives, "_WANTED_ROWS", 2)
+    monkeypatch.setattr("pipelines.records.shards._GROUP_ROWS", 2)
     monkeypatch.setattr(archives, "_MAX_WANTED", 8)
     pages = [web.url(f"/{number}") for number in range(24)]
     same_key = [web.url("/" + "".join(letters)) for letters in itertools.product("pP", "aA", "gG")]

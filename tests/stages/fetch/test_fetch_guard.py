@@ -108,10 +108,10 @@ def test_private_addresses_are_refused_before_a_byte_is_sent(tmp_path: Path, mon
         with pytest.raises(WebtextError) as raised:
             run_fetch(tmp_path, urls, allow_private_addresses=False)
         assert str(raised.value) == (
-            "fetch: no pages left: all 7 records were dropped (private_address 7): the host's address is not on the "
-            f"public internet (see --allow-private-addresses), such as {urls[0]} (127.0.0.1 is 127.0.0.1), {urls[1]} "
-            f"(inside.example is 127.0.0.1), {urls[2]} (localhost is 127.0.0.1); relax the options, or retry if the "
-            "cause was temporary"
+            "fetch: no pages left: all 7 records were dropped (private_address 7), such as "
+            f"{urls[0]} (127.0.0.1 is 127.0.0.1), {urls[1]} (inside.example is 127.0.0.1), "
+            f"{urls[2]} (localhost is 127.0.0.1); docs/fetch.md explains the reasons; "
+            "relax the options, or retry if the cause was temporary"
         )
         assert web.requests == []
     assert list(Fetched(tmp_path / "fetch", None).outcomes.values()) == ["private_address"] * 7

@@ -12,8 +12,8 @@ import pytest
 from fetch_run import run_fetch
 from local_web import Answer, LocalWeb
 
-from pipelines import storage
-from pipelines.stages.fetch.report import describe_activity, read_domains
+from pipelines.stages.fetch.report import read_domains
+from pipelines.stages.fetch.segments import describe_latest
 from webtext_cli.main import main
 
 
@@ -40,10 +40,7 @@ def test_outcomes_and_the_domains_with_the_most_drops(tmp_path: Path) -> None:
     assert "All links within one minute" in page
 
 
-def test_a_running_fetch_says_what_it_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("pipelines.stages.fetch.crawl._ACTIVITY_S", 0.0)
+def test_a_running_fetch_shows_its_latest_outcomes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     release = threading.Event()
 
     def wait(handler: Any) -> None:
@@ -61,18 +58,16 @@ def test_a_running_fetch_says_what_it_does(
         thread.start()
         try:
             deadline = time.monotonic() + 15
-            expected = ("http_not_found 1", "ok 1", "slowest: http://slow.org:80 ")
-            while not all(part in (activity := describe_activity(output) or "") for part in expected):
-                assert time.monotonic() < deadline, activity
+            expected = ("http_not_found 1", "ok 1")
+            while not all(part in (latest := describe_latest(output)) for part in expected):
+                assert time.monotonic() < deadline, latest
                 time.sleep(0.05)
-            assert "1 hosts in progress; slowest: http://slow.org:80 " in activity
             assert main(["status", "--corpus", str(tmp_path / "corpus")]) == 0
-            assert "slowest: http://slow.org:80 " in capsys.readouterr().out
+            assert "latest outcomes: " in capsys.readouterr().out
         finally:
             release.set()
             thread.join()
-    assert describe_activity(output) is None
-    assert not [name for name in storage.walk_files(output) if "activity" in name]
+    assert describe_latest(output) == ""
 
 
 def test_the_command_prints_the_domains_with_the_most_drops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
