@@ -72,8 +72,7 @@ class Examples(torch.utils.data.Dataset[Example]):
 
     def __getitem__(self, number: int) -> Example:
         epoch, item = number // len(self.texts), self.order[number]
-        rng = np.random.default_rng([self.seed, epoch % self.draws, item])
-        return self.make(rng=rng, **self.texts[item])
+        return self.make(rng=np.random.default_rng([self.seed, epoch % self.draws, item]), **self.texts[item])
 
     def bert(self, input_ids: Ids, rng: Rng) -> Example:
         """Mask 15% of the tokens; predict whether the second segment is the next one, or a random one of the corpus.
@@ -103,14 +102,10 @@ class Examples(torch.utils.data.Dataset[Example]):
         return self.mask([text], rng)
 
     def albert(self, input_ids: Ids, rng: Rng) -> Example:
-        """Mask n-grams of words; predict whether the two segments of a text are swapped.
-
-        Source: ALBERT (Lan et al. 2020), sections 3.1 and 4.1.
-        """
-        segments = np.split(input_ids, [self.vocabulary.cut(input_ids, rng)])
+        """Mask n-grams; predict whether two segments are swapped (ALBERT, Lan et al. 2020, sections 3.1 and 4.1)."""
         is_swapped = rng.random() < 0.5
-        order = segments[::-1] if is_swapped else segments
-        return self.mask(order, rng, ngrams=True) | {"sentence_order_label": int(is_swapped)}
+        segments = np.split(input_ids, [self.vocabulary.cut(input_ids, rng)])[:: -1 if is_swapped else 1]
+        return self.mask(segments, rng, ngrams=True) | {"sentence_order_label": int(is_swapped)}
 
     def bart(self, input_ids: Ids, rng: Rng) -> Example:
         """Permute sentences and replace spans, 30% of the tokens, with one mask each; the target is the original text.
@@ -146,20 +141,18 @@ class Examples(torch.utils.data.Dataset[Example]):
         labels[chosen] = ids[chosen]
         draws = rng.random(len(chosen))
         ids[chosen[draws < 0.8]] = self.vocabulary.mask
-        replaced = chosen[draws >= 0.9]
-        ids[replaced] = rng.choice(np.flatnonzero(~self.vocabulary.is_special), len(replaced))
+        ids[chosen[draws >= 0.9]] = rng.choice(np.flatnonzero(~self.vocabulary.is_special), np.sum(draws >= 0.9))
         return {"input_ids": ids, "token_type_ids": np.insert(types, 0, 0), "labels": labels}
 
     def choose_ngrams(self, ids: Ids, rng: Rng) -> Ids:
         """Return the positions of n-grams, 15% of the words of each segment; n is up to 3, with a share in 1/n."""
         sizes, shares, chosen = np.array([1, 2, 3]), np.array([6, 3, 2]) / 11, [np.empty(0, np.int64)]
-        is_special = self.vocabulary.is_special[ids]
-        for part in np.split(np.arange(len(ids)), np.flatnonzero(is_special) + 1):
-            positions = part[~is_special[part]]
-            words = np.split(positions, np.flatnonzero(self.vocabulary.starts_word[ids[positions[1:]]]) + 1)
-            count = int(0.15 * len(words) / (shares @ sizes) + rng.random())
-            for start, length in place_spans(rng.choice(sizes, count, p=shares), len(words), rng):
-                chosen += words[start : start + length]
+        ordinary = np.flatnonzero(~self.vocabulary.is_special[ids])
+        for positions in np.split(ordinary, np.flatnonzero(np.diff(ordinary) > 1) + 1):
+            words = [0, *(np.flatnonzero(self.vocabulary.starts_word[ids[positions[1:]]]) + 1), len(positions)]
+            count = int(0.15 * (len(words) - 1) / (shares @ sizes) + rng.random())
+            for start, length in place_spans(rng.choice(sizes, count, p=shares), len(words) - 1, rng):
+                chosen.append(positions[words[start] : words[start + length]])
         return np.concatenate(chosen)
 
 
@@ -176,6 +169,8 @@ def read_pairs(path: str, tokenizer: Any, length: int) -> list[Example]:
         rows = [line.rstrip("\n").split("\t") for line in lines]
     if bad := [number for number, row in enumerate(rows, 1) if len(row) != 2]:
         raise click.UsageError(f"{path}, line {bad[0]}: expected a source, a tab and a target")
+    if len(rows) < 20:
+        raise click.UsageError(f"{path}: expected at least 20 pairs, found {len(rows)}; each 20th is held out")
     pairs = [tokenizer(row, add_special_tokens=False).input_ids for row in rows]
     return [{"input_ids": source[:length], "labels": target[:length]} for source, target in pairs]
 
@@ -184,12 +179,14 @@ def make_model(objective: str, vocabulary: Vocabulary, length: int, layers: int,
     """Return the network of an objective with random weights, with one head per 64 dimensions as in the papers."""
     shared = {"vocab_size": vocabulary.size, "max_position_embeddings": length, "pad_token_id": vocabulary.pad}
     shared |= {"bos_token_id": vocabulary.start, "eos_token_id": vocabulary.separator}
-    scale = 0.02 * (768 / width) ** 0.5  # that of the papers at their width
+    scale = 0.02 * (768 / width) ** 0.5  # that of the papers, at their width
     encoder = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": width // 64, **shared}
+    # The papers' dropout is for many epochs, and several times as slow on CPUs.
+    encoder |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     encoder |= {"intermediate_size": 4 * width, "initializer_range": scale}
     sides = {"layers": layers, "attention_heads": width // 64, "ffn_dim": 4 * width}
     both = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sides.items()}
-    both |= {"d_model": width, "init_std": scale, "decoder_start_token_id": vocabulary.start, **shared}
+    both |= {"d_model": width, "init_std": scale, "dropout": 0.0, "decoder_start_token_id": vocabulary.start, **shared}
     if objective == "bert":
         return hf.BertForPreTraining(hf.BertConfig(**encoder))
     if objective == "roberta":
@@ -220,7 +217,6 @@ def main(
     """Train a model from scratch, and compare its held-out loss with that of unigrams."""
     if (objective == "seq2seq") != bool(pairs):
         raise click.UsageError("seq2seq needs --pairs FILE; the other objectives do not have it")
-    hf.set_seed(seed)
     # Examples have up to 3 special tokens; those of roberta have 2, and leave out the first token of their block.
     block = {"length": length - 1, "overlap": min(64, length // 4)}
     options = block if objective == "roberta" else {"length": length - 3, "documents": True}
@@ -229,16 +225,17 @@ def main(
     vocabulary = Vocabulary(texts["train"], model_max_length=length, model_input_names=inputs)
     if pairs:
         rows = read_pairs(pairs, vocabulary.tokenizer, length - 3)
-        texts = {"train": rows[len(rows) // 20 :], "held-out": rows[: len(rows) // 20]}
+        texts = {"train": [row for number, row in enumerate(rows) if number % 20], "held-out": rows[::20]}
     train = Examples(objective, texts["train"], vocabulary, steps * batch_size, seed)
     held_out = Examples(objective, texts["held-out"], vocabulary, min(256, len(texts["held-out"])), seed)
     arguments = hf.TrainingArguments(
         output, max_steps=steps, per_device_train_batch_size=batch_size, learning_rate=learning_rate, warmup_steps=0.1,
         train_sampling_strategy="sequential", save_strategy="no", report_to="none", remove_unused_columns=False,
-        logging_steps=max(1, steps // 10), seed=seed, dataloader_pin_memory=torch.cuda.is_available(),
+        logging_steps=max(1, steps // 10), seed=seed, adam_beta2=0.98, dataloader_pin_memory=torch.cuda.is_available(),
     )  # fmt: skip
-    model = make_model(objective, vocabulary, length, **sizes)
     collator = hf.DataCollatorForSeq2Seq(vocabulary.tokenizer)
+    hf.set_seed(seed)
+    model = make_model(objective, vocabulary, length, **sizes)
     trainer = hf.Trainer(model, arguments, collator, train, held_out, processing_class=vocabulary.tokenizer)
     trainer.train()
     trainer.save_model()

@@ -22,8 +22,8 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 _EXAMPLE = runpy.run_path(str(_REPOSITORY / "examples" / "objectives.py"))
 _OBJECTIVES = ("bert", "roberta", "albert", "bart", "seq2seq")
 _MASKED = ("bert", "roberta", "albert")
-_TEXTS = {"length": 125, "documents": True}
-_BLOCKS = {"length": 127, "overlap": 32}
+_TEXTS = {"length": 253, "documents": True}
+_BLOCKS = {"length": 255, "overlap": 64}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -72,7 +72,7 @@ def million(tokens: str, vocabulary: Any) -> dict[str, list[dict[str, Any]]]:
     """Examples of a million tokens of each objective on shards."""
     examples = {}
     for objective in (*_MASKED, "bart"):
-        lazy = _examples(objective, tokens, vocabulary, 8800)
+        lazy = _examples(objective, tokens, vocabulary, 5500)
         examples[objective] = [lazy[number] for number in range(len(lazy))]
     return examples
 
@@ -122,7 +122,7 @@ def test_full_sentences_are_each_in_one_example(million: Any, tokens: str, vocab
     for number in np.argsort(examples.order):
         example = examples[int(number)]
         ids = np.where(example["labels"] == -100, example["input_ids"], example["labels"])
-        assert len(ids) <= 128
+        assert len(ids) <= 256
         assert [ids[0], ids[-1]] == [vocabulary.start, vocabulary.separator]
         text = ids[1:-1]
         read.append(text[text < blocks.vocab_size])
@@ -159,7 +159,7 @@ def _is_subsequence(part: list[int], whole: list[int]) -> bool:
 def test_the_lengths_of_spans_have_the_distribution_of_the_paper(
     objective: str, shares: list[float] | None, tokens: str, vocabulary: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    examples, lengths = _examples(objective, tokens, vocabulary, 8800), []
+    examples, lengths = _examples(objective, tokens, vocabulary, 5500), []
 
     def place(wanted: Any, size: int, rng: Any) -> list[tuple[int, int]]:
         spans: list[tuple[int, int]] = _EXAMPLE["place_spans"](wanted, size, rng)
