@@ -14,7 +14,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import msgspec
 import numpy as np
@@ -51,8 +51,7 @@ class _Description(TypedDict):
     splits: dict[str, list[_Shard]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """Tokens `start` to `stop` (exclusive) of the shard with this index."""
 
     shard: int
@@ -83,10 +82,7 @@ class Split:
         return max(0, self.tokens - 1) // context
 
     def read(self, start: int, stop: int) -> Tokens:
-        """Return the tokens `start` to `stop` as int64, across shard boundaries.
-
-        Raises InputError for a token id outside the vocabulary.
-        """
+        """Return the tokens `start` to `stop` as int64; raise InputError for a token id outside the vocabulary."""
         return self.read_ranges([start], [stop - start])
 
     def read_blocks(self, numbers: Sequence[int], context: int) -> Tokens:

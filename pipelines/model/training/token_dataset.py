@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow.compute as pc
@@ -17,30 +17,7 @@ from pipelines.model.training.order import random_order
 from pipelines.records import shards
 from pipelines.tokenizers.formats import TOKENIZER
 
-# Of a table of documents, decoded at a time: some 5 MB.
-_TABLE_ROWS = 1 << 16
-
-
-class Item(TypedDict):
-    """The token ids of an item, int64."""
-
-    input_ids: Tokens
-
-
-class TracedDocument(NamedTuple):
-    """A document of which an item has the tokens `first` to `last`, counted from 0 in the item.
-
-    `first` is token `document_start` of the document, and token `position` of `file`: `tokenize --trace FILE:POSITION`
-    shows its text.
-    """
-
-    id: str
-    url: str | None
-    first: int
-    last: int
-    document_start: int
-    file: str
-    position: int
+Item = dict[str, Tokens]
 
 
 class TokenDataset:
@@ -69,8 +46,8 @@ class TokenDataset:
             raise UsageError(f"split {split!r}: expected 'train' or 'held-out'")
         if not 0 <= overlap < length:
             raise UsageError(f"length {length}, overlap {overlap}: expected 0 <= overlap < length")
-        self.path, self.split, self.length, self.overlap = path, split, length, overlap
-        self.documents, self.seed = documents, seed
+        self.path, self.split, self.length, self.documents, self.seed = path, split, length, documents, seed
+        self.options = dict[str, Any](split=split, length=length, overlap=overlap, documents=documents, seed=seed)
         folder = open_tokens(path, verify=verify)
         self.vocab_size, self.end_of_text, self.fingerprint = folder.vocab_size, folder.end_of_text, folder.fingerprint
         self.tokenizer_path = storage.join(path, TOKENIZER)
@@ -87,11 +64,6 @@ class TokenDataset:
             kind = "document" if documents else f"block of {length:,}"
             raise InputError(f"{path}: the {split} split has {self._tokens.tokens:,} tokens, but no {kind}")
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The arguments that determine the items and their order."""
-        return {name: getattr(self, name) for name in ("split", "length", "overlap", "documents", "seed")}
-
     def __reduce__(self) -> tuple[Callable[[], TokenDataset], tuple[()]]:
         """Open the folder again in another process, instead of copying its tokens there."""
         return functools.partial(TokenDataset, self.path, **self.options, verify=False), ()
@@ -102,7 +74,7 @@ class TokenDataset:
     def __getitem__(self, index: int) -> Item:
         return self.__getitems__([index])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Item]:
+    def __getitems__(self, indices: Sequence[int] | Tokens) -> list[Item]:
         """Return several items, views of one array; raise InputError for a token id outside the vocabulary."""
         starts, lengths = self._locate(indices)
         tokens = self._tokens.read_ranges(starts, lengths)
@@ -110,31 +82,27 @@ class TokenDataset:
         return [{"input_ids": tokens[end - length : end]} for end, length in zip(ends, lengths, strict=True)]
 
     def epoch_order(self, epoch: int) -> Tokens:
-        """Return the order of the items in an epoch, counted from 0: with the same seed and blocks, that of `pretrain`.
-
-        Temporarily takes about 20 bytes per item.
-        """
+        """Return the order of the items in an epoch, counted from 0; that of `pretrain` for its blocks and seed."""
         return random_order(len(self), self.seed, epoch)
 
-    def trace(self, index: int) -> list[TracedDocument]:
-        """Return the documents that an item came from, in order; one that is divided between files is listed twice.
+    def trace(self, index: int) -> list[dict[str, Any]]:
+        """Return the documents of an item in order, with their `first` and `last` token in it, counted from 0.
 
-        Raises DamagedShardError for a document table with a wrong checksum, InputError for an incomplete one.
+        The first one is token `document_start` of the document and `position` of the file. A document that is divided
+        between files is listed twice. Raises what `read_pieces` raises.
         """
         (start,), (length,) = self._locate([index])
-        tables, documents, first = list(self._tokens.tables.items()), list[TracedDocument](), 0
+        tables, documents, first = list(self._tokens.tables.items()), list[dict[str, Any]](), 0
         for span in self._tokens.spans(start, start + length):
             file, table = tables[span.shard]
             for piece in read_pieces(table, [span], self.split, file)[span]:
-                stop = first + piece.stop - piece.start
-                document = TracedDocument(
-                    piece.id, piece.url, first, stop - 1, piece.document_start, piece.file, piece.start
-                )
-                documents.append(document)
-                first = stop
+                last = first + piece.stop - piece.start - 1
+                place = {"document_start": piece.document_start, "file": file, "position": piece.start}
+                documents.append({"id": piece.id, "url": piece.url, "first": first, "last": last, **place})
+                first = last + 1
         return documents
 
-    def _locate(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
+    def _locate(self, indices: Sequence[int] | Tokens) -> tuple[list[int], list[int]]:
         """Return the first token of items in the split, and their lengths; raise IndexError for an item out of range.
 
         A negative index counts from the end.
@@ -157,20 +125,18 @@ def _read_documents(split: Split) -> tuple[Tokens, Tokens]:
 
     A removed document has no tokens. Raises InputError for a table that does not cover its shard.
     """
-    starts, removed, shard_start = list[Tokens](), [np.empty(0, np.bool_)], 0
-    columns = ["id", "offset", "tokens", "document_offset"]
+    starts, removed, end = list[Tokens](), [np.empty(0, np.bool_)], 0
     for table, shard in zip(split.tables.values(), split.shards, strict=True):
-        covered, has_gaps = 0, False
-        for batch in shards.read_batches(table.path, columns, rows=_TABLE_ROWS):
-            offsets, tokens, earlier_tokens = (batch.column(name).to_numpy() for name in columns[1:])
-            has_gaps |= tokens.min() < 1 or not np.array_equal(offsets, covered + np.cumsum(tokens) - tokens)
-            covered += int(tokens.sum())
-            is_first = earlier_tokens == 0
-            starts.append(shard_start + offsets[is_first])
+        shard_end = end + len(shard)
+        for batch in shards.read_batches(table.path, ["id", "tokens", "document_offset"], rows=1 << 16):
+            tokens = batch.column("tokens").to_numpy()
+            stops = end + np.cumsum(tokens)
+            is_first = batch.column("document_offset").to_numpy() == 0
+            starts.append((stops - tokens)[is_first])
             removed.append(pc.equal(batch.column("id"), "").to_numpy(zero_copy_only=False)[is_first])
-        if has_gaps or covered != len(shard):
+            end = int(stops[-1])
+        if end != shard_end:
             problem = f"does not cover the {len(shard):,} tokens of its shard"
             raise InputError(f"{table.path}: {problem}; delete the folder and re-run `webtext tokenize`")
-        shard_start += len(shard)
-    bounds = np.concatenate([*starts, [shard_start]])
+    bounds = np.concatenate([*starts, [end]])
     return bounds, np.where(np.concatenate(removed), 0, np.diff(bounds) - 1)

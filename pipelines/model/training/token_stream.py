@@ -26,10 +26,9 @@ class TokenStream(IterableDataset[Item]):
     def __init__(
         self, dataset: TokenDataset, epochs: int | None = None, rank: int = 0, world_size: int = 1, batch_size: int = 1
     ) -> None:
-        if not 0 <= rank < world_size:
-            raise UsageError(f"rank {rank}, world_size {world_size}: expected 0 <= rank < world_size")
-        if batch_size < 1 or (epochs is not None and epochs < 1):
-            raise UsageError(f"epochs {epochs}, batch_size {batch_size}: expected at least 1")
+        if not 0 <= rank < world_size or batch_size < 1:
+            values = f"rank {rank}, world_size {world_size}, batch_size {batch_size}"
+            raise UsageError(f"{values}: expected 0 <= rank < world_size and a batch size of at least 1")
         self.dataset, self.epochs, self.rank, self.world_size = dataset, epochs, rank, world_size
         self.batch_size = batch_size
         # Items that the worker has yielded.
@@ -54,15 +53,12 @@ class TokenStream(IterableDataset[Item]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many items the stream has yielded, and from what."""
-        return {"position": self._position, **self._identity()}
+        parts = {"world_size": self.world_size, "batch_size": self.batch_size, **self.dataset.options}
+        return {"position": self._position, "fingerprint": self.dataset.fingerprint, **parts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume with the next iterator; raise UsageError for the state of a stream with other items."""
-        if differences := [name for name, value in self._identity().items() if state.get(name) != value]:
-            path = self.dataset.path
-            raise UsageError(f"{path}: the state is that of another stream: {', '.join(differences)} differ")
+        own = self.state_dict() | {"position": state.get("position")}
+        if differences := [name for name, value in own.items() if state.get(name) != value]:
+            raise UsageError(f"{self.dataset.path}: the state is of another stream: {', '.join(differences)} differ")
         self._position = self._resume_at = state["position"]
-
-    def _identity(self) -> dict[str, Any]:
-        shared = {"fingerprint": self.dataset.fingerprint, "world_size": self.world_size, "batch_size": self.batch_size}
-        return {**shared, **self.dataset.options}
