@@ -95,7 +95,7 @@ class Examples(torch.utils.data.Dataset[Example]):
         one ends. Source: RoBERTa (Liu et al. 2019), sections 4.1 and 4.2.
         """
         starts = self.vocabulary.sentence_starts(input_ids)
-        count = np.searchsorted(starts, len(input_ids) - self.texts.overlap, side="right")
+        count = np.searchsorted(starts, len(input_ids) - self.texts.options["overlap"], side="right")
         text = input_ids[starts[0] : [*starts, len(input_ids)][count]] if count else input_ids[1:]
         is_end = text == self.vocabulary.end_of_text
         text = np.where(is_end, self.vocabulary.separator, text)[: len(text) - is_end[-1]]
@@ -121,12 +121,12 @@ class Examples(torch.utils.data.Dataset[Example]):
             parts += [text[end:start], [self.vocabulary.mask]]
             end = start + length
         infilled = np.concatenate([*parts, text[end:]])
-        return self.seq2seq(infilled[: self.texts.length], input_ids, rng)
+        return self.seq2seq(infilled[: self.texts.length], input_ids.tolist(), rng)
 
     def seq2seq(self, input_ids: Ids, labels: Ids, rng: Rng) -> Example:
         """Return a source and its target. Source: Transformer (Vaswani et al. 2017), section 3.1."""
         source = np.concatenate([[self.vocabulary.start], input_ids, [self.vocabulary.separator]])
-        return {"input_ids": source, "labels": np.append(labels, self.vocabulary.separator)}
+        return {"input_ids": source.tolist(), "labels": [*labels, self.vocabulary.separator]}
 
     def mask(self, segments: list[Ids], rng: Rng, ngrams: bool = False) -> Example:
         """Join segments, and mask 80% of 15% of their tokens, replace 10%, and leave 10% (BERT, section 3.1)."""
@@ -142,7 +142,7 @@ class Examples(torch.utils.data.Dataset[Example]):
         draws = rng.random(len(chosen))
         ids[chosen[draws < 0.8]] = self.vocabulary.mask
         ids[chosen[draws >= 0.9]] = rng.choice(np.flatnonzero(~self.vocabulary.is_special), np.sum(draws >= 0.9))
-        return {"input_ids": ids, "token_type_ids": np.insert(types, 0, 0), "labels": labels}
+        return {"input_ids": ids.tolist(), "token_type_ids": [0, *types.tolist()], "labels": labels.tolist()}
 
     def choose_ngrams(self, ids: Ids, rng: Rng) -> Ids:
         """Return the positions of n-grams, 15% of the words of each segment; n is up to 3, with a share in 1/n."""

@@ -73,8 +73,12 @@ def million(tokens: str, vocabulary: Any) -> dict[str, list[dict[str, Any]]]:
     examples = {}
     for objective in (*_MASKED, "bart"):
         lazy = _examples(objective, tokens, vocabulary, 5500)
-        examples[objective] = [lazy[number] for number in range(len(lazy))]
+        examples[objective] = [_arrays(lazy[number]) for number in range(len(lazy))]
     return examples
+
+
+def _arrays(example: dict[str, Any]) -> dict[str, Any]:
+    return {name: np.array(values) for name, values in example.items()}
 
 
 @pytest.mark.parametrize("objective", _MASKED)
@@ -120,13 +124,13 @@ def test_full_sentences_are_each_in_one_example(million: Any, tokens: str, vocab
     examples = _examples("roberta", tokens, vocabulary, len(blocks))
     read = []
     for number in np.argsort(examples.order):
-        example = examples[int(number)]
+        example = _arrays(examples[int(number)])
         ids = np.where(example["labels"] == -100, example["input_ids"], example["labels"])
         assert len(ids) <= 256
         assert [ids[0], ids[-1]] == [vocabulary.start, vocabulary.separator]
         text = ids[1:-1]
         read.append(text[text < blocks.vocab_size])
-    step = blocks.length - blocks.overlap
+    step = _BLOCKS["length"] - _BLOCKS["overlap"]
     stream = np.concatenate([*(blocks[item]["input_ids"][:step] for item in range(len(blocks)))])
     stream = stream[stream != blocks.end_of_text]
     # Sentences longer than the overlap are cut; none is read twice.
@@ -196,8 +200,7 @@ def test_masks_of_bert_repeat_after_ten_epochs_and_those_of_roberta_never(tokens
             np.flatnonzero(np.array(examples.order[epoch * size : (epoch + 1) * size]) == 5) for epoch in (0, 1, 10)
         ]
         first, next_epoch, tenth = (
-            examples[epoch * size + int(place[0])]["input_ids"].tolist()
-            for epoch, place in zip((0, 1, 10), places, strict=True)
+            examples[epoch * size + int(place[0])]["input_ids"] for epoch, place in zip((0, 1, 10), places, strict=True)
         )
         assert first != next_epoch
         assert (first == tenth) is repeats
