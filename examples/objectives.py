@@ -110,7 +110,7 @@ class Examples(torch.utils.data.Dataset[Example]):
     def bart(self, input_ids: Ids, rng: Rng) -> Example:
         """Permute sentences and replace spans, 30% of the tokens, with one mask each; the target is the original text.
 
-        The lengths of spans are Poisson with mean 3, and may be 0. Source: BART (Lewis et al. 2020), sections 2.2 and 3.
+        The lengths of spans are Poisson with mean 3, and may be 0. Source: BART (Lewis et al. 2020), section 2.2 and 3.
         """
         sentences = np.split(input_ids, self.vocabulary.sentence_starts(input_ids))
         text = np.concatenate([sentences[number] for number in rng.permutation(len(sentences))])
