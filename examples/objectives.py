@@ -30,7 +30,7 @@ class Vocabulary:
         texts = [tokens.decode([id], skip_special_tokens=False) for id in range(dataset.vocab_size)]
         # The token of a word includes the space before it, and so does the blank.
         tokens.add_special_tokens([AddedToken(name, lstrip=name == "<mask>") for name in SPECIAL])
-        self.pad, self.start, self.separator, self.mask = map(tokens.token_to_id, SPECIAL)
+        self.pad, self.start, self.separator, self.mask = map(tokens.get_vocab().__getitem__, SPECIAL)
         ids = [("<s>", self.start), ("</s>", self.separator)]
         tokens.post_processor = processors.TemplateProcessing("<s> $A </s>", "<s> $A </s> $B:1 </s>:1", ids)
         self.tokenizer = hf.PreTrainedTokenizerFast(
@@ -38,7 +38,9 @@ class Vocabulary:
             sep_token="</s>", mask_token="<mask>", **options,
         )  # fmt: skip
         self.size = max(tokens.get_vocab().values()) + 1
-        self.is_special = np.isin(np.arange(self.size), [*map(tokens.token_to_id, SPECIAL), self.end_of_text])
+        self.is_special = np.isin(
+            np.arange(self.size), [*map(tokens.get_vocab().__getitem__, SPECIAL), self.end_of_text]
+        )
         self.starts_word = np.array([text[:1].isspace() for text in texts])
         self.ends_sentence = np.array([text.rstrip(" ").endswith((".", "!", "?", "\n")) for text in texts])
         self.ends_sentence[self.end_of_text] = True
@@ -70,7 +72,7 @@ class Examples(torch.utils.data.Dataset[Example]):
     def __len__(self) -> int:
         return len(self.order)
 
-    def __getitem__(self, number: int) -> Example:
+    def __getitem__(self, number: int) -> Any:
         epoch, item = number // len(self.texts), self.order[number]
         return self.make(rng=np.random.default_rng([self.seed, epoch % self.draws, item]), **self.texts[item])
 
@@ -140,7 +142,7 @@ class Examples(torch.utils.data.Dataset[Example]):
         labels[chosen] = ids[chosen]
         draws = rng.random(len(chosen))
         ids[chosen[draws < 0.8]] = self.vocabulary.mask
-        ids[chosen[draws >= 0.9]] = rng.choice(np.flatnonzero(~self.vocabulary.is_special), np.sum(draws >= 0.9))
+        ids[chosen[draws >= 0.9]] = rng.choice(np.flatnonzero(~self.vocabulary.is_special), sum(draws >= 0.9))
         return {"input_ids": ids.tolist(), "token_type_ids": [0, *types.tolist()], "labels": labels.tolist()}
 
     def choose_ngrams(self, ids: Ids, rng: Rng) -> Ids:
@@ -176,15 +178,15 @@ def read_pairs(path: str, tokenizer: Any, length: int) -> list[Example]:
 
 def make_model(objective: str, vocabulary: Vocabulary, length: int, layers: int, width: int) -> Any:
     """Return the network of an objective with random weights, with one head per 64 dimensions as in the papers."""
-    shared = {"vocab_size": vocabulary.size, "max_position_embeddings": length, "pad_token_id": vocabulary.pad}
+    shared: Any = {"vocab_size": vocabulary.size, "max_position_embeddings": length, "pad_token_id": vocabulary.pad}
     shared |= {"bos_token_id": vocabulary.start, "eos_token_id": vocabulary.separator}
     scale = 0.02 * (768 / width) ** 0.5  # that of the papers, at their width
-    encoder = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": width // 64, **shared}
+    encoder: Any = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": width // 64, **shared}
     # The papers' dropout is for many epochs, and several times as slow on CPUs.
     encoder |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     encoder |= {"intermediate_size": 4 * width, "initializer_range": scale}
     sides = {"layers": layers, "attention_heads": width // 64, "ffn_dim": 4 * width}
-    both = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sides.items()}
+    both: Any = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sides.items()}
     both |= {"d_model": width, "init_std": scale, "dropout": 0.0, "decoder_start_token_id": vocabulary.start, **shared}
     if objective == "bert":
         return hf.BertForPreTraining(hf.BertConfig(**encoder))
@@ -218,8 +220,8 @@ def main(
         raise click.UsageError("seq2seq needs --pairs FILE; the other objectives do not have it")
     # Examples have up to 3 special tokens; those of roberta have 2, and leave out the first token of their block.
     block = {"length": length - 1, "overlap": min(64, length // 4)}
-    options = block if objective == "roberta" else {"length": length - 3, "documents": True}
-    texts = {split: webtext.TokenDataset(tokens, split, seed=seed, **options) for split in ("train", "held-out")}
+    options: Any = block if objective == "roberta" else {"length": length - 3, "documents": True}
+    texts: Any = {split: webtext.TokenDataset(tokens, split, seed=seed, **options) for split in ("train", "held-out")}
     inputs = ["input_ids", "attention_mask", "token_type_ids"][: 2 if objective in ("bart", "seq2seq") else 3]
     vocabulary = Vocabulary(texts["train"], model_max_length=length, model_input_names=inputs)
     if pairs:
