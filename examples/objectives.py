@@ -38,9 +38,7 @@ class Vocabulary:
             sep_token="</s>", mask_token="<mask>", **options,
         )  # fmt: skip
         self.size = max(tokens.get_vocab().values()) + 1
-        self.is_special = np.isin(
-            np.arange(self.size), [*map(tokens.get_vocab().__getitem__, SPECIAL), self.end_of_text]
-        )
+        self.is_special = np.isin(range(self.size), [*map(tokens.get_vocab().__getitem__, SPECIAL), self.end_of_text])
         self.starts_word = np.array([text[:1].isspace() for text in texts])
         self.ends_sentence = np.array([text.rstrip(" ").endswith((".", "!", "?", "\n")) for text in texts])
         self.ends_sentence[self.end_of_text] = True
