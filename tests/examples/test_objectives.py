@@ -236,7 +236,7 @@ def test_runs_with_the_same_seed_have_the_same_batches_with_any_number_of_ranks(
 def test_the_loss_of_a_model_falls_below_that_of_unigrams(
     objective: str, tokens: str, pairs: Path, tmp_path: Path
 ) -> None:
-    sizes = "--length=64 --layers=1 --width=64 --steps=100 --learning-rate=4e-3".split()
+    sizes = "--length=64 --layers=1 --width=64 --steps=160 --learning-rate=4e-3".split()
     options = ["--tokens", tokens, "--output", str(tmp_path), *sizes]
     result = CliRunner().invoke(
         _EXAMPLE["main"], [objective, *options, *(["--pairs", str(pairs)] if objective == "seq2seq" else [])]
