@@ -15,6 +15,7 @@ of the process. Medians of the rounds are printed, and medians of the ratios wit
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -107,7 +108,7 @@ def write_inputs(folder: Path, sizes: dict[str, int]) -> None:
     torch.manual_seed(0)
     shape = {key: value for key, value in sizes.items() if key != "steps"}
     GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, **shape)).save_pretrained(folder / "model")
-    words = models.WordLevel({f"w{number}": number for number in range(VOCABULARY)}, unk_token="w0")  # noqa: S106
+    words = models.WordLevel({f"w{number}": number for number in range(VOCABULARY)}, unk_token="w0")
     tokenizer = Tokenizer(words)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.save(str(folder / "model" / "tokenizer.json"))
@@ -167,7 +168,7 @@ def trainer_times(folder: Path, grouped: bool, lm_weight: float) -> list[float]:
         tokenizer_file=str(folder / "model" / "tokenizer.json"),
         bos_token="<s>",
         sep_token="<d>",
-        pad_token="<e>",  # noqa: S106
+        pad_token="<e>",
     )
     model = GPT2ForSequenceClassification.from_pretrained(
         folder / "model", num_labels=LABELS, pad_token_id=start, use_cache=False
@@ -214,7 +215,7 @@ def trainer_times(folder: Path, grouped: bool, lm_weight: float) -> list[float]:
         model=model, args=arguments, train_dataset=read("train"), eval_dataset=read("dev"),
         data_collator=DataCollatorWithPadding(tokenizer), processing_class=tokenizer, callbacks=[Clock()],
     ).train()  # fmt: skip
-    return [after - before for before, after in zip(times, times[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(times)]
 
 
 if __name__ == "__main__":
