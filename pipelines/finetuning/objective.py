@@ -84,6 +84,12 @@ class FineTuning:
         """Return the number of tokens of a step, without padding."""
         return _tokens(self.batch(step))
 
+    def forward_shape(self) -> tuple[int, int]:
+        """See `Objective`; as if the longest examples were in one forward pass."""
+        tokens = sorted((_tokens([example]) for example in self.train), reverse=True)
+        longest = max(len(text) for example in self.train for text in example.sequences)
+        return sum(tokens[: self.recipe.micro_batch]), longest
+
     def read(self, examples: Sequence[Example]) -> list[npt.NDArray[Any]]:
         """Return the arguments of `FineTuningLoss`: tokens, text after text, their numbers by text, and golds."""
         tokens = np.concatenate([text for example in examples for text in example.sequences], dtype=np.int64)

@@ -101,10 +101,12 @@ def transfer_weights(pretrained: Mapping[str, Tensor], architecture: Architectur
             pretrained[name].copy_(weight)
 
 
-def initial_weights(pretrained: Mapping[str, Tensor], outputs: int, seed: int) -> dict[str, Tensor]:
-    """Return the weights of a model with rows for the special tokens and a head, both drawn from N(0, 0.02)."""
+def initial_weights(
+    pretrained: Mapping[str, Tensor], outputs: int, seed: int, special_tokens: int = SPECIAL_TOKENS
+) -> dict[str, Tensor]:
+    """Return the weights of a model with rows for new special tokens and a head, both drawn from N(0, 0.02)."""
     # Another sequence than that of `initialize`, with which the new rows would equal those of the first tokens.
     generator, embedding = torch.Generator().manual_seed(derived_seed(seed, HEAD)), pretrained["wte.weight"]
-    rows = torch.randn(SPECIAL_TOKENS, embedding.shape[1], generator=generator) * _STD
+    rows = torch.randn(special_tokens, embedding.shape[1], generator=generator) * _STD
     head = torch.randn(outputs, embedding.shape[1], generator=generator) * _STD
     return {**pretrained, "wte.weight": torch.cat([embedding, rows]), HEAD: head}
