@@ -180,7 +180,7 @@ def trainer_times(folder: Path, grouped: bool, lm_weight: float) -> list[float]:
         return [{"input_ids": [start, *tokenizer(row["text"])["input_ids"], extract], "labels": row["label"]}
                 for row in rows]  # fmt: skip
 
-    class WithLanguageModel(Trainer):
+    class WithLanguageModel(Trainer):  # type: ignore[misc]
         """L3 = L2 + lm_weight * L1, which is the mean over the tokens of a text, then over the texts."""
 
         def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
@@ -197,7 +197,7 @@ def trainer_times(folder: Path, grouped: bool, lm_weight: float) -> list[float]:
 
     times: list[float] = []
 
-    class Clock(TrainerCallback):
+    class Clock(TrainerCallback):  # type: ignore[misc]
         def on_epoch_begin(self, *_: Any, **__: Any) -> None:
             times.append(time.perf_counter())
 

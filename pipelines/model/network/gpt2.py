@@ -110,7 +110,7 @@ def pack(lengths: Tensor) -> Packing:
     starts, at_once = lengths.cumsum(0) - lengths, _TEXTS_AT_ONCE if device.type == "cpu" else len(lengths)
     positions = torch.arange(int(lengths.sum()), device=device) - starts.repeat_interleave(lengths)
     padded, shapes, own = [], [], []
-    for texts in lengths.argsort(stable=True).split(at_once):
+    for texts in torch.split(lengths.argsort(stable=True), at_once):
         steps, ends = torch.arange(int(lengths[texts[-1]]), device=device), lengths[texts, None] - 1
         # Later tokens are not visible to earlier ones, so any token can be the padding.
         padded.append((starts[texts, None] + steps.minimum(ends)).flatten())
@@ -146,21 +146,16 @@ class GPT2(nn.Module):
         return F.linear(self.hidden(tokens), self.wte.weight)
 
     def hidden(
-        self,
-        tokens: Tensor,
-        cache: KeyValueCache | None = None,
-        branches: Branches | None = None,
+        self, tokens: Tensor, cache: KeyValueCache | None = None, branches: Branches | None = None,
         packing: Packing | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Return the input of the output layer: the residual stream after the final norm, [blocks, tokens, width].
 
         With a cache, `tokens` follow those in the cache, and are added to it. With a packing, they are one block.
         """
         start, new = cache.length if cache is not None else 0, tokens.shape[1]
-        if (layout := branches or packing) is not None:
-            positions = layout.positions
-        else:
-            positions = torch.arange(start, start + new, device=tokens.device)
+        layout = branches or packing
+        positions = layout.positions if layout else torch.arange(start, start + new, device=tokens.device)
         visible, window = branches and branches.visible, self.architecture.attention_window
         if visible is None and start and new > 1:
             # A single new token attends to all earlier ones; several need a causal mask, [new, all].
@@ -189,12 +184,9 @@ class Block(nn.Module):
         self.mlp = FeedForward(architecture)
 
     def forward(
-        self,
-        x: Tensor,
-        cache: KeyValueCache | None = None,
-        visible: Tensor | None = None,
+        self, x: Tensor, cache: KeyValueCache | None = None, visible: Tensor | None = None,
         packing: Packing | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Return the residual stream after this layer, [blocks, tokens, width]."""
         attended: Tensor = x + self.attn(self.ln_1(x), cache, visible, packing)
         out: Tensor = attended + self.mlp(self.ln_2(attended))
@@ -215,20 +207,15 @@ class Attention(nn.Module):
         self.resid_drop = nn.Dropout(architecture.dropout)
 
     def forward(
-        self,
-        x: Tensor,
-        cache: KeyValueCache | None = None,
-        visible: Tensor | None = None,
+        self, x: Tensor, cache: KeyValueCache | None = None, visible: Tensor | None = None,
         packing: Packing | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Attend from each token to itself and earlier ones, or to the `visible` ones; [blocks, tokens, width]."""
         mixed = self.c_attn(x)
         if packing is None:
             out = self._attend(mixed, cache, visible)
         else:
-            rows = (
-                mixed[0].index_select(0, packing.padded).split([texts * longest for texts, longest in packing.shapes])
-            )
+            rows = torch.split(mixed[0].index_select(0, packing.padded), list(map(math.prod, packing.shapes)))
             groups = [self._attend(row.view(*shape, -1)) for row, shape in zip(rows, packing.shapes, strict=True)]
             out = torch.cat([group.flatten(0, 1) for group in groups]).index_select(0, packing.places)[None]
         projected: Tensor = self.resid_drop(self.c_proj(out))
@@ -239,7 +226,7 @@ class Attention(nn.Module):
         blocks, tokens, width = mixed.shape[0], mixed.shape[1], mixed.shape[2] // 3
         query, key, value = (
             part.view(blocks, tokens, self.heads, width // self.heads).transpose(1, 2)
-            for part in mixed.split(width, dim=2)
+            for part in torch.split(mixed, width, dim=2)
         )
         dropout = self.dropout if self.training else 0.0
         start = cache.length if cache is not None else 0
