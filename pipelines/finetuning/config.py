@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
-from pipelines.engine.config import option
+from pipelines.engine.config import option, spec_of
+from pipelines.model.training.recipe import TrainingOptions
+
+
+def _as_in_pretraining(name: str) -> Any:
+    [field] = [field for field in dataclasses.fields(TrainingOptions) if field.name == name]
+    return dataclasses.field(default=field.default, metadata={"option": dataclasses.replace(spec_of(field), group="")})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,16 +28,8 @@ class FineTuneConfig:
     freeze: int = option(
         -1, "Do not train the embeddings and the first N layers; of all layers, only the head is trained.", minimum=-1
     )
-    device: str = option(
-        "auto",
-        "Device to train on; auto selects a CUDA GPU if there is one.",
-        choices=("auto", "cpu", "cuda", "mps"),
-    )
-    precision: str = option(
-        "auto",
-        "Precision of matrix products; auto selects bf16 on a CUDA GPU that supports it, else float32.",
-        choices=("auto", "bf16", "float32"),
-    )
-    threads: int = option(0, "CPU threads; 0 lets torch choose.", minimum=0)
-    checkpoint_every: int = option(250, "Steps between checkpoints.", minimum=1)
-    log_every: int = option(10, "Steps between progress lines; 0 disables them.", minimum=0)
+    device: str = _as_in_pretraining("device")
+    precision: str = _as_in_pretraining("precision")
+    threads: int = _as_in_pretraining("threads")
+    checkpoint_every: int = _as_in_pretraining("checkpoint_every")
+    log_every: int = _as_in_pretraining("log_every")

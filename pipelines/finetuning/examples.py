@@ -30,7 +30,8 @@ TRAIN, VALIDATION, TEST = "train", "validation", "test"
 _ROLE = re.compile(r"(?<![a-z])(train|dev|valid(?:ation)?|val|test)(?![a-z])")
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 # Of test sets, and of examples on which the annotators did not agree.
-_HIDDEN_LABELS = ("None", "", "-", "-1", "-1.0")
+_HIDDEN_TARGETS = ("None", "", "-")
+_HIDDEN_LABELS = (*_HIDDEN_TARGETS, "-1")
 # RACE's official files have the questions of an article in lists; in the data set of the hub they are records.
 _LISTED = {"questions": "question", "options": "options", "answers": "answer"}
 Tokens = npt.NDArray[np.int32]
@@ -50,6 +51,7 @@ class TransformOptions:
     other: tuple[str, ...] = option((), "Fields of the second text; for choice, of each candidate or a list.")
     gold: tuple[str, ...] = option(("label",), "Fields of the right label: its number, word or letter.")
     labels: tuple[str, ...] = option((), "Labels in order; | separates synonyms. Without labels: a number.")
+    hidden: tuple[str, ...] = option((), "Numbers that stand for a hidden target.")
     first_gold: int = option(0, "Number of the first label or candidate.", minimum=0, maximum=1)
     metrics: tuple[str, ...] = option(
         ("accuracy",), "Metrics; the first selects the weights.",
@@ -158,8 +160,10 @@ def read_examples(
 def _records(options: TransformOptions, files: Sequence[str], drops: Drops) -> Iterator[Record]:
     for path, name in zip(files, storage.names_below_common_folder(files), strict=True):
         form = options.txt if reader.file_format(path) == "text" else None
-        for number, value, _ in reader.read_records(path, form, default_header=options.columns):
+        for number, value, content in reader.read_records(path, form, default_header=options.columns):
             place = f"{name}:{number}"
+            if isinstance(value, reader.BadRecord) and content.strip() == b"{":
+                raise InputError(f"{path}:{number}: an object of several lines; write one per line, as `jq -c .` does")
             if isinstance(value, reader.BadRecord) or not isinstance(value, Mapping):
                 bad = value if isinstance(value, reader.BadRecord) else reader.BadRecord("bad_record", "not a record")
                 drops.add(bad.reason, place, detail=bad.detail)
@@ -204,11 +208,15 @@ def _gold(options: TransformOptions, record: Record) -> float | None:
     for index, label in enumerate(options.labels):
         if value in label.split("|"):
             return index
-    if value in _HIDDEN_LABELS:
-        return None
     if options.is_regression:
+        if value in (*_HIDDEN_TARGETS, *options.hidden):
+            return None
         with contextlib.suppress(ValueError):
             if math.isfinite(number := float(value)):
                 return number
         raise InputError(f"{record.place}: {name} is {value[:40]!r}, expected a number")
+    if (number_text := value.removesuffix(".0")) in _HIDDEN_LABELS:
+        return None
+    if number_text != value:  # numbers of a column in which some are missing, as pandas writes them
+        record = record._replace(fields={**record.fields, name: number_text})
     return gold_number(record, name, options.labels or _candidates(options, record), options.first_gold)

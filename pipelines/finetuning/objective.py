@@ -84,15 +84,18 @@ class FineTuning:
         """Return the number of tokens of a step, without padding."""
         return _tokens(self.batch(step))
 
+    def forward_shape(self) -> tuple[int, int]:
+        """See `Objective`; as if the longest examples were in one forward pass."""
+        tokens = sorted((_tokens([example]) for example in self.train), reverse=True)
+        longest = max(len(text) for example in self.train for text in example.sequences)
+        return sum(tokens[: self.recipe.micro_batch]), longest
+
     def read(self, examples: Sequence[Example]) -> list[npt.NDArray[Any]]:
-        """Return the arguments of `FineTuningLoss`: tokens, padded at their end, positions of extract tokens, golds."""
-        ends = np.array([[len(text) - 1 for text in example.sequences] for example in examples], np.int64)
-        tokens = np.zeros((*ends.shape, ends.max() + 1), np.int64)
-        for row, example in zip(tokens, examples, strict=True):
-            for place, text in zip(row, example.sequences, strict=True):
-                place[: len(text)] = text
+        """Return the arguments of `FineTuningLoss`: tokens, text after text, their numbers by text, and golds."""
+        tokens = np.concatenate([text for example in examples for text in example.sequences], dtype=np.int64)
+        lengths = np.array([list(map(len, example.sequences)) for example in examples], np.int64)
         golds = np.array([example.gold for example in examples])
-        return [tokens, ends, golds.astype(np.float32 if self.options.is_regression else np.int64)]
+        return [tokens, lengths, golds.astype(np.float32 if self.options.is_regression else np.int64)]
 
     def held_out_tokens(self, *, whole: bool) -> int:
         """Return the number of tokens of the validation set."""
@@ -115,18 +118,14 @@ class FineTuning:
     def predict(self, model: GPT2, examples: Sequence[Example]) -> npt.NDArray[np.float32]:
         """Return the outputs of examples, [examples, labels or candidates]; dropout has to be off."""
         assert isinstance(model, Classifier)
-        size = self.recipe.micro_batch
-        # Texts of similar length together need little padding.
-        order = sorted(range(len(examples)), key=lambda number: max(map(len, examples[number].sequences)))
-        results: dict[int, npt.NDArray[np.float32]] = {}
-        for numbers in (order[start : start + size] for start in range(0, len(order), size)):
-            batch = [examples[number] for number in numbers]
-            tokens, ends = map(self.device.to_device, self.read(batch)[:2])
+        results, size = [], self.recipe.micro_batch
+        for batch in (examples[start : start + size] for start in range(0, len(examples), size)):
+            tokens, lengths = map(self.device.to_device, self.read(batch)[:2])
             with self.device.autocast():
-                outputs = model.classify(model.hidden(tokens.flatten(0, 1)), ends)
-            results |= zip(numbers, outputs.float().cpu().numpy(), strict=True)
+                outputs = model.classify(model.states(tokens, lengths), lengths)
+            results.append(outputs.float().cpu().numpy())
             progress.advance(_tokens(batch) // FORWARD_SHARE)
-        return np.stack([results[number] for number in range(len(order))])
+        return np.concatenate(results)
 
     def columns(self, outputs: npt.NDArray[np.float32], numbers: Sequence[int]) -> dict[str, Floats]:
         """Return what metrics of some validation examples are computed from: labels, predictions, and which are right.

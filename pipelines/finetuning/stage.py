@@ -34,7 +34,7 @@ from pipelines.finetuning.examples import (
 )
 from pipelines.finetuning.objective import FineTuning
 from pipelines.model.device import device_config, reproducible, select_device, translate_memory_errors
-from pipelines.model.diagnostics.estimate import MEMORY_ADVICE
+from pipelines.model.diagnostics.estimate import MEMORY_ADVICE, check_estimate
 from pipelines.model.io.export_classifier import CLASSIFIER
 from pipelines.model.io.import_weights import ImportedModel, import_weights
 from pipelines.model.io.model_folder import CONFIG_FILE
@@ -92,10 +92,10 @@ def finetune(
     """Fine-tune a model on a task, or resume from the latest checkpoint in `output`.
 
     Without `validation` files, the names of `files` say which are for training, for validation and for testing, of
-    which only predictions are written. `model` is a folder of pretrain, export or transformers; `initial` selects a
-    checkpoint of the former. Records are the examples for training and validation. Raises UsageError for wrong options
-    and a task without a table `[finetune]`, InputError for files without usable examples, and WebtextError if the loss
-    is not finite.
+    which only predictions are written. `model` is a folder of pretrain, export or transformers, or of finetune, whose
+    head is replaced; `initial` selects a checkpoint of pretrain. Records are the examples for training and validation.
+    Raises UsageError for wrong options and a task without a table `[finetune]`, InputError for files without usable
+    examples, and WebtextError if memory is clearly insufficient or the loss is not finite.
     """
     transform = _transform_options(task)
     roles = {TRAIN: files, VALIDATION: validation, TEST: ()} if validation else divide_by_role(files)
@@ -134,6 +134,8 @@ def finetune(
         if not run.finished:
             run.note(f"{task.name}: {counts[TRAIN]:,} examples for training, {counts[VALIDATION]:,} for validation")
             job, objective = _make_job(config, recipe, task, transform, examples, imported, run)
+            if recipe.freeze < 0:  # the estimate is that of training all weights
+                check_estimate(job)
             checkpoint = latest_checkpoint(run.output, run.note)
             step = checkpoint.step if checkpoint else 0
             work = sum(map(objective.tokens, range(step, recipe.steps))) + evaluation_work(job, step)
@@ -212,7 +214,10 @@ def _read_examples(
     """Return the examples by role, and the records for training and validation that cannot be used, with reasons."""
     if imported.tokenizer_json is None:
         raise InputError(f"{imported.path}: has no tokenizer; copy its tokenizer.json into the folder")
-    tokenizer, size = load_tokenizer(imported.tokenizer_json, imported.path), imported.architecture
+    tokenizer = load_tokenizer(imported.tokenizer_json, imported.path)
+    size = dataclasses.replace(
+        imported.architecture, vocab_size=imported.architecture.vocab_size - imported.special_tokens
+    )
     if tokenizer.get_vocab_size() > size.vocab_size:
         raise InputError(
             f"{imported.path}: the tokenizer has more entries than the model; use the model's own tokenizer"
@@ -235,12 +240,13 @@ def _make_job(
 ) -> tuple[TrainingJob, FineTuning]:  # fmt: skip
     """Return what to train, from the weights that are transferred; `imported` has none afterwards."""
     tokenizer, size = imported.tokenizer_json or b"", imported.architecture
+    new = SPECIAL_TOKENS - imported.special_tokens
     if recipe.transfer is not None:
         transfer_weights(imported.tensors, size, recipe.transfer, recipe.seed)
-    weights = initial_weights(imported.tensors, transform.outputs, recipe.seed)
+    weights = initial_weights(imported.tensors, transform.outputs, recipe.seed, new)
     imported.tensors.clear()  # so that they can be freed with the weights
     device = device_config(select_device(config.device), config.precision)
-    architecture = dataclasses.replace(size, vocab_size=size.vocab_size + SPECIAL_TOKENS, dropout=recipe.dropout)
+    architecture = dataclasses.replace(size, vocab_size=size.vocab_size + new, dropout=recipe.dropout)
     objective = FineTuning(recipe, transform, examples[TRAIN], examples[VALIDATION], architecture, device)
     description = {
         "format": CLASSIFIER, "tokenizer_sha256": hashlib.sha256(tokenizer).hexdigest(),

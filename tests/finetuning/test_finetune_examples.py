@@ -203,6 +203,28 @@ def test_a_label_that_is_named_is_not_hidden(tmp_path: Path) -> None:
     assert [example.gold for example in examples] == [0, 1]
 
 
+def test_labels_may_be_numbers_with_a_point(tmp_path: Path) -> None:
+    rows = [{"sentence": "s", "label": label} for label in (1.0, "0.0", -1.0, 0.5)]
+    examples, dropped = read("cola", write(tmp_path / "train.jsonl", *map(json.dumps, rows)))
+    assert [example.gold for example in examples] == [1, 0]
+    assert dropped == {"no_label": 1, "bad_record": 1}
+
+
+def test_a_number_to_predict_may_be_negative(tmp_path: Path) -> None:
+    path = write(tmp_path / "train.jsonl", *(json.dumps({"text": "a", "label": label}) for label in (-1, 2.5, None)))
+    options, size, drops = TransformOptions(), Architecture(1, 1, 1, context=9, vocab_size=START), Drops()
+    examples = read_examples(options, [str(path)], Characters(), size, drops)
+    assert [example.gold for example in examples] == [-1, 2.5]
+    assert drops.counts == {"no_label": 1}
+
+
+def test_an_object_of_several_lines_is_refused(tmp_path: Path) -> None:
+    article = {"article": "a", "questions": ["q"], "options": [["b", "c"]], "answers": ["A"]}
+    path = write(tmp_path / "train.txt", json.dumps(article, indent=1))
+    with pytest.raises(InputError, match=r"train\.txt:1: an object of several lines; write one per line"):
+        read("race", path)
+
+
 def test_different_numbers_of_candidates_are_refused(tmp_path: Path) -> None:
     rows = [{"article": "a", "question": "q", "options": list("wxyz")[:count], "answer": "A"} for count in (4, 3)]
     with pytest.raises(InputError, match=r"train\.jsonl:2: has 3 candidates, earlier examples have 4"):

@@ -17,7 +17,7 @@ from pipelines.model.network.classifier import (
     initial_weights,
     label_loss,
 )
-from pipelines.model.network.gpt2 import Architecture, empty_model, initialize
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize, pack
 
 PLAIN = Architecture(layers=2, width=16, heads=2, context=24, vocab_size=50)
 SIZE = dataclasses.replace(PLAIN, vocab_size=53, dropout=0.1)
@@ -39,9 +39,16 @@ def batch(texts: int = 1, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return tokens, ends
 
 
+def packed(tokens: torch.Tensor, ends: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the arguments of the loss: the tokens without padding, and the lengths of the texts."""
+    rows = zip(tokens.flatten(0, 1), ends.flatten(), strict=True)
+    return torch.cat([row[: end + 1] for row, end in rows]), ends + 1
+
+
 def outputs_of(model: Classifier, tokens: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
-        return model.classify(model.hidden(tokens.flatten(0, 1)), ends)
+        ids, lengths = packed(tokens, ends)
+        return model.classify(model.states(ids, lengths), lengths)
 
 
 def config(labels: int, **more: object) -> GPT2Config:
@@ -78,18 +85,28 @@ def test_candidates_have_the_logits_of_double_heads() -> None:
     torch.testing.assert_close(outputs_of(model, tokens, ends), expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("window", [0, 3])
+def test_packed_texts_have_the_states_of_padded_ones(window: int) -> None:
+    model = GPT2(dataclasses.replace(SIZE, dropout=0.0, attention_window=window))
+    initialize(model, 1)
+    tokens, ends = batch(2)
+    ids, lengths = packed(tokens, ends)
+    states = model.hidden(ids[None], packing=pack(lengths.flatten()))[0]
+    padded = zip(model.hidden(tokens.flatten(0, 1)), ends.flatten(), strict=True)
+    torch.testing.assert_close(states, torch.cat([row[: end + 1] for row, end in padded]))
+
+
 @pytest.mark.parametrize(("texts", "compares"), [(1, False), (2, False), (4, True)])
 def test_a_batch_of_mixed_lengths_equals_one_at_a_time(texts: int, compares: bool) -> None:
     model = classifier(1 if compares else 3, compares)
     tokens, ends = batch(texts)
     golds = torch.tensor([0, 2, 1, 0, 1])
     loss = FineTuningLoss(model, 0.5)
-    whole, singly = loss(tokens, ends, golds), torch.zeros(())
+    whole, singly = loss(*packed(tokens, ends), golds), torch.zeros(())
     for row in range(5):
-        longest = int(ends[row].max()) + 1
-        one = (tokens[row : row + 1, :, :longest], ends[row : row + 1])
+        one = (tokens[row : row + 1], ends[row : row + 1])
         torch.testing.assert_close(outputs_of(model, *one)[0], outputs_of(model, tokens, ends)[row])
-        singly = singly + loss(*one, golds[row : row + 1])
+        singly = singly + loss(*packed(*one), golds[row : row + 1])
     torch.testing.assert_close(whole, singly)
 
 
@@ -119,24 +136,24 @@ def test_the_gradient_is_the_sum_of_its_parts(texts: int) -> None:
         weights = zip(parts, model.parameters(), strict=True)
         return torch.cat([(torch.zeros_like(w) if part is None else part).flatten() for part, w in weights])
 
-    label = label_loss(model.classify(model.hidden(tokens.flatten(0, 1)), ends), golds)
+    padded = model.hidden(tokens.flatten(0, 1))
+    extracts = padded[torch.arange(len(padded)), ends.flatten()]
+    label = label_loss(model.classify(extracts, torch.ones_like(ends)), golds)
     language = torch.zeros((), dtype=torch.float64)
     for row in range(5):
         for text in range(texts):
             ids = tokens[row, text, : ends[row, text] + 1]
             losses = torch.nn.functional.cross_entropy(model(ids[None, :-1])[0], ids[1:])
             language = language + losses / texts
-    whole = gradient(FineTuningLoss(model, 0.5)(tokens, ends, golds))
+    whole = gradient(FineTuningLoss(model, 0.5)(*packed(tokens, ends), golds))
     torch.testing.assert_close(whole, gradient(label) + 0.5 * gradient(language), rtol=0, atol=1e-12)
 
 
 def test_candidates_share_the_mask_of_dropout() -> None:
     model = classifier(1, compares=True)
     model.train()
-    tokens, ends = batch(2)
-    hidden = model.hidden(tokens.flatten(0, 1)).detach()
-    hidden[1::2] = hidden[::2]
-    outputs = model.classify(hidden, ends[:, :1].repeat(1, 2))
+    states = torch.randn(5, SIZE.width).repeat_interleave(2, dim=0)
+    outputs = model.classify(states, torch.ones(5, 2, dtype=torch.long))
     assert torch.equal(outputs[:, 0], outputs[:, 1])
 
 

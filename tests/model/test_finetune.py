@@ -256,6 +256,14 @@ def test_frozen_layers_keep_their_weights(trained: Path, task: Path, tmp_path: P
         finetune_small(trained, task, tmp_path / "out", freeze=3)
 
 
+def test_a_fine_tuned_model_is_fine_tuned_again(trained: Path, task: Path, tuned: Path, tmp_path: Path) -> None:
+    finetune_small(tuned, task, tmp_path / "out", "epochs=2", freeze=2)
+    first, second = (safetensors.torch.load_file(path / "model.safetensors") for path in (tuned, tmp_path / "out"))
+    assert [name for name, weight in first.items() if not torch.equal(second[name], weight)] == ["score.weight"]
+    for name in ("wte.weight", "score.weight"):
+        assert first[name].shape == second[name].shape
+
+
 def test_several_seeds_have_a_median(trained: Path, task: Path, tmp_path: Path) -> None:
     inputs = {"task": find_task(str(task / "animals.toml")), "files": sorted(map(str, task.glob("*.jsonl")))}
     config = FineTuneConfig(set=(*QUICK, "epochs=1"), seeds=3, seed=4, from_scratch=True, device="cpu", log_every=0)
@@ -299,3 +307,12 @@ def test_every_value_of_the_recipe_has_an_origin() -> None:
         make_finetune_recipe(("examples=3",), examples=32)
     with pytest.raises(UsageError, match="unknown key"):
         make_recipe("tiny", ("lm_weight=1",))
+
+
+def test_an_impossible_fit_is_told_beforehand(
+    trained: Path, task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.model.device.available_memory_bytes", lambda: 20_000_000)
+    with pytest.raises(WebtextError, match=r"training.*needs about .* use a smaller --set micro_batch"):
+        finetune_small(trained, task, tmp_path / "out")
+    assert not (tmp_path / "out" / "checkpoints").exists()

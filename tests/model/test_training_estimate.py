@@ -40,7 +40,10 @@ def estimate_of(
     values: dict[str, Any] = dict.fromkeys(field.name for field in dataclasses.fields(TrainingJob))
     values |= {"recipe": recipe, "options": TrainingOptions(**options), "world": World(0, processes)}
     values["architecture"] = architecture_of(recipe, vocab_size)
-    values["objective"] = types.SimpleNamespace(tokens=lambda step: recipe.batch_tokens)
+    values["objective"] = types.SimpleNamespace(
+        tokens=lambda step: recipe.batch_tokens,
+        forward_shape=lambda: (recipe.micro_batch * recipe.context, recipe.context),
+    )
     return estimate_training(TrainingJob(**values | {"device": DeviceConfig(torch.device(device_type), bf16)}))
 
 

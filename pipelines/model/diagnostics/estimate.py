@@ -11,15 +11,17 @@ import dataclasses
 import functools
 import re
 
+from pipelines import storage
 from pipelines.engine.config import Tables, read_toml
 from pipelines.engine.machine import check_memory
 from pipelines.errors import WebtextError
 from pipelines.format import format_bytes, format_rounded
 from pipelines.model.network.gpt2 import LOGITS_AT_ONCE
+from pipelines.model.training.checkpoint import find_checkpoints
 from pipelines.model.training.job import TrainingJob
 from pipelines.storage.resources import data_path
 
-MEMORY_ADVICE = "use a smaller --set micro_batch=... or --preset, --activation-checkpointing, or a larger machine"
+MEMORY_ADVICE = "use a smaller --set micro_batch=... or model (pretrain: --preset, --activation-checkpointing)"
 _FLOAT_BYTES, _HALF_BYTES = 4, 2
 # Saved by a layer for the backward pass, in numbers per token and dimension of the width. Always in 32 bits: the
 # residual stream before each of the two norms. In the precision of matrix products: the input of attention (1), query,
@@ -141,7 +143,7 @@ def _weight_copies_bytes(job: TrainingJob) -> int:
 def _logits_bytes(job: TrainingJob) -> int:
     """Return the memory for the loss of one micro-batch, which a CPU computes in chunks."""
     size, vocab_size = job.architecture, job.architecture.vocab_size
-    logits = job.recipe.micro_batch * size.context * vocab_size
+    logits = job.objective.forward_shape()[0] * vocab_size
     if job.device.device.type == "cpu":
         embedding = vocab_size * size.width
         return _FLOAT_BYTES * (min(logits, max(LOGITS_AT_ONCE, vocab_size)) + _EMBEDDING_GRADIENTS * embedding)
@@ -150,19 +152,20 @@ def _logits_bytes(job: TrainingJob) -> int:
 
 def _activation_bytes(job: TrainingJob) -> int:
     """Return the memory that the forward pass of one micro-batch saves for the backward pass."""
-    size, device_type, micro_batch = job.architecture, job.device.device.type, job.recipe.micro_batch
-    stream = micro_batch * size.context * size.width  # the residual stream, in numbers
+    size, device_type = job.architecture, job.device.device.type
+    tokens, context = job.objective.forward_shape()
+    stream = tokens * size.width  # the residual stream, in numbers
     product_bytes = _HALF_BYTES if job.device.bf16 else _FLOAT_BYTES
     layer = (_SAVED_FLOATS * _FLOAT_BYTES + _SAVED_PRODUCTS * product_bytes) * stream
     banded, window, is_unfused = layer, size.attention_window, device_type == "cpu" and size.dropout > 0
-    if 0 < window < size.context and (size.dropout or not job.is_compiled or device_type != "cuda"):
+    if 0 < window < context and (size.dropout or not job.is_compiled or device_type != "cuda"):
         banded += (_UNFUSED_CHUNK_PRODUCTS if is_unfused else _CHUNK_PRODUCTS) * product_bytes * stream
     if size.dropout:
         # A CPU saves masks as floats, a GPU as bytes; fused attention on a GPU saves none.
         masks = _MASKS * (_FLOAT_BYTES if device_type == "cpu" else 1) * stream
-        rows = _SQUARES * _FLOAT_BYTES * micro_batch * size.heads * size.context * is_unfused
-        layer += masks + rows * size.context
-        banded += masks + rows * _keys_per_token(size.context, window)
+        rows = _SQUARES * _FLOAT_BYTES * tokens * size.heads * is_unfused
+        layer += masks + rows * context
+        banded += masks + rows * _keys_per_token(context, window)
     final_norm = 2 * _FLOAT_BYTES * stream
     if job.options.activation_checkpointing:
         return size.layers * _FLOAT_BYTES * stream + max(layer, banded) + final_norm
@@ -183,6 +186,17 @@ def describe_estimate(estimate: Estimate) -> list[str]:
     ]
 
 
+def check_estimate(job: TrainingJob) -> None:
+    """Show the estimated resources; raise WebtextError if this machine clearly lacks them."""
+    estimate = estimate_training(job)
+    for line in describe_estimate(estimate):
+        job.note(line)
+    free_disk = storage.free_bytes(job.output)
+    if free_disk is not None:
+        free_disk += len(find_checkpoints(job.output)) * estimate.checkpoint_bytes
+    check_resources(estimate, job.device.free_memory_bytes(job.world.local_size), free_disk)
+
+
 def check_resources(estimate: Estimate, available_memory_bytes: int | None, free_disk_bytes: int | None) -> None:
     """Raise WebtextError if memory or disk are clearly insufficient; None means unknown.
 
@@ -197,6 +211,6 @@ def check_resources(estimate: Estimate, available_memory_bytes: int | None, free
     if free_disk_bytes is not None and estimate.disk_bytes > free_disk_bytes:
         raise WebtextError(
             f"checkpoints and weights need {format_bytes(estimate.disk_bytes)}, but the output has "
-            f"{format_bytes(free_disk_bytes)} free; free some space, choose another --output, or use a smaller "
-            f"--keep-checkpoints than {estimate.keep_checkpoints}"
+            f"{format_bytes(free_disk_bytes)} free; free some space, choose another --output, or in `pretrain` "
+            f"use a smaller --keep-checkpoints than {estimate.keep_checkpoints}"
         )

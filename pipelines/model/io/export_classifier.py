@@ -26,18 +26,24 @@ def read_format(model: str) -> Any:
     return config.get("format") if isinstance(config, dict) else None
 
 
+def open_classifier(model: str) -> tuple[inputs.StageFolder, dict[str, Any], Architecture]:
+    """Return a folder of finetune, whose checksums are verified, its config, and the architecture."""
+    folder = inputs.open_stage(model, ("finetune",))
+    for file in folder.files(""):
+        file.verify()
+    described = storage.read_json(path := folder.file("config.json").path)
+    with translate_format_errors(path, "the config of a fine-tuned model; re-run `webtext finetune`"):
+        return folder, described, msgspec.convert(described["architecture"], Architecture)
+
+
 def export_classifier(stage: Stage, config: Any, *, model: str, output: str, options: RunOptions) -> Summary:
     """Write config, weights and tokenizer of a folder of finetune; records are tensors.
 
     The tokens start, delimiter and extract have the ids `bos_token_id`, `delimiter_token_id` and `eos_token_id` of the
     config. Raises InputError for locally banded attention, and WebtextError if the file that was written differs.
     """
-    folder = inputs.open_stage(model, ("finetune",))
-    for file in folder.files(""):
-        file.verify()
-    described = storage.read_json(path := folder.file("config.json").path)
-    with translate_format_errors(path, "the config of a fine-tuned model; re-run `webtext finetune`"):
-        architecture = msgspec.convert(described["architecture"], Architecture)
+    folder, described, architecture = open_classifier(model)
+    with translate_format_errors(folder.file("config.json").path, "the config of a fine-tuned model"):
         task = described["finetune"]
         labels = [str(label).partition("|")[0] for label in task["labels"]] or ["score"]
     if architecture.attention_window:

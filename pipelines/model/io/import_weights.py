@@ -18,9 +18,11 @@ from torch import Tensor
 from pipelines import storage
 from pipelines.engine.manifest import has_manifest
 from pipelines.errors import InputError
+from pipelines.model.io.export_classifier import CLASSIFIER, open_classifier
 from pipelines.model.io.hugging_face import MODEL_TYPES, canonical_weights, from_hugging_face, merge_lines, read_config
 from pipelines.model.io.model_folder import CONFIG_FILE, TOKENIZER_FILE, open_model
 from pipelines.model.io.tensor_files import check_weights, read_tensors
+from pipelines.model.network.classifier import HEAD, SPECIAL_TOKENS
 from pipelines.model.network.gpt2 import Architecture, empty_weights
 from pipelines.model.training.checkpoint import MODEL_FILE
 from pipelines.model.training.recipe import PRESETS, read_preset
@@ -41,7 +43,8 @@ _MAX_PADDING = 1023
 class ImportedModel:
     """Weights in float32 with our names, and their origin.
 
-    `source` is "hugging-face", "nanogpt" or "webtext"; `tokenizer_json` is None if the origin has no tokenizer;
+    `source` is "hugging-face", "nanogpt", "webtext" or "finetune"; the last `special_tokens` entries of the vocabulary
+    are those of a fine-tuning; `tokenizer_json` is None if the origin has no tokenizer;
     `sha256` is that of the weights file, or the hash of the hashes of several; `notes` list what was changed.
     """
 
@@ -51,6 +54,7 @@ class ImportedModel:
     source: str
     tokenizer_json: bytes | None
     sha256: str
+    special_tokens: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -118,7 +122,7 @@ def _import_folder(path: str) -> ImportedModel:
             return _import_hugging_face(path, config)
         if kind is not None:
             raise InputError(f"{path}: has a model of type {kind!r}; only {' and '.join(MODEL_TYPES)} are supported")
-        return _import_webtext(path)
+        return _import_classifier(path) if config.get("format") == CLASSIFIER else _import_webtext(path)
     if storage.exists(nanogpt := storage.join(path, _NANOGPT_FILE)):
         return _import_nanogpt(nanogpt)
     raise InputError(
@@ -138,6 +142,20 @@ def _import_webtext(path: str) -> ImportedModel:
         tokenizer_json=trained.tokenizer_json,
         sha256=storage.sha256_of(trained.weights_path),
         notes=notes,
+    )
+
+
+def _import_classifier(path: str) -> ImportedModel:
+    folder, _, architecture = open_classifier(path)
+    weights = folder.file(MODEL_FILE).path
+    return ImportedModel(
+        path=path,
+        architecture=architecture,
+        tensors={name: weight for name, weight in read_tensors(weights).items() if name != HEAD},
+        source="finetune",
+        tokenizer_json=storage.read_bytes(folder.file(TOKENIZER_FILE).path),
+        sha256=storage.sha256_of(weights),
+        special_tokens=SPECIAL_TOKENS,
     )
 
 

@@ -1,7 +1,7 @@
 """GPT-1's fine-tuning: a linear head on the hidden state of the last token, and the loss of labels and tokens.
 
 Three rows are added to the token embedding: start, delimiter and extract, whose final hidden state the head reads.
-Texts are padded at their end, which the attention of earlier tokens does not see. Radford et al. 2018, section 3.
+Texts are packed one after another, see `Packing`. Radford et al. 2018, section 3.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's convention
 from torch import Tensor, nn
 
 from pipelines.model.device import derived_seed
-from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize, summed_loss
+from pipelines.model.network.gpt2 import GPT2, Architecture, empty_model, initialize, pack, summed_loss
 
 SPECIAL_TOKENS = 3
 _STD = 0.02
@@ -32,15 +32,20 @@ class Classifier(GPT2):
         self.is_choice = is_choice
         self.score = nn.Linear(architecture.width, outputs, bias=False)
 
-    def classify(self, hidden: Tensor, ends: Tensor) -> Tensor:
-        """Return the outputs of examples, [examples, labels or candidates].
+    def states(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """Return the final hidden states, [tokens, width], of the texts of examples, one after another.
 
-        `hidden` are the states of their texts, [examples * texts, tokens, width], and `ends` the positions of their
-        extract tokens, [examples, texts]. The texts of an example share the mask of dropout. If they are not
-        candidates, their states are added.
+        `tokens` are [tokens], `lengths` their numbers by text, [examples, texts].
         """
-        rows = torch.arange(len(hidden), device=hidden.device)
-        states = hidden[rows, ends.flatten()].view(*ends.shape, -1)
+        return self.hidden(tokens[None], packing=pack(lengths.flatten()))[0]
+
+    def classify(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        """Return the outputs of examples, [examples, labels or candidates], from what `states` returns.
+
+        The head reads the extract token, the last one of a text. The texts of an example share the mask of dropout. If
+        they are not candidates, their states are added.
+        """
+        states = hidden[lengths.flatten().cumsum(0) - 1].view(*lengths.shape, -1)
         mask = F.dropout(torch.ones_like(states[:, :1]), self.architecture.dropout, self.training)
         states = states * mask
         out: Tensor = self.score(states).squeeze(2) if self.is_choice else self.score(states.sum(1))
@@ -55,23 +60,21 @@ class FineTuningLoss(nn.Module):
         self.model = model
         self.lm_weight = lm_weight
 
-    def forward(self, tokens: Tensor, ends: Tensor, golds: Tensor) -> Tensor:
-        """Return the summed loss of examples; `tokens` are [examples, texts, tokens], `golds` labels or numbers.
+    def forward(self, tokens: Tensor, lengths: Tensor, golds: Tensor) -> Tensor:
+        """Return the summed loss of examples, see `Classifier.states`; `golds` are labels or numbers.
 
         L1 is the mean loss of the tokens of a text after its first, up to its extract token, and of those the mean over
         the texts of an example.
         """
-        texts = tokens.flatten(0, 1)
-        hidden = self.model.hidden(texts)
-        loss = label_loss(self.model.classify(hidden, ends), golds)
+        hidden = self.model.states(tokens, lengths)
+        loss = label_loss(self.model.classify(hidden, lengths), golds)
         if self.lm_weight:
-            lengths = ends.flatten()
-            rows, positions = (torch.arange(texts.shape[1], device=texts.device) < lengths[:, None]).nonzero(
-                as_tuple=True
-            )
-            weights = (self.lm_weight / ends.shape[1]) / lengths[rows].to(hidden.dtype)
-            targets = texts[rows, positions + 1]
-            loss = loss + summed_loss(hidden[rows, positions], self.model.wte.weight, targets, token_weights=weights)
+            has_next = torch.ones_like(tokens, dtype=torch.bool)
+            has_next[lengths.flatten().cumsum(0) - 1] = False
+            places, counts = has_next.nonzero().squeeze(1), lengths.flatten() - 1
+            weights = (self.lm_weight / lengths.shape[1] / counts.to(hidden.dtype)).repeat_interleave(counts)
+            states = hidden.index_select(0, places)
+            loss = loss + summed_loss(states, self.model.wte.weight, tokens[places + 1], token_weights=weights)
         return loss
 
 
@@ -98,10 +101,12 @@ def transfer_weights(pretrained: Mapping[str, Tensor], architecture: Architectur
             pretrained[name].copy_(weight)
 
 
-def initial_weights(pretrained: Mapping[str, Tensor], outputs: int, seed: int) -> dict[str, Tensor]:
-    """Return the weights of a model with rows for the special tokens and a head, both drawn from N(0, 0.02)."""
+def initial_weights(
+    pretrained: Mapping[str, Tensor], outputs: int, seed: int, special_tokens: int = SPECIAL_TOKENS
+) -> dict[str, Tensor]:
+    """Return the weights of a model with rows for new special tokens and a head, both drawn from N(0, 0.02)."""
     # Another sequence than that of `initialize`, with which the new rows would equal those of the first tokens.
     generator, embedding = torch.Generator().manual_seed(derived_seed(seed, HEAD)), pretrained["wte.weight"]
-    rows = torch.randn(SPECIAL_TOKENS, embedding.shape[1], generator=generator) * _STD
+    rows = torch.randn(special_tokens, embedding.shape[1], generator=generator) * _STD
     head = torch.randn(outputs, embedding.shape[1], generator=generator) * _STD
     return {**pretrained, "wte.weight": torch.cat([embedding, rows]), HEAD: head}

@@ -86,6 +86,41 @@ class Branches(NamedTuple):
     visible: Tensor
 
 
+# Texts that attention computes together on a CPU: few, so that they have similar lengths.
+_TEXTS_AT_ONCE = 4
+
+
+class Packing(NamedTuple):
+    """Texts of several lengths, one after another in one block, so that only attention computes padding.
+
+    `positions`, [tokens], are those of the tokens in their texts. Attention computes groups of texts of similar length:
+    `padded` are the indices of their tokens, group after group, `shapes` the texts and the longest text of a group, and
+    `places`, [tokens], where the tokens are in the groups.
+    """
+
+    positions: Tensor
+    padded: Tensor
+    shapes: list[tuple[int, int]]
+    places: Tensor
+
+
+def pack(lengths: Tensor) -> Packing:
+    """Return the packing of texts with these lengths, [texts]."""
+    device = lengths.device
+    starts, at_once = lengths.cumsum(0) - lengths, _TEXTS_AT_ONCE if device.type == "cpu" else len(lengths)
+    positions = torch.arange(int(lengths.sum()), device=device) - starts.repeat_interleave(lengths)
+    padded, shapes, own = [], [], []
+    for texts in torch.split(lengths.argsort(stable=True), at_once):
+        steps, ends = torch.arange(int(lengths[texts[-1]]), device=device), lengths[texts, None] - 1
+        # Later tokens are not visible to earlier ones, so any token can be the padding.
+        padded.append((starts[texts, None] + steps.minimum(ends)).flatten())
+        own.append((steps <= ends).flatten())
+        shapes.append((len(texts), len(steps)))
+    indices = torch.cat(padded)
+    filled = torch.cat(own).nonzero().squeeze(1)
+    return Packing(positions, indices, shapes, torch.empty_like(filled).scatter_(0, indices[filled], filled))
+
+
 class GPT2(nn.Module):
     """The model; its weights are uninitialized until `initialize` or `load_state_dict`.
 
@@ -110,13 +145,17 @@ class GPT2(nn.Module):
         """Return the logits of the next token, [blocks, tokens, vocabulary], for token ids [blocks, tokens]."""
         return F.linear(self.hidden(tokens), self.wte.weight)
 
-    def hidden(self, tokens: Tensor, cache: KeyValueCache | None = None, branches: Branches | None = None) -> Tensor:
+    def hidden(
+        self, tokens: Tensor, cache: KeyValueCache | None = None, branches: Branches | None = None,
+        packing: Packing | None = None,
+    ) -> Tensor:  # fmt: skip
         """Return the input of the output layer: the residual stream after the final norm, [blocks, tokens, width].
 
-        With a cache, `tokens` follow those in the cache, and are added to it.
+        With a cache, `tokens` follow those in the cache, and are added to it. With a packing, they are one block.
         """
         start, new = cache.length if cache is not None else 0, tokens.shape[1]
-        positions = branches.positions if branches else torch.arange(start, start + new, device=tokens.device)
+        layout = branches or packing
+        positions = layout.positions if layout else torch.arange(start, start + new, device=tokens.device)
         visible, window = branches and branches.visible, self.architecture.attention_window
         if visible is None and start and new > 1:
             # A single new token attends to all earlier ones; several need a causal mask, [new, all].
@@ -125,9 +164,9 @@ class GPT2(nn.Module):
         x = self.drop(self.wte(tokens) + self.wpe(positions))
         for layer, block in enumerate(self.h):
             if self.activation_checkpointing and self.training:
-                x = checkpoint(block, x, use_reentrant=False)
+                x = checkpoint(block, x, packing=packing, use_reentrant=False)
             else:
-                x = block(x, cache, latest if layer % 2 else visible)
+                x = block(x, cache, latest if layer % 2 else visible, packing)
         if cache is not None:
             cache.length += new
         out: Tensor = self.ln_f(x)
@@ -144,9 +183,12 @@ class Block(nn.Module):
         self.ln_2 = nn.LayerNorm(architecture.width, eps=LAYER_NORM_EPSILON)
         self.mlp = FeedForward(architecture)
 
-    def forward(self, x: Tensor, cache: KeyValueCache | None = None, visible: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, cache: KeyValueCache | None = None, visible: Tensor | None = None,
+        packing: Packing | None = None,
+    ) -> Tensor:  # fmt: skip
         """Return the residual stream after this layer, [blocks, tokens, width]."""
-        attended: Tensor = x + self.attn(self.ln_1(x), cache, visible)
+        attended: Tensor = x + self.attn(self.ln_1(x), cache, visible, packing)
         out: Tensor = attended + self.mlp(self.ln_2(attended))
         return out
 
@@ -164,12 +206,27 @@ class Attention(nn.Module):
         self.c_proj = nn.Linear(architecture.width, architecture.width)
         self.resid_drop = nn.Dropout(architecture.dropout)
 
-    def forward(self, x: Tensor, cache: KeyValueCache | None = None, visible: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, cache: KeyValueCache | None = None, visible: Tensor | None = None,
+        packing: Packing | None = None,
+    ) -> Tensor:  # fmt: skip
         """Attend from each token to itself and earlier ones, or to the `visible` ones; [blocks, tokens, width]."""
-        blocks, tokens, width = x.shape
+        mixed = self.c_attn(x)
+        if packing is None:
+            out = self._attend(mixed, cache, visible)
+        else:
+            rows = torch.split(mixed[0].index_select(0, packing.padded), list(map(math.prod, packing.shapes)))
+            groups = [self._attend(row.view(*shape, -1)) for row, shape in zip(rows, packing.shapes, strict=True)]
+            out = torch.cat([group.flatten(0, 1) for group in groups]).index_select(0, packing.places)[None]
+        projected: Tensor = self.resid_drop(self.c_proj(out))
+        return projected
+
+    def _attend(self, mixed: Tensor, cache: KeyValueCache | None = None, visible: Tensor | None = None) -> Tensor:
+        """Return the values that tokens attend to, from queries, keys and values, [blocks, tokens, 3 * width]."""
+        blocks, tokens, width = mixed.shape[0], mixed.shape[1], mixed.shape[2] // 3
         query, key, value = (
             part.view(blocks, tokens, self.heads, width // self.heads).transpose(1, 2)
-            for part in self.c_attn(x).split(width, dim=2)
+            for part in torch.split(mixed, width, dim=2)
         )
         dropout = self.dropout if self.training else 0.0
         start = cache.length if cache is not None else 0
@@ -183,8 +240,7 @@ class Attention(nn.Module):
             if visible is None and self.window:  # a single new token
                 key, value = key[:, :, -self.window :], value[:, :, -self.window :]
             out = F.scaled_dot_product_attention(query, key, value, visible, dropout_p=dropout, is_causal=is_causal)
-        projected: Tensor = self.resid_drop(self.c_proj(out.transpose(1, 2).reshape(blocks, tokens, width)))
-        return projected
+        return out.transpose(1, 2).reshape(blocks, tokens, width)
 
 
 class FeedForward(nn.Module):

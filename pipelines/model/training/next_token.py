@@ -76,6 +76,10 @@ class NextToken:
 
     tokens = weight
 
+    def forward_shape(self) -> tuple[int, int]:
+        """See `Objective`."""
+        return self.recipe.micro_batch * self.recipe.context, self.recipe.context
+
     def read(self, examples: Sequence[Block]) -> list[Tokens]:
         """Return blocks as [blocks, context + 1]."""
         return [self.mixture.read_blocks(examples, self.recipe.context)]

@@ -40,6 +40,9 @@ class Objective(Protocol):
     def tokens(self, step: int) -> int:
         """Return the number of tokens of a step."""
 
+    def forward_shape(self) -> tuple[int, int]:
+        """Return the largest numbers of tokens of a forward pass and of a sequence, for estimates of memory."""
+
     def read(self, examples: Sequence[Any]) -> Sequence[npt.NDArray[Any]]:
         """Return the arguments of the loss for a micro-batch."""
 

@@ -16,7 +16,7 @@ from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResul
 from pipelines.errors import ChangedRunError, InputError, UsageError
 from pipelines.extras import require_extra
 from pipelines.model.device import DeviceConfig, device_config, select_device
-from pipelines.model.diagnostics.estimate import check_resources, describe_estimate, estimate_training
+from pipelines.model.diagnostics.estimate import check_estimate
 from pipelines.model.io.import_weights import ImportedModel, check_compatible, import_weights
 from pipelines.model.training.checkpoint import find_checkpoints, latest_checkpoint
 from pipelines.model.training.data import open_mixture
@@ -62,7 +62,7 @@ def run_rank_zero(
                         "--sample-every: no process has the whole model with --parallel fsdp; use ddp or generate"
                     )
                 check_sources(job, recipe, open_mixture(sources, verify=False), config.max_epochs)
-                _check_estimate(job)
+                check_estimate(job)
 
                 def start_workers(step: int | None) -> None:
                     without_training.pop_all()
@@ -220,14 +220,3 @@ def _import_initial(
 
 def _inputs(sources: Sources, initial: ImportedModel | None) -> dict[str, str]:
     return fingerprints(sources) | ({"init_from": initial.sha256} if initial else {})
-
-
-def _check_estimate(job: TrainingJob) -> None:
-    """Show the estimated resources; raise WebtextError if this machine clearly lacks them."""
-    estimate = estimate_training(job)
-    for line in describe_estimate(estimate):
-        job.note(line)
-    free_disk = storage.free_bytes(job.output)
-    if free_disk is not None:
-        free_disk += len(find_checkpoints(job.output)) * estimate.checkpoint_bytes
-    check_resources(estimate, job.device.free_memory_bytes(job.world.local_size), free_disk)
