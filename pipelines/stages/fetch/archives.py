@@ -106,11 +106,6 @@ class Lookup:
         """Return the name of the file with the captures that one of the files of the index has of them."""
         return f"{WORK}/{self.phase}-index-{number:05d}"
 
-    def read_captures(self, shard: int) -> list[pa.RecordBatch]:
-        """Return the captures of the links of a shard."""
-        paths = [storage.join(self.fetch.output, self.captures(number)) for number in range(len(self.index))]
-        return read_bucket(paths, CAPTURE_SCHEMA, shard)
-
 
 def archives_input(config: FetchConfig) -> str | None:
     """Return what stands for the archives in the manifest: other archives, or more requests, are an addition.
@@ -358,7 +353,8 @@ def _store_pages(shard: LinkShard, lookup: Lookup) -> TaskResult:
     rows = shards.read_rows(storage.join(fetch.output, lookup.wanted[shard.index]), ["link", "url"])
     urls = {row["link"]: row["url"] for row in rows}
     links = {wanted.outcome.link: wanted for wanted in wanted_links(fetch, shard, token) if wanted.outcome.link in urls}
-    captures = pa.Table.from_batches(lookup.read_captures(shard.index), CAPTURE_SCHEMA).sort_by("rank")
+    paths = [storage.join(fetch.output, lookup.captures(number)) for number in range(len(lookup.index))]
+    captures = pa.Table.from_batches(read_bucket(paths, CAPTURE_SCHEMA, shard.index), CAPTURE_SCHEMA).sort_by("rank")
     read = functools.partial(read_record, lookup.path_of, fetch.config.max_page_bytes)
 
     def find(item: tuple[int, list[dict[str, Any]]]) -> tuple[Capture | None, Capture | None, Counter[str]]:
