@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.engine.executor import LocalExecutor
+from pipelines.records.buckets import read_bucket
 from pipelines.stages.fetch.archives import (
     CAPTURE_SCHEMA,
     Lookup,
@@ -108,7 +109,8 @@ def check(shard: int, context: tuple[int, int, int, Lookup]) -> int:
     """Choose the nearest capture of each link of a shard, and return how many links are as expected."""
     links, pages, rows, lookup = context
     numbers, at = shard_links(shard, links, pages)
-    table = pa.Table.from_batches(lookup.read_captures(shard), CAPTURE_SCHEMA)
+    paths = [os.path.join(lookup.fetch.output, lookup.captures(number)) for number in range(len(lookup.index))]
+    table = pa.Table.from_batches(read_bucket(paths, CAPTURE_SCHEMA, shard), CAPTURE_SCHEMA)
     seconds = table["fetch_time"].cast(pa.timestamp("s")).cast(pa.int64()).to_numpy()
     nearest = np.full(len(numbers), np.inf)
     np.minimum.at(nearest, table["link"].to_numpy(), abs(seconds - at[table["link"].to_numpy()]))

@@ -1,14 +1,15 @@
 """Pages per second of `webtext fetch` and of a bare pool of requests, from the same servers on this machine.
 
-    python benchmarks/bench_fetch.py [--data FOLDER] [--pages 20000] [--hosts 2000] [--workers 2] [--rounds 3] [--small]
-                                     [--tls] [--faulty] [-- OPTIONS OF FETCH]
+    python benchmarks/bench_fetch.py [--data FOLDER] [--pages 20000] [--hosts 2000] [--shards 2] [--workers 2]
+                                     [--pools 1] [--rounds 3] [--small] [--tls] [--faulty] [-- OPTIONS OF FETCH]
 
 Hosts are addresses 127.0.x.y of one server process, which sends real pages (`pages/wcxb-dev` in FOLDER, by default
-$WEBTEXT_TEST_DATA), compressed as most servers do; without them, generated pages. The pool: 64 threads, each with a
-`requests.Session` per host, which read the body and keep nothing. fetch asks for robots.txt, obeys limits and writes
-WARC and outcomes; its delay per host is 0. With --tls, the servers have certificates of an authority of this run. With
---faulty, of each 20 hosts one never answers, one resets its connections, and one redirects to the next; fetch is then
-not compared with the pool.
+$WEBTEXT_TEST_DATA), compressed as most servers do; without them, generated pages. URLs are padded with zeros so that
+the list is divided into --shards, since one worker fetches a shard. The pool: 64 threads, each with a
+`requests.Session` per host, which read the body and keep nothing; with --pools, one in each of some processes, among
+which the hosts are divided. fetch asks for robots.txt, obeys limits and writes WARC and outcomes; its delay per host is
+0. With --tls, the servers have certificates of an authority of this run. With --faulty, of each 20 hosts one never
+answers, one resets its connections, and one redirects to the next; fetch is then not compared with the pool.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import requests
 import trustme
+
+from pipelines.stages.fetch.links import LIST_SHARD_BYTES
 
 _HEAD = (
     "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n"
@@ -75,7 +78,7 @@ class Site(asyncio.Protocol):
                 url = f"http://{host_address(self._host + 1)}:{self._port}{path.decode()}"
                 self._transport.write(_MOVED.format(url).encode())
             else:
-                self._transport.write(self.pages[int(path[1:]) % len(self.pages)])
+                self._transport.write(self.pages[int(path[1:][-9:]) % len(self.pages)])
 
 
 def host_address(number: int) -> str:
@@ -125,16 +128,22 @@ def server(data: Path, small: bool, *options: str) -> Iterator[int]:
         process.kill()
 
 
-def bare_pool(urls_by_host: Sequence[Sequence[str]]) -> float:
-    """Request all URLs with 64 threads, host by host on one connection, and return the seconds."""
+def bare_pool(urls_by_host: Sequence[Sequence[str]]) -> bool:
+    """Request all URLs with 64 threads, host by host on one connection; return whether each gave a page."""
 
     def get(urls: Sequence[str]) -> bool:
         with requests.Session() as session:
             return all(session.get(url, timeout=30).content for url in urls)
 
-    start = time.perf_counter()
     with ThreadPoolExecutor(64) as pool:
-        assert all(pool.map(get, urls_by_host))
+        return all(pool.map(get, urls_by_host))
+
+
+def bare_pools(urls_by_host: Sequence[Sequence[str]], processes: int) -> float:
+    """Request all URLs with a pool in each of some processes, and return the seconds."""
+    start = time.perf_counter()
+    with ProcessPoolExecutor(processes) as executor:
+        assert all(executor.map(bare_pool, [urls_by_host[number::processes] for number in range(processes)]))
     return time.perf_counter() - start
 
 
@@ -156,7 +165,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(default))
     parser.add_argument("--pages", type=int, default=20_000)
     parser.add_argument("--hosts", type=int, default=2_000)
+    parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--workers", default="2")
+    parser.add_argument("--pools", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--small", action="store_true", help="generated pages of 8 KB instead of real ones")
     parser.add_argument("--tls", action="store_true", help="https")
@@ -181,7 +192,8 @@ def main() -> None:
         port = stack.enter_context(server(options.data, options.small, *flags))
         scheme = "https" if options.tls else "http"
         hosts = [f"{host_address(number)}:{port}" for number in range(options.hosts)]
-        urls = [f"{scheme}://{hosts[number % len(hosts)]}/{number}" for number in range(options.pages)]
+        width = round((options.shards - 0.5) * LIST_SHARD_BYTES / options.pages) - len(f"{scheme}://{hosts[-1]}/\n")
+        urls = [f"{scheme}://{hosts[number % len(hosts)]}/{number:0{max(1, width)}}" for number in range(options.pages)]
         path = Path(folder, "urls.txt")
         path.write_text("\n".join(urls))
         ratios = []
@@ -190,10 +202,12 @@ def main() -> None:
             seconds, core_s = fetch(path, output, ["--workers", options.workers, *options.arguments])
             ours = len(urls) / seconds
             print(f"webtext fetch: {ours:,.0f} pages/s, {1000 * core_s / len(urls):.2f} ms of processor time per page")
-            tables = (pq.read_table(file, columns=["outcome"]) for file in output.glob("pages-*.parquet"))
+            tables = [pq.read_table(file, columns=["outcome"]) for file in sorted(output.glob("pages-*.parquet"))]
             print(dict(sum((Counter(table["outcome"].to_pylist()) for table in tables), Counter())))
+            print(f"links per shard: {', '.join(str(table.num_rows) for table in tables)}")
             if not options.faulty:
-                bare = len(urls) / bare_pool([urls[start :: len(hosts)] for start in range(len(hosts))])
+                by_host = [urls[start :: len(hosts)] for start in range(len(hosts))]
+                bare = len(urls) / bare_pools(by_host, options.pools)
                 ratios.append(ours / bare)
                 print(f"bare pool {bare:,.0f} pages/s, ratio {ours / bare:.2f}")
     print(f"median ratio {statistics.median(ratios or [0]):.2f}; load {os.getloadavg()[0]:.1f}")

@@ -15,7 +15,7 @@ import json
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 
@@ -27,6 +27,7 @@ import surt
 
 from pipelines import progress, storage
 from pipelines.algorithms.web.charset import TEXT_TYPES
+from pipelines.algorithms.web.urls import canonical_url
 from pipelines.engine.journal import WORK
 from pipelines.engine.run import StageRun, TaskResult
 from pipelines.errors import InputError, UsageError
@@ -46,7 +47,6 @@ from pipelines.storage.compression import open_decompressed, strip_compression
 
 # How often a page is looked up in Common Crawl: once, and after each redirect.
 _LOOKUPS = 4
-_PATHS_SUFFIX = ".paths"
 _THREADS = 16
 _CHECKED_CAPTURES, _CHECKED_FILES = 1_000, 10
 # The links whose captures are dictionaries at a time: 750 bytes per capture.
@@ -71,7 +71,6 @@ _JOINED = [KEY, "shard", "link", "at"]
 # The captures of a link: pages before redirects, by the seconds between them and the link, which are their `rank`.
 CAPTURE_SCHEMA = pa.schema([("link", pa.int32()), *list(INDEX_SCHEMA)[1:-1], ("rank", pa.int64())])
 _PLACE = operator.itemgetter("warc_filename", "warc_record_offset")
-_LAST_KEY = chr(0x10FFFF)
 _REDIRECT_RANK = 1 << 40
 # Of a page that was captured thousands of times, the nearest captures are enough; pages of several URLs have one key.
 _CAPTURES_PER_URL = 8
@@ -105,11 +104,6 @@ class Lookup:
     def captures(self, number: int) -> str:
         """Return the name of the file with the captures that one of the files of the index has of them."""
         return f"{WORK}/{self.phase}-index-{number:05d}"
-
-    def read_captures(self, shard: int) -> list[pa.RecordBatch]:
-        """Return the captures of the links of a shard."""
-        paths = [storage.join(self.fetch.output, self.captures(number)) for number in range(len(self.index))]
-        return read_bucket(paths, CAPTURE_SCHEMA, shard)
 
 
 def archives_input(config: FetchConfig) -> str | None:
@@ -217,7 +211,7 @@ def open_index(paths: Sequence[str], records: str) -> list[str]:
     """
     files: list[str] = []
     for path in paths:
-        if strip_compression(path).endswith(_PATHS_SUFFIX):
+        if strip_compression(path).endswith(".paths"):
             with open_decompressed(path) as stream:
                 names = [line.decode().strip() for line in stream]
             files += [storage.join(records, name) for name in names if "subset=robotstxt" not in name and name]
@@ -251,19 +245,20 @@ def look_up(run: StageRun, link_shards: Sequence[LinkShard], lookup: Lookup) -> 
         if not any(storage.map_files(shards.count_rows, wanted)):
             return
         index = range(len(lookup.index))
-        run.map(
-            join_index, index, lookup, name=str, phase=f"{phase}-index", work=True, total=len(index), unit="index files"
-        )
+        run.map(join_index, index, lookup, name=str, phase=f"{phase}-index", work=True, total=len(index), unit="files")
         run.map(_store_pages, link_shards, lookup, phase=f"{phase}-pages", work=True)
 
 
 def _find_wanted(shard: LinkShard, lookup: Lookup) -> TaskResult:
-    links = wanted_links(lookup.fetch, shard, lookup.token)
-    keyed = [(key, shard.index, link.outcome.link, link.at, link.url) for link in links if (key := surt_key(link.url))]
+    keyed = set[tuple[str, int, int, int | None, str]]()
+    for link in wanted_links(lookup.fetch, shard, lookup.token):
+        # Few pages were archived with the tracking parameters of the link; without a query, the keys are the same.
+        urls = [link.url, canonical_url(link.url) or link.url] if "?" in link.url else [link.url]
+        keyed |= {(key, shard.index, link.outcome.link, link.at, link.url) for key in map(surt_key, urls) if key}
     return write_wanted(lookup, shard.index, keyed)
 
 
-def write_wanted(lookup: Lookup, shard: int, links: Sequence[tuple[str, int, int, int | None, str]]) -> TaskResult:
+def write_wanted(lookup: Lookup, shard: int, links: Collection[tuple[str, int, int, int | None, str]]) -> TaskResult:
     """Write the links of a shard to look up, as rows of `WANTED_SCHEMA`, as a work file."""
     with shards.write_shard(lookup.fetch.output, lookup.wanted[shard], WANTED_SCHEMA) as wanted:
         for link in sorted(links):
@@ -317,7 +312,7 @@ def _key_ranges(file: pq.ParquetFile) -> list[tuple[str, str]]:
     """Return the first and last key of each row group; any may occur if there are no statistics, or they are cut."""
     metadata, column = file.metadata, file.schema_arrow.names.index(KEY)
     groups = [metadata.row_group(number).column(column).statistics for number in range(metadata.num_row_groups)]
-    return [(keys.min, keys.max) if keys and keys.has_min_max else ("", _LAST_KEY) for keys in groups]
+    return [(keys.min, keys.max) if keys and keys.has_min_max else ("", chr(0x10FFFF)) for keys in groups]
 
 
 def _wanted_between(paths: Sequence[str], first: str, last: str) -> Iterator[pa.Table]:
@@ -358,7 +353,8 @@ def _store_pages(shard: LinkShard, lookup: Lookup) -> TaskResult:
     rows = shards.read_rows(storage.join(fetch.output, lookup.wanted[shard.index]), ["link", "url"])
     urls = {row["link"]: row["url"] for row in rows}
     links = {wanted.outcome.link: wanted for wanted in wanted_links(fetch, shard, token) if wanted.outcome.link in urls}
-    captures = pa.Table.from_batches(lookup.read_captures(shard.index), CAPTURE_SCHEMA).sort_by("rank")
+    paths = [storage.join(fetch.output, lookup.captures(number)) for number in range(len(lookup.index))]
+    captures = pa.Table.from_batches(read_bucket(paths, CAPTURE_SCHEMA, shard.index), CAPTURE_SCHEMA).sort_by("rank")
     read = functools.partial(read_record, lookup.path_of, fetch.config.max_page_bytes)
 
     def find(item: tuple[int, list[dict[str, Any]]]) -> tuple[Capture | None, Capture | None, Counter[str]]:

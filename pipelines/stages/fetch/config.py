@@ -19,10 +19,7 @@ class FetchConfig:
         group="Source",
     )
     pages: tuple[str, ...] = option(
-        (),
-        "With --source warc: WARC and ARC files, folders or globs.",
-        identity=False,
-        only_with="source=warc",
+        (), "With --source warc: WARC and ARC files, folders or globs.", identity=False, only_with="source=warc"
     )
     concurrency: int = option(
         32, "Concurrent hosts per worker.", identity=False, minimum=1, maximum=1024, group="Politeness"

@@ -158,9 +158,7 @@ class HostQueues:
 
     def get(self, origin: str) -> Host:
         """Return the host of an origin."""
-        if origin not in self._hosts:
-            self._hosts[origin] = Host(origin, [], self._delay_s)
-        return self._hosts[origin]
+        return self._hosts.setdefault(origin, Host(origin, [], self._delay_s))
 
     def next_ready_at(self) -> float | None:
         """Return when the next open host is ready, or None if none is queued."""

@@ -52,8 +52,8 @@ def write_report(output: str, indexes: Sequence[int]) -> TaskResult:
         for name in (OK, "dropped")
     }
     page = render_fetch_report(tables["outcomes"], minutes, tables["domains"])
-    files = [write_page(output, PAGE, page)]
-    return TaskResult(files=(*files, shards.write_file(output, TABLES, json.dumps(tables).encode())))
+    table = shards.write_file(output, TABLES, json.dumps(tables).encode())
+    return TaskResult(files=(write_page(output, PAGE, page), table))
 
 
 def read_domains(output: str) -> list[tuple[str, int, int, str]]:

@@ -260,8 +260,7 @@ def _find_known_of_shard(shard: LinkShard, context_and_phase: tuple[FetchContext
                 link = link_of_url[row.pop("url")]
                 if row["outcome"].removeprefix("dropped.") not in (*NO_REQUEST, *context.retry):
                     writer.add(Outcome(link, **row))
-    known = shards.write_file(context.output, _KNOWN.format(phase, shard.index), b"%d" % rows)
-    return TaskResult(files=(known,))
+    return TaskResult(files=(shards.write_file(context.output, _KNOWN.format(phase, shard.index), b"%d" % rows),))
 
 
 def _rows_of_links(pages_path: str, links: pa.StringArray) -> list[dict[str, Any]]:

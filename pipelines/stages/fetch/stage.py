@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 from pipelines import progress, storage
 from pipelines.algorithms.web.urls import id_of_url
 from pipelines.engine.config import check_known
-from pipelines.engine.manifest import ShardEntry, has_manifest, read_manifest
-from pipelines.engine.run import RunOptions, Stage, Summary, TaskResult, stage_run
+from pipelines.engine.manifest import Manifest, ShardEntry, has_manifest, read_manifest
+from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, TaskResult, stage_run
 from pipelines.errors import UsageError
 from pipelines.records import shards
 from pipelines.records.inputs import fingerprint_files, open_stage
@@ -19,7 +20,7 @@ from pipelines.stages.fetch.archives import archives_input, open_pages, query_ar
 from pipelines.stages.fetch.config import FetchConfig
 from pipelines.stages.fetch.crawl import UNREACHED, Crawl, user_agent
 from pipelines.stages.fetch.links import LinkShard, classify_links, divide_lists, open_links, read_links
-from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, NOT_IN_SOURCE, REASONS, Failure, dropped
+from pipelines.stages.fetch.outcomes import LIVE, NO_REQUEST, NOT_IN_SOURCE, OK, REASONS, Failure, dropped
 from pipelines.stages.fetch.report import PAGE, TABLES, write_report
 from pipelines.stages.fetch.segments import FetchContext, SegmentWriter, find_known, write_shard_files
 
@@ -93,6 +94,8 @@ def fetch(
             )
             if not any(entry.records_out for entry in entries):
                 examples = _describe_drops(run.output, entries)
+            if earlier_result:
+                _note_unreached(run, entries, earlier_result.manifest)
             run.once("report", lambda: write_report(run.output, [shard.index for shard in source.shards]))
         return run.finish(examples=examples)
 
@@ -103,6 +106,15 @@ def _describe_drops(output: str, entries: Sequence[ShardEntry]) -> str:
     rows = (row for name in names for row in shards.read_rows(storage.join(output, name)))
     first = (f"{row['url'][:_SHOWN_CHARACTERS]} ({row['detail']})" for row in itertools.islice(rows, _SHOWN_DROPS))
     return f", such as {', '.join(first)}; docs/fetch.md explains the reasons"
+
+
+def _note_unreached(run: StageRun, entries: Sequence[ShardEntry], earlier: Manifest) -> None:
+    """Name the remedy if no link that was added or retried was reached: perhaps the local network was down."""
+    outcomes = sum((Counter({**entry.dropped, OK: entry.records_out}) for entry in entries), Counter[str]())
+    outcomes -= Counter({**earlier.dropped, OK: earlier.records_out})
+    unreached = sorted(UNREACHED & outcomes.keys())
+    if unreached and outcomes.keys() <= UNREACHED | NO_REQUEST:
+        run.note(f"no new request reached a site; if the network was down, use --retry {' --retry '.join(unreached)}")
 
 
 def _fetch_shard(shard: LinkShard, context: FetchContext) -> TaskResult:

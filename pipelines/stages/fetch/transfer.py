@@ -143,7 +143,7 @@ class Transfer(Generic[Token]):
         if code == pycurl.E_SSL_CACERT_BADFILE:
             raise InputError(f"{message}; see REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE")
         if self._refused and not self._sockets:
-            return Failure("private_address", f"{self.host} is {self._refused}")
+            return self.private_address(self._refused)
         reason = "timeout" if self._is_cut else _REASONS.get(code, "connection")
         # A host that is not there refuses a connection; this one accepted it before.
         is_reset = self.curl.getinfo(pycurl.OS_ERRNO) in _RESETS
@@ -163,6 +163,10 @@ class Transfer(Generic[Token]):
         return Failure(
             reason, _DURATION.sub("", message), reason in _RETRYABLE or (not self.connection and reason == "timeout")
         )
+
+    def private_address(self, address: str) -> Failure:
+        """Return the failure of a host with an address that is not public."""
+        return Failure("private_address", f"{self.host} is {address}; see --allow-private-addresses")
 
     def end(self, failure: Failure | None) -> None:
         """Set what the request ended with."""

@@ -105,7 +105,7 @@ class Client(Generic[Token]):
             self._resolving[curl] = self._names.ask(transfer.host)
             self._send_resolved()
         elif literal is not None and self._public_only and not addresses.is_public(literal):
-            self._end(transfer, Failure("private_address", f"{transfer.host} is {literal}"))
+            self._end(transfer, transfer.private_address(literal))
         else:
             self._send(transfer, ())
 

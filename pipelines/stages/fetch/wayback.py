@@ -132,16 +132,9 @@ class Wayback:
         time.sleep(max(0.0, self._next_at - time.monotonic()))
         self._pause(60.0 / self._config.wayback_rate)
         self._sent += 1
-        exchange = self._client.perform(
-            Request(
-                url,
-                4 * self._config.timeout,
-                max(self._config.max_page_bytes, _INDEX_BYTES),
-                lambda response: not is_retryable_status(response.status),
-                truncate=True,
-            ),
-            None,
-        )
+        timeout_s, max_bytes = 4 * self._config.timeout, max(self._config.max_page_bytes, _INDEX_BYTES)
+        request = Request(url, timeout_s, max_bytes, lambda head: not is_retryable_status(head.status), truncate=True)
+        exchange = self._client.perform(request, None)
         self.refusals = self.refusals + 1 if exchange.status == 429 else 0
         if exchange.failure is not None:
             if parse is None and exchange.failure.reason in ("bad_encoding", "unsupported_encoding"):

@@ -12,6 +12,7 @@ from local_web import Answer, LocalWeb
 
 from pipelines.engine.manifest import read_manifest
 from pipelines.errors import ChangedRunError, UsageError
+from pipelines.progress import Silent
 from pipelines.stages.fetch import links, stage
 
 
@@ -114,16 +115,21 @@ def test_links_that_are_added_while_the_network_is_down_can_be_retried(
         urls = [web.url(path) for path in web.pages]
         rows = run_fetch(tmp_path, urls).rows
         closed = [web.url("/03"), web.url("/04")]
-    fetched = run_fetch(tmp_path, [*urls, *closed])
-    assert list(fetched.outcomes.values())[3:] == ["connection", "connection"]
+    notes: list[str] = []
+    monkeypatch.setattr(Silent, "note", lambda _, message: notes.append(message))
+    fetched = run_fetch(tmp_path, [*urls, *closed, "ftp://x.org/"])
+    assert list(fetched.outcomes.values())[3:] == ["connection", "connection", "bad_url"]
+    advice = "no new request reached a site; if the network was down, use --retry connection"
+    assert notes[-1] == advice
     assert fetched.rows[:3] == rows
     # Sites that could not be reached before say nothing about the network, however many they are.
     monkeypatch.setattr("pipelines.stages.fetch.crawl._UNREACHED_SITES", 1)
     before = fetched.rows
     after = run_fetch(tmp_path, retry=["connection"]).rows
     assert [row["outcome"] for row in after] == [row["outcome"] for row in before]
+    assert notes.count(advice) == 1
     requested = [row["fetched_at"] > earlier["fetched_at"] for row, earlier in zip(after, before, strict=True)]
-    assert requested == [row["outcome"] == "dropped.connection" for row in before]
+    assert requested == [row["outcome"] in ("dropped.connection", "dropped.bad_url") for row in before]
 
 
 def test_an_addition_that_is_interrupted_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

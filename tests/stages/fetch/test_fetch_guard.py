@@ -109,8 +109,9 @@ def test_private_addresses_are_refused_before_a_byte_is_sent(tmp_path: Path, mon
             run_fetch(tmp_path, urls, allow_private_addresses=False)
         assert str(raised.value) == (
             "fetch: no pages left: all 7 records were dropped (private_address 7), such as "
-            f"{urls[0]} (127.0.0.1 is 127.0.0.1), {urls[1]} (inside.example is 127.0.0.1), "
-            f"{urls[2]} (localhost is 127.0.0.1); docs/fetch.md explains the reasons; "
+            f"{urls[0]} (127.0.0.1 is 127.0.0.1; see --allow-private-addresses), "
+            f"{urls[1]} (inside.example is 127.0.0.1; see --allow-private-addresses), "
+            f"{urls[2]} (localhost is 127.0.0.1; see --allow-private-addresses); docs/fetch.md explains the reasons; "
             "relax the options, or retry if the cause was temporary"
         )
         assert web.requests == []

@@ -78,6 +78,14 @@ def test_each_link_has_its_nearest_capture_or_is_not_in_the_source(tmp_path: Pat
         assert b"robots: rfc9309" not in stream.read(2000)
 
 
+def test_tracking_parameters_of_a_link_do_not_hide_its_page(tmp_path: Path) -> None:
+    warc = _write(tmp_path / "a.warc.gz", [_page("/a"), _page("/b?id=1"), _page("/b"), _page("/c?utm_source=x")])
+    paths = ["/a?utm_source=reddit&fbclid=1", "/b?id=1&utm_medium=link", "/c?utm_source=x", "/c?id=2"]
+    fetched = take_pages(tmp_path, [_HOST + path for path in paths], warc)
+    assert outcomes_by_path(fetched) == dict.fromkeys(paths[:3], "2014-05-14") | {paths[3]: MISS}
+    assert fetched.row(_HOST + paths[1])["final_url"] == f"{_HOST}/b?id=1"
+
+
 def test_links_without_dates_have_the_latest_capture(tmp_path: Path) -> None:
     warc = _write(tmp_path / "a.warc.gz", [_page("/a", day) for day in ("2014-05-14", "2020-01-01", "2016-01-01")])
     (tmp_path / "urls.txt").write_text(f"{_HOST}/a\n")
