@@ -69,14 +69,14 @@ format: $(DEV)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# One process more than there are cores, since tests wait for servers, leases and processes that they started.
+# Two processes more than there are cores, since tests wait for servers, leases and processes that they started.
 tests: $(DEV)
-	processes=$$($(BIN)/python -c 'from pipelines.engine.executor import default_workers; print(default_workers() + 1)') && \
+	processes=$$($(BIN)/python -c 'from pipelines.engine.executor import default_workers; print(default_workers() + 2)') && \
 	$(BIN)/python -m pytest -m "not slow" --numprocesses $$processes --dist worksteal
 
-# The wheel is installed at the same time: that mostly waits for the package index.
-test: lint
-	@$(MAKE) --no-print-directory --jobs=2 tests wheel
+# All at the same time: mypy has one thread, and the wheel mostly waits for the package index.
+test: $(DEV)
+	@$(MAKE) --no-print-directory --jobs=3 lint tests wheel
 
 test-all: lint
 	$(INSTALL) --editable '.[ray]'
