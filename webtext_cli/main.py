@@ -103,8 +103,8 @@ class LazyGroup(click.Group):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from pipelines.format import suggest_nearest
 
-            hint = suggest_nearest(args[0], COMMANDS, "see `webtext --help`")
-            raise click.UsageError(f"no command {args[0]!r}; {hint}")
+            hint = suggest_nearest(args[0], COMMANDS, "")
+            raise click.UsageError(f"no command {args[0]!r}; {hint}".rstrip("; "))
         if args and args[0] != "generate":  # whose prompt may be empty
             for flag, value in itertools.pairwise(args):
                 if not value:

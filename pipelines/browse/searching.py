@@ -12,9 +12,10 @@ from pipelines.browse.reading import mark_parts
 from pipelines.browse.site import Site, number_of, site_of
 from pipelines.errors import InputError, UsageError, WebtextError
 from pipelines.search.query import SearchIndex
-from pipelines.search.trace import TRACE_S, Trace, trace
+from pipelines.search.trace import Trace, trace
 
-_ROWS, _MAX_CHARACTERS = 10, 20_000
+# A text of the most common words takes 8 ms per word.
+_ROWS, _MAX_CHARACTERS, _TRACE_S = 10, 20_000, 20.0
 
 
 def show_search(request: Request) -> Response:
@@ -39,10 +40,10 @@ def show_trace(request: Request) -> Response:
     try:
         index = open_index(site)
         if text.strip():
-            result = trace(index, text)
+            result = trace(index, text, max_s=_TRACE_S)
     except WebtextError as error:
         problem = site.describe(error)
-    state = {"index": index, "result": result, "problem": problem, "limits": (_MAX_CHARACTERS, TRACE_S)}
+    state = {"index": index, "result": result, "problem": problem, "limits": (_MAX_CHARACTERS, _TRACE_S)}
     parts = mark_parts(text, sorted((passage.start, passage.end) for passage in result.passages))
     return site.render(request, "trace.html", 400 if problem else 200, text=text, parts=parts, **state)
 

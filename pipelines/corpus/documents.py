@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -18,20 +19,26 @@ def choose_documents(
     where: str | None = None,
     reason: str | None = None,
     stage: str | None = None,
+    domain: str | None = None,
     seed: int | None = None,
     limit: int = 10,
 ) -> list[dict[str, Any]]:
     """Return documents with their columns: `targets`, ids or URLs, or at most `limit` that meet the other conditions.
 
-    `where` is a condition in SQL; `reason` chooses documents that were dropped for it, by one `stage` or by any, with
-    `stage`, `reason` and `detail`, and with `text` None if no stage wrote one. They are the first of the corpus, or
-    with a `seed` those with the lowest hashes of id and seed. Raises InputError if there is none.
+    `where` is a condition in SQL; `reason` chooses documents that were dropped for it, by one `stage` or by any, of
+    one registered `domain` or of any, with `stage`, `reason` and `detail`, and with `text` None if no stage wrote one.
+    They are the first of the corpus, or with a `seed` those with the lowest hashes of id and seed. Raises InputError if
+    there is none.
     """
     if targets:
         return [_document(tables, target) for target in targets]
     conditions, values = ["true"], list[Any]()
     if reason:
         conditions, values = ["reason = ?", "stage = coalesce(?, stage)"], [reason, stage]
+    if domain:
+        # `domain_of` is a Python function, which millions of rows would call.
+        conditions.append("regexp_matches(url, ?)")
+        values.append(rf"^[a-z]+://([^/]*\.)?{re.escape(domain.lower())}(:|/|$)")
     if where:
         conditions.append(enclosed := f"(\n{where}\n)")  # a comment ends with its line
         # Parsed alone, its brackets match; then those around it enclose all of it.
@@ -44,7 +51,7 @@ def choose_documents(
     rows = tables.rows(f"FROM {view} WHERE {' AND '.join(conditions)} {order} LIMIT {limit}", values)
     if rows:
         return _with_texts(tables, rows) if reason else rows
-    if not reason or where or stage:
+    if not reason or where or domain or stage:
         which = f" that {stage or 'a stage'} dropped for {reason}" if reason else ""
         raise InputError(f"{tables.name}: no document{which} meets these conditions")
     counts = tables.rows("SELECT reason, count(*) AS count FROM dropped GROUP BY reason ORDER BY count DESC")

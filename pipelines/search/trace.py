@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,8 +17,6 @@ from pipelines.algorithms.ngrams.normal_words import NormalText, normalize_texts
 from pipelines.errors import UsageError
 from pipelines.search.query import SearchIndex
 
-# A text of the most common words takes 8 ms per word.
-TRACE_S = 20.0
 # Documents that are named for a passage.
 _MAX_DOCUMENTS = 10
 
@@ -45,7 +44,7 @@ class Trace:
     characters: int
 
 
-def trace(index: SearchIndex, text: str, *, ngram: int = 8, limit: int = 20, max_s: float = TRACE_S) -> Trace:
+def trace(index: SearchIndex, text: str, *, ngram: int = 8, limit: int = 20, max_s: float = math.inf) -> Trace:
     """Return the passages of a text, of at least `ngram` words, that occur in documents; the longest first.
 
     Words and n-grams are those of the overlap audit. A passage is as long as possible: with the word before or after

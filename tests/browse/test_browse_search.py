@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import html
 import re
 from pathlib import Path
@@ -18,7 +17,6 @@ from starlette.testclient import TestClient
 
 from pipelines.browse.reading import mark_parts
 from pipelines.engine.run import RunOptions
-from pipelines.search.trace import trace
 from pipelines.stages.search.config import SearchConfig
 from pipelines.stages.search.stage import search
 
@@ -109,7 +107,7 @@ def test_a_text_that_is_too_long_is_refused(client: TestClient) -> None:
 
 
 def test_a_trace_ends_after_its_time(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.browse.searching.trace", functools.partial(trace, max_s=-1.0))
+    monkeypatch.setattr("pipelines.browse.searching._TRACE_S", -1.0)
     page = client.get("/trace", params={"text": _SENTENCE}).text
     assert f"Only the first 39 of {len(_SENTENCE)} characters were traced" in page
     assert "<b>8 words</b> · in 1 document" in page

@@ -118,7 +118,7 @@ def test_the_generated_docs_are_current() -> None:
     ("arguments", "code", "message"),
     [
         (["scrap"], 2, "error: no command 'scrap'; did you mean scrape?\nsee `webtext --help`\n"),
-        (["zzz"], 2, "error: no command 'zzz'; see `webtext --help`\n"),
+        (["zzz"], 2, "error: no command 'zzz'\nsee `webtext --help`\n"),
         (["scrape", "--min-score"], 2, "error: --min-score: needs a value\nsee `webtext scrape --help`\n"),
         (["build", "--nope"], 2, "error: --nope: no such option\nsee `webtext build --help`\n"),
         (["dedup", "--treshold", "1"], 2, "error: --treshold: no such option; did you mean --threshold?"),

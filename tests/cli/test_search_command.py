@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import json
 import sys
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 from small_index import TEXTS, build_index, document, write_documents
 
-from pipelines.search.trace import trace
 from webtext_cli.main import main
 
 Run = Callable[..., str]
@@ -74,18 +72,6 @@ def test_a_trace_names_passages_and_documents(run: Run, tmp_path: Path, monkeypa
     assert (passage["words"], passage["documents"]) == (
         10, [{"id": "id1", "url": "http://www.site1.com/page", "start": 0, "end": 50}]
     )  # fmt: skip
-
-
-def test_a_trace_that_takes_too_long_says_how_much_was_traced(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = "A lazy afternoon; the dog slept and the quick cat..."
-    (tmp_path / "answer.txt").write_text(text)
-    monkeypatch.setattr("pipelines.search.trace.trace", functools.partial(trace, max_s=-1.0))
-    assert main(["search", "--trace", str(tmp_path / "answer.txt"), "--corpus", str(corpus)]) == 0
-    shown = capsys.readouterr()
-    assert "8 words, characters 0 to 39, in 1 document" in shown.out
-    assert f"note: traced only the first 39 of {len(text)} characters in 20 s; trace the rest" in shown.err
 
 
 def test_an_exact_scan_needs_no_index(run: Run, tmp_path: Path) -> None:

@@ -37,10 +37,9 @@ def test_the_demo_runs_the_whole_pipeline_and_a_second_run_only_verifies(tmp_pat
     assert all((tmp_path / "demo" / link).is_file() for link in links)
     report = json.loads((tmp_path / "demo" / "overlap-report" / "report.json").read_text())
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "demo").rglob("manifest.json")}
-    assert len(files) == len(PIPELINE) + 2  # the tasks of the evaluation
+    assert len(files) == len(PIPELINE) + 1  # the task of the evaluation
     results = json.loads((tmp_path / "demo" / "evaluate" / "results.json").read_text())["tasks"]
     figures = {figure["name"]: figure["value"] for task in results.values() for figure in task["metrics"]}
-    assert figures["accuracy"] > 0.25
     assert figures["bits_per_byte"] < 4
     reference, builtins = report["benchmarks"]
     # About half of the reference's topics were among the pages.

@@ -65,15 +65,11 @@ def command(
     elif query:
         print_result(_open_index(call).search(query, limit=limit), call.as_json, _print_matches)
     elif traced:
-        from pipelines.search.trace import TRACE_S, trace
+        from pipelines.search.trace import trace
 
         index, [path] = _open_index(call), with_standard_input([traced], call.quiet)
         text = storage.read_bytes(path).decode(errors="replace")
-        result = trace(index, text, limit=limit)
-        if result.characters < len(text):
-            extent = f"the first {result.characters:,} of {len(text):,} characters"
-            complain(f"note: traced only {extent} in {TRACE_S:.0f} s; trace the rest separately")
-        print_result(result.passages, call.as_json, _print_passages)
+        print_result(trace(index, text, limit=limit).passages, call.as_json, _print_passages)
 
 
 def _open_index(call: StageCall) -> SearchIndex:

@@ -93,7 +93,7 @@ def test_later_stages_pass_the_format_on_and_refuse_to_mix(extracted, tmp_path) 
             stage(config, documents=named, output=str(tmp_path / "mixed"), options=RunOptions())
         assert str(error.value).startswith(mixed)
     with pytest.raises(InputError, match="its texts are markdown"):
-        export_text(named, str(tmp_path / "mixed.jsonl"), None, 1, None, DocumentConfig(), RunOptions())
+        export_text(named, str(tmp_path / "mixed.jsonl"), None, None, DocumentConfig(), RunOptions())
     with pytest.raises(InputError, match="its texts are markdown, those of"):
         dedup(DedupConfig(against=(text,)), documents=unique, output=str(tmp_path / "mixed"), options=RunOptions())
     assert not (tmp_path / "mixed").exists()
