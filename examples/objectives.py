@@ -98,8 +98,9 @@ class Examples(torch.utils.data.Dataset[Example]):
         count = np.searchsorted(starts, len(input_ids) - self.texts.options["overlap"], side="right")
         text = input_ids[starts[0] : [*starts, len(input_ids)][count]] if count else input_ids[1:]
         is_end = text == self.vocabulary.end_of_text
-        text = np.where(is_end, self.vocabulary.separator, text)[: len(text) - is_end[-1]]
-        return self.mask([text], rng)
+        # One separator per gap, as removed documents consist of <|endoftext|>, and none at the end.
+        is_kept = ~is_end | ~np.append(is_end[1:], True)
+        return self.mask([np.where(is_end, self.vocabulary.separator, text)[is_kept]], rng)
 
     def albert(self, input_ids: Ids, rng: Rng) -> Example:
         """Mask n-grams; predict whether two segments are swapped (ALBERT, Lan et al. 2020, sections 3.1 and 4.1)."""
@@ -134,8 +135,10 @@ class Examples(torch.utils.data.Dataset[Example]):
         types = np.repeat(range(len(parts)), [len(part) for part in parts])
         ordinary = np.flatnonzero(~self.vocabulary.is_special[ids])
         # Rounded up or down at random, so that the mean of short texts is 15%, too.
-        count = max(1, int(0.15 * len(ordinary) + rng.random()))
-        chosen = self.choose_ngrams(ids, rng) if ngrams else rng.choice(ordinary, count, replace=False)
+        count = min(len(ordinary), max(1, int(0.15 * len(ordinary) + rng.random())))
+        in_ngrams = self.choose_ngrams(ids, rng) if ngrams else []
+        # A short text may have no n-gram, but a batch without labels has no loss.
+        chosen = np.array(in_ngrams or rng.choice(ordinary, count, replace=False))
         labels = np.full(len(ids), -100)
         labels[chosen] = ids[chosen]
         draws = rng.random(len(chosen))
@@ -143,16 +146,16 @@ class Examples(torch.utils.data.Dataset[Example]):
         ids[chosen[draws >= 0.9]] = rng.choice(np.flatnonzero(~self.vocabulary.is_special), sum(draws >= 0.9))
         return {"input_ids": ids.tolist(), "token_type_ids": [0, *types.tolist()], "labels": labels.tolist()}
 
-    def choose_ngrams(self, ids: Ids, rng: Rng) -> Ids:
+    def choose_ngrams(self, ids: Ids, rng: Rng) -> list[int]:
         """Return the positions of n-grams, 15% of the words of each segment; n is up to 3, with a share in 1/n."""
-        sizes, shares, chosen = np.array([1, 2, 3]), np.array([6, 3, 2]) / 11, [np.empty(0, np.int64)]
+        sizes, shares, chosen = np.array([1, 2, 3]), np.array([6, 3, 2]) / 11, list[int]()
         ordinary = np.flatnonzero(~self.vocabulary.is_special[ids])
         for positions in np.split(ordinary, np.flatnonzero(np.diff(ordinary) > 1) + 1):
             words = [0, *(np.flatnonzero(self.vocabulary.starts_word[ids[positions[1:]]]) + 1), len(positions)]
             count = int(0.15 * (len(words) - 1) / (shares @ sizes) + rng.random())
             for start, length in place_spans(rng.choice(sizes, count, p=shares), len(words) - 1, rng):
-                chosen.append(positions[words[start] : words[start + length]])
-        return np.concatenate(chosen)
+                chosen += positions[words[start] : words[start + length]].tolist()
+        return chosen
 
 
 def place_spans(lengths: Ids, size: int, rng: Rng) -> list[tuple[int, int]]:
@@ -219,31 +222,33 @@ def main(
     # Examples have up to 3 special tokens; those of roberta have 2, and leave out the first token of their block.
     block = {"length": length - 1, "overlap": min(64, length // 4)}
     options: Any = block if objective == "roberta" else {"length": length - 3, "documents": True}
-    texts: Any = {split: webtext.TokenDataset(tokens, split, seed=seed, **options) for split in ("train", "held-out")}
+    texts: Any = {split: webtext.TokenDataset(tokens, split, **options) for split in ("train", "held-out")}
     inputs = ["input_ids", "attention_mask", "token_type_ids"][: 2 if objective in ("bart", "seq2seq") else 3]
     vocabulary = Vocabulary(texts["train"], model_max_length=length, model_input_names=inputs)
     if pairs:
         rows = read_pairs(pairs, vocabulary.tokenizer, length - 3)
         texts = {"train": [row for number, row in enumerate(rows) if number % 20], "held-out": rows[::20]}
-    train = Examples(objective, texts["train"], vocabulary, steps * batch_size, seed)
-    held_out = Examples(objective, texts["held-out"], vocabulary, min(256, len(texts["held-out"])), seed)
-    arguments = hf.TrainingArguments(
+    training = hf.TrainingArguments(
         output, max_steps=steps, per_device_train_batch_size=batch_size, learning_rate=learning_rate, warmup_steps=0.1,
-        train_sampling_strategy="sequential", save_strategy="no", report_to="none", remove_unused_columns=False,
-        logging_steps=max(1, steps // 10), seed=seed, adam_beta2=0.98, dataloader_pin_memory=torch.cuda.is_available(),
+        adam_beta2=0.98, seed=seed, train_sampling_strategy="sequential", save_strategy="no",
+        logging_steps=max(1, steps // 10), dataloader_pin_memory=torch.cuda.is_available(),
     )  # fmt: skip
+    count = steps * training.train_batch_size * training.world_size
+    train = Examples(objective, texts["train"], vocabulary, count, seed)
+    held_out = Examples(objective, texts["held-out"], vocabulary, min(256, len(texts["held-out"])), seed)
     collator = hf.DataCollatorForSeq2Seq(vocabulary.tokenizer)
     hf.set_seed(seed)
     model = make_model(objective, vocabulary, length, **sizes)
-    trainer = hf.Trainer(model, arguments, collator, train, held_out, processing_class=vocabulary.tokenizer)
+    trainer = hf.Trainer(model, training, collator, train, processing_class=vocabulary.tokenizer)
     trainer.train()
     trainer.save_model()
+    # Without what predicts whether segments follow each other: unigrams have no part in that.
+    saved = hf.AutoModelForMaskedLM.from_pretrained(output)
+    loss = hf.Trainer(saved, training, collator, processing_class=vocabulary.tokenizer).evaluate(held_out)["eval_loss"]
     some = [np.concatenate([part[n]["labels"] for n in range(min(len(part), 5000))]) for part in (train, held_out)]
     counts, held_out_counts = (np.bincount(labels[labels >= 0], minlength=vocabulary.size) for labels in some)
-    baseline = np.average(np.log(counts.sum() + vocabulary.size) - np.log(counts + 1), weights=held_out_counts)
-    baseline += np.log(2) * (objective in ("bert", "albert"))  # a coin toss for the pair of segments
-    loss = trainer.evaluate()["eval_loss"]
-    print(f"{objective}: held-out loss {loss:.2f}, that of unigrams {baseline:.2f}; saved in {output}")
+    unigrams = np.average(np.log(counts.sum() + vocabulary.size) - np.log(counts + 1), weights=held_out_counts)
+    print(f"{objective}: held-out loss {loss:.2f}, that of unigrams {unigrams:.2f}; saved in {output}")
 
 
 if __name__ == "__main__":
