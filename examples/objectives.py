@@ -98,8 +98,8 @@ class Examples(torch.utils.data.Dataset[Example]):
         count = np.searchsorted(starts, len(input_ids) - self.texts.options["overlap"], side="right")
         text = input_ids[starts[0] : [*starts, len(input_ids)][count]] if count else input_ids[1:]
         is_end = text == self.vocabulary.end_of_text
-        text = np.where(is_end, self.vocabulary.separator, text)[: len(text) - is_end[-1]]
-        return self.mask([text], rng)
+        is_kept = ~is_end | ~np.append(is_end[1:], True)  # removed documents consist of <|endoftext|>
+        return self.mask([np.where(is_end, self.vocabulary.separator, text)[is_kept]], rng)
 
     def albert(self, input_ids: Ids, rng: Rng) -> Example:
         """Mask n-grams; predict whether two segments are swapped (ALBERT, Lan et al. 2020, sections 3.1 and 4.1)."""
@@ -120,12 +120,12 @@ class Examples(torch.utils.data.Dataset[Example]):
             parts += [text[end:start], [self.vocabulary.mask]]
             end = start + length
         infilled = np.concatenate([*parts, text[end:]])
-        return self.seq2seq(infilled[: self.texts.length], input_ids.tolist(), rng)
+        return self.seq2seq(infilled[: self.texts.length].tolist(), input_ids.tolist(), rng)
 
-    def seq2seq(self, input_ids: Ids, labels: Ids, rng: Rng) -> Example:
+    def seq2seq(self, input_ids: list[int], labels: list[int], rng: Rng) -> Example:
         """Return a source and its target. Source: Transformer (Vaswani et al. 2017), section 3.1."""
-        source = np.concatenate([[self.vocabulary.start], input_ids, [self.vocabulary.separator]])
-        return {"input_ids": source.tolist(), "labels": [*labels, self.vocabulary.separator]}
+        start, end = [self.vocabulary.start], [self.vocabulary.separator]
+        return {"input_ids": [*start, *input_ids, *end], "labels": [*start, *labels, *end]}
 
     def mask(self, segments: list[Ids], rng: Rng, ngrams: bool = False) -> Example:
         """Join segments, and mask 80% of 15% of their tokens, replace 10%, and leave 10% (BERT, section 3.1)."""
@@ -134,8 +134,8 @@ class Examples(torch.utils.data.Dataset[Example]):
         types = np.repeat(range(len(parts)), [len(part) for part in parts])
         ordinary = np.flatnonzero(~self.vocabulary.is_special[ids])
         # Rounded up or down at random, so that the mean of short texts is 15%, too.
-        count = max(1, int(0.15 * len(ordinary) + rng.random()))
-        chosen = self.choose_ngrams(ids, rng) if ngrams else rng.choice(ordinary, count, replace=False)
+        count = min(len(ordinary), max(1, int(0.15 * len(ordinary) + rng.random())))
+        chosen = self.choose_ngrams(ids, ordinary, rng) if ngrams else rng.choice(ordinary, count, replace=False)
         labels = np.full(len(ids), -100)
         labels[chosen] = ids[chosen]
         draws = rng.random(len(chosen))
@@ -143,16 +143,16 @@ class Examples(torch.utils.data.Dataset[Example]):
         ids[chosen[draws >= 0.9]] = rng.choice(np.flatnonzero(~self.vocabulary.is_special), sum(draws >= 0.9))
         return {"input_ids": ids.tolist(), "token_type_ids": [0, *types.tolist()], "labels": labels.tolist()}
 
-    def choose_ngrams(self, ids: Ids, rng: Rng) -> Ids:
+    def choose_ngrams(self, ids: Ids, ordinary: Ids, rng: Rng) -> Ids:
         """Return the positions of n-grams, 15% of the words of each segment; n is up to 3, with a share in 1/n."""
-        sizes, shares, chosen = np.array([1, 2, 3]), np.array([6, 3, 2]) / 11, [np.empty(0, np.int64)]
-        ordinary = np.flatnonzero(~self.vocabulary.is_special[ids])
+        sizes, shares, chosen = np.array([1, 2, 3]), np.array([6, 3, 2]) / 11, list[int]()
         for positions in np.split(ordinary, np.flatnonzero(np.diff(ordinary) > 1) + 1):
             words = [0, *(np.flatnonzero(self.vocabulary.starts_word[ids[positions[1:]]]) + 1), len(positions)]
             count = int(0.15 * (len(words) - 1) / (shares @ sizes) + rng.random())
             for start, length in place_spans(rng.choice(sizes, count, p=shares), len(words) - 1, rng):
-                chosen.append(positions[words[start] : words[start + length]])
-        return np.concatenate(chosen)
+                chosen += positions[words[start] : words[start + length]].tolist()
+        # A short text may have no room for those that were drawn, but a batch without labels has no loss.
+        return np.array(chosen) if chosen else self.choose_ngrams(ids, ordinary, rng)
 
 
 def place_spans(lengths: Ids, size: int, rng: Rng) -> list[tuple[int, int]]:
@@ -177,36 +177,34 @@ def read_pairs(path: str, tokenizer: Any, length: int) -> list[Example]:
 def make_model(objective: str, vocabulary: Vocabulary, length: int, layers: int, width: int) -> Any:
     """Return the network of an objective with random weights, with one head per 64 dimensions as in the papers."""
     shared: Any = {"vocab_size": vocabulary.size, "max_position_embeddings": length, "pad_token_id": vocabulary.pad}
-    shared |= {"bos_token_id": vocabulary.start, "eos_token_id": vocabulary.separator}
     scale = 0.02 * (768 / width) ** 0.5  # that of the papers, at their width
     encoder: Any = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": width // 64, **shared}
-    # The papers' dropout is for many epochs, and several times as slow on CPUs.
-    encoder |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    encoder |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # for many epochs; slow on CPUs
     encoder |= {"intermediate_size": 4 * width, "initializer_range": scale}
     sides = {"layers": layers, "attention_heads": width // 64, "ffn_dim": 4 * width}
     both: Any = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sides.items()}
-    both |= {"d_model": width, "init_std": scale, "dropout": 0.0, "decoder_start_token_id": vocabulary.start, **shared}
+    both |= {"d_model": width, "init_std": scale, "dropout": 0.0, "bos_token_id": vocabulary.start, **shared}
+    both |= dict.fromkeys(("eos_token_id", "forced_eos_token_id", "decoder_start_token_id"), vocabulary.separator)
     if objective == "bert":
         return hf.BertForPreTraining(hf.BertConfig(**encoder))
     if objective == "roberta":
         # RobertaModel is the same network, but numbers positions from the id of <pad>, here the vocabulary's end.
         return hf.BertForMaskedLM(hf.BertConfig(**encoder, type_vocab_size=1))
-    if objective == "albert":
-        # With a factorized embedding, and the same weights in all layers.
+    if objective == "albert":  # with a factorized embedding, and the same weights in all layers
         return hf.AlbertForPreTraining(hf.AlbertConfig(**encoder, embedding_size=min(128, width // 2)))
-    return hf.BartForConditionalGeneration(hf.BartConfig(**both, forced_eos_token_id=vocabulary.separator))
+    return hf.BartForConditionalGeneration(hf.BartConfig(**both))
 
 
 @click.command()
 @click.argument("objective", type=click.Choice(["bert", "roberta", "albert", "bart", "seq2seq"]))
 @click.option("--tokens", required=True, help="Folder of `webtext tokenize`.")
 @click.option("--output", required=True, help="Folder for the model and its tokenizer.")
-@click.option("--pairs", help="For seq2seq: TSV file with a source and a target per line.")
-@click.option("--length", default=64, show_default=True, help="Maximum tokens of an example.")
+@click.option("--pairs", type=click.Path(exists=True), help="For seq2seq: TSV file, a source and a target per line.")
+@click.option("--length", default=32, show_default=True, help="Maximum tokens of an example.")
 @click.option("--layers", default=2, show_default=True, help="Layers, of the encoder and of the decoder.")
-@click.option("--width", default=128, show_default=True, help="Dimensions of a hidden state, a multiple of 64.")
-@click.option("--steps", default=600, show_default=True, help="Steps of training.")
-@click.option("--batch-size", default=16, show_default=True, help="Examples per step and process.")
+@click.option("--width", type=click.IntRange(64), default=128, show_default=True, help="Hidden size, a multiple of 64.")
+@click.option("--steps", default=1000, show_default=True, help="Steps of training.")
+@click.option("--batch-size", default=32, show_default=True, help="Examples per step and process.")
 @click.option("--learning-rate", default=2e-3, show_default=True, help="Highest learning rate, after 10% of the steps.")
 @click.option("--seed", default=0, show_default=True, help="Seed of all random numbers.")
 def main(
@@ -219,31 +217,33 @@ def main(
     # Examples have up to 3 special tokens; those of roberta have 2, and leave out the first token of their block.
     block = {"length": length - 1, "overlap": min(64, length // 4)}
     options: Any = block if objective == "roberta" else {"length": length - 3, "documents": True}
-    texts: Any = {split: webtext.TokenDataset(tokens, split, seed=seed, **options) for split in ("train", "held-out")}
+    texts: Any = {split: webtext.TokenDataset(tokens, split, **options) for split in ("train", "held-out")}
     inputs = ["input_ids", "attention_mask", "token_type_ids"][: 2 if objective in ("bart", "seq2seq") else 3]
     vocabulary = Vocabulary(texts["train"], model_max_length=length, model_input_names=inputs)
     if pairs:
         rows = read_pairs(pairs, vocabulary.tokenizer, length - 3)
         texts = {"train": [row for number, row in enumerate(rows) if number % 20], "held-out": rows[::20]}
-    train = Examples(objective, texts["train"], vocabulary, steps * batch_size, seed)
-    held_out = Examples(objective, texts["held-out"], vocabulary, min(256, len(texts["held-out"])), seed)
-    arguments = hf.TrainingArguments(
+    training = hf.TrainingArguments(
         output, max_steps=steps, per_device_train_batch_size=batch_size, learning_rate=learning_rate, warmup_steps=0.1,
-        train_sampling_strategy="sequential", save_strategy="no", report_to="none", remove_unused_columns=False,
-        logging_steps=max(1, steps // 10), seed=seed, adam_beta2=0.98, dataloader_pin_memory=torch.cuda.is_available(),
+        adam_beta2=0.98, seed=seed, train_sampling_strategy="sequential", save_strategy="no",
+        logging_steps=max(1, steps // 10), dataloader_pin_memory=torch.cuda.is_available(),
     )  # fmt: skip
+    count = steps * training.train_batch_size * training.world_size
+    train = Examples(objective, texts["train"], vocabulary, count, seed)
+    held_out = Examples(objective, texts["held-out"], vocabulary, min(256, len(texts["held-out"])), seed)
     collator = hf.DataCollatorForSeq2Seq(vocabulary.tokenizer)
     hf.set_seed(seed)
     model = make_model(objective, vocabulary, length, **sizes)
-    trainer = hf.Trainer(model, arguments, collator, train, held_out, processing_class=vocabulary.tokenizer)
+    trainer = hf.Trainer(model, training, collator, train, processing_class=vocabulary.tokenizer)
     trainer.train()
     trainer.save_model()
+    # Without what predicts whether segments follow each other: unigrams have no part in that.
+    saved = hf.AutoModelForMaskedLM.from_pretrained(output)
+    loss = hf.Trainer(saved, training, collator, processing_class=vocabulary.tokenizer).evaluate(held_out)["eval_loss"]
     some = [np.concatenate([part[n]["labels"] for n in range(min(len(part), 5000))]) for part in (train, held_out)]
     counts, held_out_counts = (np.bincount(labels[labels >= 0], minlength=vocabulary.size) for labels in some)
-    baseline = np.average(np.log(counts.sum() + vocabulary.size) - np.log(counts + 1), weights=held_out_counts)
-    baseline += np.log(2) * (objective in ("bert", "albert"))  # a coin toss for the pair of segments
-    loss = trainer.evaluate()["eval_loss"]
-    print(f"{objective}: held-out loss {loss:.2f}, that of unigrams {baseline:.2f}; saved in {output}")
+    unigrams = np.average(np.log(counts.sum() + vocabulary.size) - np.log(counts + 1), weights=held_out_counts)
+    print(f"{objective}: held-out loss {loss:.2f}, that of unigrams {unigrams:.2f}; saved in {output}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow.compute as pc
@@ -19,8 +19,15 @@ from pipelines.tokenizers.formats import TOKENIZER
 
 Item = dict[str, Tokens]
 
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
 
-class TokenDataset:
+    Base = Dataset[Item]
+else:
+    Base = object  # torch's loaders require no more, and importing torch takes seconds
+
+
+class TokenDataset(Base):
     """The tokens of a split, in items of `length` tokens of which each shares `overlap` with the next one.
 
     By default items are blocks, which follow each other regardless of documents: with a length of `context + 1` and an
@@ -134,7 +141,7 @@ def _read_documents(split: Split) -> tuple[Tokens, Tokens]:
             is_first = batch.column("document_offset").to_numpy() == 0
             starts.append((stops - tokens)[is_first])
             removed.append(pc.equal(batch.column("id"), "").to_numpy(zero_copy_only=False)[is_first])
-            end = int(stops[-1])
+            end += int(tokens.sum())
         if end != shard_end:
             problem = f"does not cover the {len(shard):,} tokens of its shard"
             raise InputError(f"{table.path}: {problem}; delete the folder and re-run `webtext tokenize`")
