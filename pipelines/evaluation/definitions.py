@@ -23,8 +23,17 @@ PAPER = "paper"
 _FOLDER = "tasks"
 TASK_NAMES = data_names(_FOLDER)
 # The tables of a user's file, in which options have no reasons: for `webtext evaluate`, and for `webtext finetune`.
-_FLAT, _FINETUNE = "task", "finetune"
+_FLAT, _FINETUNE, _PUBLISHED = "task", "finetune", "published"
 OWN_KEYS = ("kind", "title", "data", "examples")  # its keys that are not options
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedFigure:
+    """A figure of a fine-tuned model in percent, and where it was published."""
+
+    value: float
+    origin: str
+    note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,10 +42,10 @@ class TaskDefinition:
 
     `kind` names the function that runs it without training ("": none); `choices` are its options (`inferred`: from the
     figures of the paper), `finetune` those of `webtext finetune`, `variants` the different values of other protocols.
-    `published` has figures of fine-tuned models in percent, by metric, which follows the part of the validation set,
-    and by model; `paper` has, by metric, a figure for each of the four sizes, None where the paper only has a plot.
-    `known_files` maps the SHA-256 of a file to what it is; `benchmark` is the name of the data set in
-    data/benchmarks.toml, from which it is read if no file is named.
+    `published` has figures of fine-tuned models by metric, which follows the part of the validation set, and by model;
+    `paper` has, by metric, a figure for each of the four sizes, None where the paper only has a plot. `known_files`
+    maps the SHA-256 of a file to what it is; `benchmark` is the name of the data set in data/benchmarks.toml, from
+    which it is read if no file is named.
     """
 
     name: str
@@ -49,7 +58,7 @@ class TaskDefinition:
     note: str = ""
     variants: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     paper: Mapping[str, tuple[float | None, ...]] = dataclasses.field(default_factory=dict)
-    published: Mapping[str, Mapping[str, Choice]] = dataclasses.field(default_factory=dict)
+    published: Mapping[str, Mapping[str, PublishedFigure]] = dataclasses.field(default_factory=dict)
     known_files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     benchmark: str | None = None
     aliases: tuple[str, ...] = ()
@@ -209,14 +218,19 @@ def _read_tables(name: str) -> dict[str, dict[str, Any]]:
 
 
 def _read_own(path: str) -> TaskDefinition:
-    """Return the task of a user's file: a table [task] with `kind`, `data` and the options of that kind."""
+    """Return the task of a user's file: a table [task] with `kind`, `data` and the options of that kind.
+
+    [finetune] has the options of `webtext finetune`, [published] figures to compare with.
+    """
     tables = read_toml(path, Tables)
-    for name in tables.keys() - {_FLAT, _FINETUNE}:
-        check_known(name, [_FLAT, _FINETUNE], "table", places(path)([name]))
+    for name in tables:
+        check_known(name, [_FLAT, _FINETUNE, _PUBLISHED], "table", places(path)([name]))
     table, name = tables.get(_FLAT, {}), storage.basename(path).removesuffix(".toml")
     own = {key: table.pop(key) for key in OWN_KEYS if key in table}
     own = {"title": "", **own, "name": name, "choices": {}, "path": path}
     task = convert(own, TaskDefinition, places(path, _FLAT))
+    figures = tables.get(_PUBLISHED, {})
+    published = convert(figures, dict[str, dict[str, PublishedFigure]], places(path, _PUBLISHED))
     # Paths are relative to the folder of the file.
     data, examples = (
         value if value is None or value.startswith("/") or "://" in value else storage.join(storage.parent(path), value)
@@ -227,5 +241,6 @@ def _read_own(path: str) -> TaskDefinition:
         for values in (table, tables.get(_FINETUNE, {}))
     )
     return dataclasses.replace(
-        task, title=task.title or name, choices=choices, finetune=finetune, data=data, examples=examples
-    )
+        task, title=task.title or name, choices=choices, finetune=finetune, data=data, examples=examples,
+        published=published,
+    )  # fmt: skip

@@ -82,9 +82,10 @@ class TransformOptions:
 
 
 class Example(NamedTuple):
-    """An example: its sequences of tokens, and its label, or the number to predict."""
+    """An example: its texts, its sequences of tokens, and its label, or the number to predict."""
 
     place: str
+    text: str
     sequences: Sequence[Tokens]
     gold: float
 
@@ -151,7 +152,7 @@ def read_examples(
         sequences = arrange(options.transform, special, text_tokens, text, question, others)
         if examples and len(sequences) != (expected := len(examples[0].sequences)):
             raise InputError(f"{record.place}: has {len(sequences)} candidates, earlier examples have {expected}")
-        examples.append(Example(record.place, sequences, gold))
+        examples.append(Example(record.place, "\n".join(filter(None, texts)), sequences, gold))
     if not examples:
         raise InputError(f"{files[0]}: the files have no example that can be used ({problem})")
     return examples

@@ -64,13 +64,13 @@ from pipelines.tokenizers.formats import load_tokenizer
 
 RESULTS, DROPPED, PREDICTIONS, PAGE = "results.json", "dropped.jsonl", "predictions", "finetune.html"
 EXAMPLES = shards.shard_name("examples", 0)
-# The columns of numbers are the scores that `webtext overlap-report` averages, so labels are texts.
+# For `webtext overlap-report` it is a benchmark with its scores, the columns of numbers, so labels are texts.
 _SCHEMA = pa.schema([
-    ("example", pa.int64()), ("place", pa.string()), ("part", pa.string()), ("label", pa.string()),
+    ("place", pa.string()), ("part", pa.string()), ("text", pa.string()), ("label", pa.string()),
     ("predicted", pa.string()), ("accuracy", pa.bool_()), ("nll", pa.float32()), ("confidence", pa.float32()),
     ("squared_error", pa.float32()), ("outputs", pa.list_(pa.float32())),
 ])  # fmt: skip
-# Errors on the page, and characters of their texts.
+# Errors on the page, and characters of a line of their texts.
 _LISTED, _SHOWN = 20, 400
 Outputs = npt.NDArray[np.float32]
 Row = dict[str, Any]
@@ -147,7 +147,7 @@ def finetune(
             kept, test_set = counts[TRAIN] + counts[VALIDATION], examples.get(TEST, [])
             run.once(
                 "results",
-                lambda: drops.task_result(kept, *_measure(job, objective, about, dropped, roles[VALIDATION], test_set)),
+                lambda: drops.task_result(kept, *_measure(job, objective, about, dropped, test_set)),
                 unit="tokens",
             )
         return run.finish()
@@ -272,8 +272,7 @@ def _transform_options(task: TaskDefinition) -> TransformOptions:
 
 
 def _measure(
-    job: TrainingJob, objective: FineTuning, about: Mapping[str, Any], dropped: Sequence[Row],
-    validation_files: Sequence[str], test: Sequence[Example],
+    job: TrainingJob, objective: FineTuning, about: Mapping[str, Any], dropped: Sequence[Row], test: Sequence[Example]
 ) -> tuple[tuple[FileEntry, ...], dict[str, float]]:  # fmt: skip
     """Write the results, the predictions for validation and test set, and the page; return the files and the metrics.
 
@@ -289,42 +288,48 @@ def _measure(
     for part, numbers in objective.parts_of(objective.validation).items():
         columns, examples = objective.columns(outputs, numbers), [objective.validation[number] for number in numbers]
         for figure in summarize(objective.metrics, columns, [example.place for example in examples]):
-            chance = _chance(figure["name"], columns["label"])
+            chance = _chance(objective.options, figure["name"], columns["label"], outputs.shape[1])
             metrics.append({**figure, "name": f"{part} {figure['name']}".strip(), "chance": chance})
         rows += _score(objective.options, part, examples, outputs[numbers], columns["predicted"])
     best = read_best(job.output)
     results = {**about, "best_step": best.step if best else None, "metrics": metrics}
-    unread = [row["id"] for row in dropped if row["role"] == VALIDATION]
+    with shards.write_shard(job.output, EXAMPLES, _SCHEMA) as shard:
+        for row in rows:
+            shard.write({name: row.get(name) for name in _SCHEMA.names})
     files = (
-        _write_examples(rows, unread, validation_files, job.output),
+        shard.entry,
         *_write_predictions(objective, predicted, test, job.output),
         shards.write_file(job.output, RESULTS, storage.json_bytes(results)),
         shards.write_file(job.output, DROPPED, json_lines(dropped)),
     )
-    _write_page(job, results, rows, list(_worst(job, objective, rows)))
+    _write_page(job, results, rows, _worst(objective.options, rows))
     return files, {figure["name"]: figure["value"] for figure in metrics}
 
 
-def _chance(metric: str, labels: Floats) -> float:
-    """Return the metric of always the most frequent label, for F1 of always label 1; 0 for correlations."""
+def _chance(options: TransformOptions, metric: str, labels: Floats, outputs: int) -> float:
+    """Return the metric of always the most frequent label, of candidates of any one; for F1 of always label 1.
+
+    For correlations, 0.
+    """
     share = float((labels > 0).mean())
-    most = float(np.unique(labels, return_counts=True)[1].max()) / len(labels)
+    is_choice = options.transform == "choice"
+    most = 1 / outputs if is_choice else float(np.unique(labels, return_counts=True)[1].max()) / len(labels)
     return {"accuracy": most, "f1": 2 * share / (1 + share)}.get(metric, 0.0)
 
 
 def _score(
     options: TransformOptions, part: str, examples: Sequence[Example], outputs: Outputs, predicted: Floats
 ) -> Iterator[Row]:
-    """Yield the rows of the examples of a part, without their numbers but with their sequences of tokens."""
+    """Yield the rows of the examples of a part."""
     shifted = outputs - outputs.max(1, keepdims=True)
     log_probs = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
     results = zip(examples, outputs.tolist(), log_probs.tolist(), predicted.tolist(), strict=True)
-    for (place, sequences, gold), own, logs, value in results:
+    for (place, text, _, gold), own, logs, value in results:
         scores = {"squared_error": (value - gold) ** 2}
         if not options.is_regression:
             scores = {"accuracy": bool(value == gold), "nll": -logs[int(gold)], "confidence": math.exp(max(logs))}
-        names = {"place": place, "part": part, "label": _name(options, gold), "predicted": _name(options, value)}
-        yield {**names, **scores, "outputs": own, "sequences": sequences}
+        labels = {"label": _name(options, gold), "predicted": _name(options, value)}
+        yield {"place": place, "part": part, "text": text, **labels, **scores, "outputs": own}
 
 
 def _name(options: TransformOptions, value: float) -> str:
@@ -332,35 +337,15 @@ def _name(options: TransformOptions, value: float) -> str:
     return options.labels[int(value)].partition("|")[0] if options.labels else f"{value:.6g}"
 
 
-def _write_examples(rows: Sequence[Row], unread: Sequence[str], files: Sequence[str], output: str) -> FileEntry:
-    """Write a row per example, and one with nulls per record that cannot be used.
-
-    They are numbered as `webtext overlap-report` numbers the records of the same files.
-    """
-    names = {name: number for number, name in enumerate(storage.names_below_common_folder(files))}
-
-    def record(place: str) -> tuple[int, int]:
-        name, _, number = place.rpartition(":")
-        return names[name], int(number.partition(".")[0])  # without that of a question of the record
-
-    rows = [*rows, *({"place": place} for place in unread)]
-    numbers = {key: number for number, key in enumerate(sorted({record(row["place"]) for row in rows}))}
-    with shards.write_shard(output, EXAMPLES, _SCHEMA) as shard:
-        for row in rows:
-            shard.write({name: row.get(name) for name in _SCHEMA.names} | {"example": numbers[record(row["place"])]})
-    return shard.entry
+def _worst(options: TransformOptions, rows: Sequence[Row]) -> list[Row]:
+    """Return the most confident errors, or the largest ones of numbers, with shortened texts."""
+    size = "squared_error" if options.is_regression else "confidence"
+    errors = sorted((row for row in rows if not row.get("accuracy")), key=lambda row: -row[size])[:_LISTED]
+    return [{**row, "text": "\n".join(map(_shorten, row["text"].splitlines()))} for row in errors]
 
 
-def _worst(job: TrainingJob, objective: FineTuning, rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield the most confident errors, or the largest ones of numbers, with their texts as the model reads them."""
-    tokenizer, first_special = load_tokenizer(job.tokenizer, job.output), job.architecture.vocab_size - SPECIAL_TOKENS
-    size = "squared_error" if objective.options.is_regression else "confidence"
-    for row in sorted((row for row in rows if not row.get("accuracy")), key=lambda row: -row[size])[:_LISTED]:
-        tokens = np.concatenate(row["sequences"])
-        parts = np.split(tokens, np.flatnonzero(tokens >= first_special))
-        texts = (tokenizer.decode(part[1:].tolist(), skip_special_tokens=False) for part in parts)
-        shown = [text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…" for text in dict.fromkeys(texts) if text]
-        yield {**row, "texts": "\n".join(shown)}
+def _shorten(line: str) -> str:
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
 
 
 def _write_page(job: TrainingJob, results: Mapping[str, Any], rows: Sequence[Row], worst: Sequence[Row]) -> None:

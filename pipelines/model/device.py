@@ -119,20 +119,21 @@ def derived_seed(*parts: object) -> int:
 def reproducible(device: torch.device, threads: int = 0) -> Iterator[None]:
     """Use deterministic algorithms on a CPU, and `threads` threads (0: torch's default); restore both on exit."""
     deterministic, default_threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
+    memory: Any = torch.utils.deterministic  # without types
+    fill = memory.fill_uninitialized_memory
     # By default torch loads compiled code, and always headers, from a temporary folder whose name others can guess.
     os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "torchinductor"))
     if device.type == "cpu":
         torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # for debugging only; took 7% of a step
+        memory.fill_uninitialized_memory = False  # for debugging only; took 7% of a step
     if threads:
         torch.set_num_threads(threads)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(deterministic)
-        torch.utils.deterministic.fill_uninitialized_memory = fill
+        memory.fill_uninitialized_memory = fill
         torch.set_num_threads(default_threads)
 
 

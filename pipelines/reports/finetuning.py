@@ -30,17 +30,18 @@ def render_finetuning_page(
 ) -> str:
     """Return the page of `results.json`, above that of the training; `metrics`, `timing`, `about` as for the latter.
 
-    `examples` are rows of the examples file; `worst` are those of the errors to list, with their `texts`, too.
+    `examples` are rows of the examples file; `worst` are those of the errors to list, with shortened texts.
     """
-    note = "On the validation set, with 95% intervals. Chance: always the most frequent label, for F1 label 1; else 0."
+    note = "On the validation set, with 95% intervals. Chance: one of the candidates, or always the most frequent "
+    note += "label; for F1, label 1; for correlations, 0."
     columns = {"Metric": "name", "Value": "value", "Standard error": "error", "Low": "low", "High": "high"}
     rows = _select(results["metrics"], {**columns, "Chance": "chance", "Examples": "examples"})
     sections = [Section("Results", note, rows), _published(results)]
     for part in dict.fromkeys(row["part"] for row in examples):
         own = [row for row in examples if row["part"] == part]
         sections.append(_label_section(part, own) if "nll" in own[0] else _number_section(part, own))
-    note = "The most confident or largest ones. Texts are as the model reads them, cut to its context; shortened here."
-    columns = {"Place": "place", "Text": "texts", "Label": "label", "Prediction": "predicted"}
+    note = "The most confident or largest ones. The texts are shortened here; examples-00000.parquet has them whole."
+    columns = {"Place": "place", "Text": "text", "Label": "label", "Prediction": "predicted"}
     columns |= {"Probability": "confidence"} if "nll" in examples[0] else {"Squared error": "squared_error"}
     dropped = [{"Reason": reason, "Records": count} for reason, count in results["dropped"].items()]
     sections.append(Section("Errors", note, _select(worst, columns)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from pipelines.errors import DamagedShardError, UsageError
 from pipelines.evaluation.definitions import TASK_NAMES, find_task, read_task
 from pipelines.finetuning.config import FineTuneConfig
 from pipelines.finetuning.stage import finetune_sweep
-from pipelines.model.training.recipe import Choice
 from pipelines.progress import Silent
 from webtext_cli.main import main
 
@@ -37,6 +35,8 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = path.read_text().splitlines()
         lines[3:3] = [json.dumps({"text": "the cat", "label": -1}), json.dumps({"text": HOSTILE, "label": 1})]
         path.write_text("".join(line + "\n" for line in lines))
+    with (folder / "animals.toml").open("a") as file:
+        file.write('[published.accuracy]\nbest = { value = 90, origin = "a paper" }\n')
     return folder
 
 
@@ -50,13 +50,22 @@ def tuned(trained: Path, task: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 def sweep(model: Path, task: Path, output: Path, progress: Silent | None = None, **values: Any) -> None:
     options = {"seeds": 1, "set": (*QUICK, "epochs=1"), **values}
-    checkpoints, published = options.pop("checkpoints", False), {"accuracy": {"best": Choice(90.0, "a paper", "")}}
+    checkpoints = options.pop("checkpoints", False)
     finetune_sweep(
         FineTuneConfig(**options, device="cpu", threads=1, log_every=0),
-        task=dataclasses.replace(find_task(str(task / "animals.toml")), published=published),
-        files=sorted(map(str, task.glob("*.jsonl"))), model=str(model), output=str(output), checkpoints=checkpoints,
+        task=find_task(str(task / "animals.toml")), files=sorted(map(str, task.glob("*.jsonl"))),
+        model=str(model), output=str(output), checkpoints=checkpoints,
         options=RunOptions(progress=progress or Silent()),
     )  # fmt: skip
+
+
+def finetune_files(task: str, model: Path, folder: Path, suffix: str) -> None:
+    """Fine-tune for an epoch on `train` and `dev` of a folder, with 8 examples each."""
+    config = FineTuneConfig(set=("epochs=1", "batch_size=8"), device="cpu", log_every=0)
+    files = [str(folder / f"{name}{suffix}") for name in ("train", "dev")]
+    finetune_sweep(
+        config, task=find_task(task), files=files, model=str(model), output=str(folder / "out"), options=RunOptions()
+    )
 
 
 def test_the_page_has_results_errors_and_the_training(tuned: Path) -> None:
@@ -91,33 +100,42 @@ def test_records_are_the_examples_and_the_dropped_ones(trained: Path, task: Path
     assert summary.dropped == {"no_label": 2}
 
 
-def test_examples_have_a_row_per_record_as_the_overlap_report_counts_them(tuned: Path) -> None:
-    rows = sorted(pq.read_table(tuned / "examples-00000.parquet").to_pylist(), key=lambda row: row["example"])
-    assert [row["example"] for row in rows] == list(range(18))
-    assert [row["place"] for row in rows] == [f"dev.jsonl:{line}" for line in range(1, 19)]
-    assert [row["example"] for row in rows if row["accuracy"] is None] == [3]
+def test_examples_have_the_texts_and_scores_of_the_usable_records(task: Path, tuned: Path) -> None:
+    rows = pq.read_table(tuned / "examples-00000.parquet").to_pylist()
+    lines = (task / "dev.jsonl").read_text().splitlines()
+    assert [row["place"] for row in rows] == [f"dev.jsonl:{line}" for line in range(1, 19) if line != 4]
+    assert [row["text"] for row in rows[:3]] == [json.loads(line)["text"] for line in lines[:3]]
     figures = {one["name"]: one for one in json.loads((tuned / "results.json").read_text())["metrics"]}
-    scored = [row for row in rows if row["accuracy"] is not None]
-    assert sum(row["accuracy"] for row in scored) / len(scored) == figures["accuracy"]["value"]
+    assert sum(row["accuracy"] for row in rows) / len(rows) == figures["accuracy"]["value"]
     assert figures["accuracy"]["chance"] == 9 / 17  # 8 cats, 8 dogs and the hostile one
     assert figures["matthews"]["chance"] == 0
 
 
-def test_the_overlap_report_reads_the_examples_as_scores(task: Path, tuned: Path, tmp_path: Path) -> None:
-    lines = [json.loads(line)["text"] for line in (task / "dev.jsonl").read_text().splitlines()]
-    corpus = [lines[0], lines[5]]
-    (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in corpus))
-    arguments = ["overlap-report", str(tmp_path / "docs.jsonl"), "--benchmark", f"animals={task / 'dev.jsonl'}"]
-    arguments += ["--scores", f"animals={tuned / 'examples-00000.parquet'}", "--ngram", "3", "-q"]
+def test_the_overlap_report_reads_the_examples_as_a_benchmark_with_scores(tuned: Path, tmp_path: Path) -> None:
+    examples = tuned / "examples-00000.parquet"
+    rows = pq.read_table(examples).to_pylist()
+    (tmp_path / "docs.jsonl").write_text("".join(json.dumps({"text": row["text"]}) + "\n" for row in rows[:2]))
+    arguments = ["overlap-report", str(tmp_path / "docs.jsonl"), "--benchmark", f"animals={examples}"]
+    arguments += ["--scores", f"animals={examples}", "--ngram", "3", "-q"]
     assert main([*arguments, "--output", str(tmp_path / "report")]) == 0
     report = json.loads((tmp_path / "report" / "report.json").read_text())
     scores = {row["metric"]: row for row in report["benchmarks"][0]["scores"]}
     assert set(scores) == {"accuracy", "nll", "confidence", "perplexity"}
-    assert scores["accuracy"]["not_scored"] == 1
+    assert scores["accuracy"]["not_scored"] == 0
     assert scores["accuracy"]["overlapping"]["examples"] >= 2
-    rows = {row["place"]: row for row in pq.read_table(tuned / "examples-00000.parquet").to_pylist()}
-    accuracies = [row["accuracy"] for row in rows.values() if row["accuracy"] is not None]
-    assert scores["accuracy"]["all"]["mean"] == pytest.approx(sum(accuracies) / len(accuracies))
+    assert scores["accuracy"]["all"]["mean"] == pytest.approx(sum(row["accuracy"] for row in rows) / len(rows))
+
+
+def test_the_texts_of_a_tsv_without_a_header_are_in_the_examples(trained: Path, tmp_path: Path) -> None:
+    """CoLA's files, which the overlap report cannot read itself."""
+    for name in ("train", "dev"):
+        rows = [f"src\t{number % 2}\t\tthe cat sees {number}\n" for number in range(8)]
+        (tmp_path / f"{name}.tsv").write_text("".join(rows))
+    finetune_files("cola", trained, tmp_path, ".tsv")
+    rows = pq.read_table(tmp_path / "out" / "examples-00000.parquet").to_pylist()
+    assert [row["text"] for row in rows] == [f"the cat sees {number}" for number in range(8)]
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert {figure["name"]: figure["chance"] for figure in results["metrics"]} == {"matthews": 0, "accuracy": 0.5}
 
 
 def test_numbers_have_squared_errors_and_a_plot(trained: Path, tmp_path: Path) -> None:
@@ -137,12 +155,10 @@ def test_candidates_are_listed_below_their_question(trained: Path, tmp_path: Pat
     for name in ("train", "dev"):
         lines = [json.dumps({**row, "answer": "AB"[number % 2]}) + "\n" for number in range(8)]
         (tmp_path / f"{name}.jsonl").write_text("".join(lines))
-    config = FineTuneConfig(set=("epochs=1", "batch_size=8"), device="cpu", log_every=0)
-    files = [str(tmp_path / f"{name}.jsonl") for name in ("train", "dev")]
-    finetune_sweep(
-        config, task=find_task("race"), files=files, model=str(trained), output=str(tmp_path / "out"),
-        options=RunOptions(),
-    )  # fmt: skip
+    finetune_files("race", trained, tmp_path, ".jsonl")
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["metrics"][0]["chance"] == 0.5
+    [text] = set(pq.read_table(tmp_path / "out" / "examples-00000.parquet")["text"].to_pylist())
+    assert text == "the cat\nwho\nthe dog\nlikes"
     text = Page((tmp_path / "out" / "finetune.html").read_text()).text
     assert "the dog likes" in text  # one candidate per line
     assert "59 GPT-1, table 3" in text

@@ -38,7 +38,7 @@ def written_page(labels: bool = True) -> str:
         for part in ("matched", "mismatched")
         for number in range(12)
     ]
-    worst = [{**examples[0], "texts": HOSTILE}] * 3
+    worst = [{**examples[0], "text": HOSTILE}] * 3
     metrics = [{"step": step, "loss": 2.0, "learning_rate": 1e-5, "gradient_norm": 1.0} for step in range(21)]
     for step, score in ((0, -0.25), (10, 0.5), (20, 0.75)):
         metrics[step] |= {"held_out_loss": 1.0, "held_out_score": score}

@@ -106,19 +106,17 @@ class Packing(NamedTuple):
 
 def pack(lengths: Tensor) -> Packing:
     """Return the packing of texts with these lengths, [texts]."""
-    device = lengths.device
-    starts, at_once = lengths.cumsum(0) - lengths, _TEXTS_AT_ONCE if device.type == "cpu" else len(lengths)
-    positions = torch.arange(int(lengths.sum()), device=device) - starts.repeat_interleave(lengths)
-    padded, shapes, own = [], [], []
-    for texts in torch.split(lengths.argsort(stable=True), at_once):
-        steps, ends = torch.arange(int(lengths[texts[-1]]), device=device), lengths[texts, None] - 1
-        # Later tokens are not visible to earlier ones, so any token can be the padding.
-        padded.append((starts[texts, None] + steps.minimum(ends)).flatten())
-        own.append((steps <= ends).flatten())
-        shapes.append((len(texts), len(steps)))
-    indices = torch.cat(padded)
-    filled = torch.cat(own).nonzero().squeeze(1)
-    return Packing(positions, indices, shapes, torch.empty_like(filled).scatter_(0, indices[filled], filled))
+    tokens = torch.arange(int(lengths.sum()), device=lengths.device)
+    positions = tokens - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+    order = lengths.argsort(stable=True)
+    at_once = _TEXTS_AT_ONCE if lengths.device.type == "cpu" else len(lengths)
+    groups = torch.split(lengths[order], at_once)
+    padded_lengths = torch.cat([group[-1:].expand(len(group)) for group in groups])
+    starts = torch.empty_like(lengths).scatter_(0, order, padded_lengths.cumsum(0) - padded_lengths)
+    places = positions + starts.repeat_interleave(lengths)
+    # Later tokens are not visible to earlier ones, so any token, such as the first, can be the padding.
+    padded = tokens.new_zeros(int(padded_lengths.sum())).scatter_(0, places, tokens)
+    return Packing(positions, padded, [(len(group), int(group[-1])) for group in groups], places)
 
 
 class GPT2(nn.Module):
