@@ -69,7 +69,7 @@ def test_the_table_of_functions_has_their_parameters() -> None:
 def test_options_in_the_text_exist(page: Path) -> None:
     known = set().union(*(_flags(name) for name in COMMANDS)) | {"--version", "--help"}
     # Options of other programs.
-    known |= {f"--{name}" for name in "long only scale check data kills seed step pages no-deps size-mb".split()}
+    known |= {f"--{name}" for name in "long only scale check data kills seed step pages no-deps size-mb pools".split()}
     named = re.findall(r"`(--[a-z][a-z0-9-]*)", page.read_text())
     assert [flag for flag in named if flag not in known] == []
 
