@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from pipelines import storage
+from pipelines.algorithms.web.text_repair import replace_surrogates
 from pipelines.engine.config import option
 from pipelines.errors import InputError, UsageError
 from pipelines.evaluation.layouts import gold_number
@@ -79,6 +80,9 @@ class TransformOptions:
             raise UsageError(f"{where}: transform {self.transform} {'has no' if self.other else 'needs'} other")
         if self.transform == "choice" and self.labels:
             raise UsageError(f"{where}: the candidates of transform choice are its labels; omit labels")
+        names = [name for label in self.labels for name in label.split("|")]
+        if len(self.labels) == 1 or len(set(names)) < len(names):
+            raise UsageError(f"{where}: expected two or more different labels, not {', '.join(names)}")
 
 
 class Example(NamedTuple):
@@ -88,6 +92,7 @@ class Example(NamedTuple):
     text: str
     sequences: Sequence[Tokens]
     gold: float
+    is_cut: bool = False
 
 
 def arrange(
@@ -129,22 +134,20 @@ def read_examples(
 ) -> list[Example]:  # fmt: skip
     """Return the examples of files for a model; `drops` lists records that cannot be read or have no label.
 
-    Unless `labeled`, labels are not read.
-
-    The special tokens follow the model's vocabulary, and two texts fill its context. Raises InputError if there are no
-    examples, with the last problem, or if numbers of candidates differ.
+    Unless `labeled`, labels are not read. The special tokens follow the model's vocabulary, and two texts fill its
+    context. Raises InputError, with the first problem, if there are no examples, and if numbers of candidates differ.
     """
     examples: list[Example] = []
     special, text_tokens = range(size.vocab_size, size.vocab_size + SPECIAL_TOKENS), size.context // 2 - 2
-    problem = "they are empty"
+    first_problem = ""
     for record in _records(options, files, drops):
-        reason, gold = "bad_record", None
+        reason, problem, gold = "no_label", f"{record.place}: has no label", None
         try:
             texts, gold = _texts(options, record), _gold(options, record) if labeled else -1.0
-            reason, problem = "no_label", f"{record.place}: has no label"
         except InputError as error:
-            problem = str(error)
+            reason, problem = "bad_record", str(error)
         if gold is None:
+            first_problem = first_problem or problem
             drops.add(reason, record.place, detail=problem)
             continue
         encoded = tokenizer.encode_batch(texts, add_special_tokens=False)
@@ -152,9 +155,12 @@ def read_examples(
         sequences = arrange(options.transform, special, text_tokens, text, question, others)
         if examples and len(sequences) != (expected := len(examples[0].sequences)):
             raise InputError(f"{record.place}: has {len(sequences)} candidates, earlier examples have {expected}")
-        examples.append(Example(record.place, "\n".join(filter(None, texts)), sequences, gold))
+        is_cut = max(map(len, [text + question, *others])) > text_tokens
+        examples.append(Example(record.place, "\n".join(filter(None, texts)), sequences, gold, is_cut))
     if not examples:
-        raise InputError(f"{files[0]}: the files have no example that can be used ({problem})")
+        raise InputError(
+            f"{files[0]}: the files have no example that can be used ({first_problem or 'they are empty'})"
+        )
     return examples
 
 
@@ -185,7 +191,10 @@ def _texts(options: TransformOptions, record: Record) -> list[str]:
     others = [_field(record, options.other)] if options.other and options.transform != "choice" else []
     if options.transform == "choice" and len(others := _candidates(options, record)) < 2:
         raise InputError(f"{record.place}: has {len(others)} candidates, expected at least 2")
-    return [_field(record, options.text), question, *others]
+    texts = [_field(record, options.text), question, *others]
+    if replace_surrogates("".join(texts)) != "".join(texts):
+        raise InputError(f"{record.place}: is not UTF-8")
+    return texts
 
 
 def _candidates(options: TransformOptions, record: Record) -> list[str]:
@@ -199,7 +208,8 @@ def _field(record: Record, alternatives: Sequence[str]) -> str:
         names = _PLACEHOLDER.findall(name) or [name]
         if all(part in record.fields for part in names):
             return record.text(name) if names != [name] else str(record.value(name)).strip()
-    raise InputError(f"{record.place}: has none of the fields {', '.join(alternatives)}")
+    known = ", ".join(map(repr, record.fields))
+    raise InputError(f"{record.place}: has none of the fields {', '.join(alternatives)}; its fields are {known}")
 
 
 def _gold(options: TransformOptions, record: Record) -> float | None:

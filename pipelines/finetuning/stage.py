@@ -19,7 +19,7 @@ from pipelines.engine.config import make_config, places
 from pipelines.engine.manifest import FileEntry
 from pipelines.engine.run import RunOptions, Stage, StageRun, Summary, stage_run
 from pipelines.errors import DamagedShardError, InputError, UsageError
-from pipelines.evaluation.definitions import TaskDefinition
+from pipelines.evaluation.definitions import TASK_NAMES, TaskDefinition, read_task
 from pipelines.evaluation.metrics import Floats, summarize
 from pipelines.evaluation.stage import checkpoints_by_step
 from pipelines.finetuning.config import FineTuneConfig
@@ -107,6 +107,8 @@ def finetune(
         if not roles[role]:
             raise UsageError(f"--task {task.name}: no files for {role}; {advice}")
     imported = _import_checkpoint(model, initial) if initial else import_weights(model)
+    if config.from_scratch and config.transfer is not None:
+        raise UsageError("--from-scratch is --transfer -1; omit one of the two")
     transfer, layers = -1 if config.from_scratch else config.transfer, imported.architecture.layers
     for name, number in {"transfer": transfer, "freeze": config.freeze}.items():
         if number is not None and number > layers:
@@ -127,6 +129,7 @@ def finetune(
         "recipe": describe_values(config.set, recipe),
         "model": {"path": imported.path, "source": imported.source, "sha256": imported.sha256},
         "examples": counts,
+        "cut": {role: sum(example.is_cut for example in group) for role, group in examples.items()},
         "dropped": dict(drops.counts),
         "published": dataclasses.asdict(task)["published"],
     }
@@ -164,6 +167,8 @@ def finetune_sweep(
     checkpoints.
     """
     if config.seeds == 1 and not checkpoints:
+        if any(name.startswith(("seed-", "step-")) for name in storage.list_folder(output)):
+            raise UsageError(f"{output}: contains several fine-tunings; choose another --output")
         return [finetune(config, task=task, model=model, output=output, options=options, **files)]
     if checkpoints and (config.from_scratch or config.transfer == -1):
         raise UsageError("--checkpoints: --from-scratch transfers nothing of them; omit one of the two")
@@ -226,6 +231,10 @@ def _read_examples(
     examples, drops = dict[str, list[Example]](), Drops(lambda row: dropped.append({"role": role, **row}))
     for role in (TRAIN, VALIDATION):
         examples[role] = read_examples(options, roles[role], tokenizer, size, drops)
+    missing = set(range(len(options.labels))) - {example.gold for example in examples[TRAIN]}
+    if missing and (details := [row["detail"] for row in dropped if row["reason"] == "bad_record"]):
+        label = options.labels[int(min(missing))]
+        raise InputError(f"{roles[TRAIN][0]}: no example for training has the label {label} ({details[0]})")
     if roles[TEST]:
         unread = Drops()
         examples[TEST] = read_examples(options, roles[TEST], tokenizer, size, unread, labeled=False)
@@ -264,7 +273,8 @@ def _make_job(
 
 def _transform_options(task: TaskDefinition) -> TransformOptions:
     if not task.finetune:
-        raise UsageError(f"{task.path}: the task {task.name} has no table [finetune]")
+        names = ", ".join(name for name in TASK_NAMES if read_task(name).finetune)
+        raise UsageError(f"{task.path}: has no table [finetune]; these tasks have one: {names}")
     where, values = places(task.path, "finetune"), {name: choice.value for name, choice in task.finetune.items()}
     options: TransformOptions = make_config(TransformOptions, values, {}, where)
     options.check(where(["transform"]))
@@ -324,7 +334,7 @@ def _score(
     shifted = outputs - outputs.max(1, keepdims=True)
     log_probs = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
     results = zip(examples, outputs.tolist(), log_probs.tolist(), predicted.tolist(), strict=True)
-    for (place, text, _, gold), own, logs, value in results:
+    for (place, text, _, gold, _), own, logs, value in results:
         scores = {"squared_error": (value - gold) ** 2}
         if not options.is_regression:
             scores = {"accuracy": bool(value == gold), "nll": -logs[int(gold)], "confidence": math.exp(max(logs))}
@@ -350,9 +360,11 @@ def _shorten(line: str) -> str:
 
 def _write_page(job: TrainingJob, results: Mapping[str, Any], rows: Sequence[Row], worst: Sequence[Row]) -> None:
     """Replace the page of the training, which is not part of the result either, because it has times."""
+    cut = sum(results["cut"].values())
+    facts = {**results["examples"], "with a cut text": cut, "loss": "L3 in training, L2 held out"}
     about = {
         "title": "Training", "unit": job.unit, "parameters": job.parameters, "vocab_size": job.architecture.vocab_size,
-        "facts": results["examples"], "recipe": job.recipe.to_json(),
+        "facts": facts, "recipe": job.recipe.to_json(),
     }  # fmt: skip
     metrics, timing = (read_json_lines(storage.join(job.output, name)) for name in (METRICS_FILE, TIMING_FILE))
     write_page(job.output, PAGE, render_finetuning_page(results, rows, worst, metrics, timing, about))

@@ -39,7 +39,8 @@ def render_finetuning_page(
     sections = [Section("Results", note, rows), _published(results)]
     for part in dict.fromkeys(row["part"] for row in examples):
         own = [row for row in examples if row["part"] == part]
-        sections.append(_label_section(part, own) if "nll" in own[0] else _number_section(part, own))
+        labels = [label.partition("|")[0] for label in results["finetune"].get("labels", {"value": []})["value"]]
+        sections.append(_label_section(part, own, labels) if "nll" in own[0] else _number_section(part, own))
     note = "The most confident or largest ones. The texts are shortened here; examples-00000.parquet has them whole."
     columns = {"Place": "place", "Text": "text", "Label": "label", "Prediction": "predicted"}
     columns |= {"Probability": "confidence"} if "nll" in examples[0] else {"Squared error": "squared_error"}
@@ -60,7 +61,7 @@ def render_sweep_page(results: Mapping[str, Any]) -> str:
     charts = [step_chart([name], figures) for name, figures in curves.items()]
     note = "The median and the values of all seeds; each folder has the page of a run. In plots, 0 is chance and 1 the "
     note += "best published figure, if there is one."
-    columns = {"Metric": "name", "Step": "step", "Median": "value", "Chance": "chance"}
+    columns = {"Metric": "name"} | ({"Step": "step"} if curves else {}) | {"Median": "value", "Chance": "chance"}
     values = [{"Values": ", ".join(map(format_figure, row["values"]))} for row in results["metrics"]]
     rows = [left | right for left, right in zip(_select(results["metrics"], columns), values, strict=True)]
     sections = [Section("Results", note, rows, charts), _published(results)]
@@ -84,9 +85,9 @@ def _published(results: Mapping[str, Any]) -> Section:
     return Section("Published figures", note, rows)
 
 
-def _label_section(part: str, rows: Rows) -> Section:
+def _label_section(part: str, rows: Rows, labels: Sequence[str]) -> Section:
     counts = Counter((row["label"], row["predicted"]) for row in rows)
-    labels = sorted({label for pair in counts for label in pair})
+    labels = labels or sorted({label for pair in counts for label in pair}, key=int)  # numbers of candidates
     cells = [{"Label": label} | {predicted: counts[label, predicted] for predicted in labels} for label in labels]
     note = "Examples by their label, in rows, and the prediction, in columns."
     return Section(f"Labels and predictions {part}".strip(), note, cells)

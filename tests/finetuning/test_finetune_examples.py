@@ -196,6 +196,14 @@ def test_copies_of_a_data_set_in_its_folder_are_refused(names: Sequence[str], co
         divide_by_role([f"CoLA/{name}" for name in names])
 
 
+def test_lines_that_are_not_utf8_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_bytes(b"sentence\tlabel\ncaf\xe9\t1\ntea\t1\n")
+    examples, drops = read("sst-2", path)
+    assert [shown(example) for example in examples] == [(("<tea>",), 1)]
+    assert drops == {"bad_record": 1}
+
+
 def test_a_label_that_is_named_is_not_hidden(tmp_path: Path) -> None:
     path = write(tmp_path / "train.jsonl", *(json.dumps({"text": "a", "label": label}) for label in (-1, 1)))
     options, size = TransformOptions(labels=("-1", "1")), Architecture(1, 1, 1, context=9, vocab_size=START)

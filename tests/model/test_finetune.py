@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import safetensors.torch
 import torch
 from small_task import QUICK, finetune_small, write_task
+from tokenizers import Tokenizer
 from training_run import contents, metrics
 from transformers import AutoTokenizer, GPT2ForSequenceClassification
 
@@ -23,7 +27,7 @@ from pipelines.finetuning.config import FineTuneConfig
 from pipelines.finetuning.stage import finetune_sweep
 from pipelines.model.network.classifier import transfer_weights
 from pipelines.model.network.gpt2 import Architecture
-from pipelines.model.training.finetune_recipe import FineTuneRecipe, make_finetune_recipe
+from pipelines.model.training.finetune_recipe import FineTuneRecipe, describe_values, make_finetune_recipe
 from pipelines.model.training.recipe import make_recipe
 from pipelines.progress import Silent
 from webtext_cli.main import main
@@ -137,7 +141,7 @@ def test_the_command_trains_and_reports(
     assert main(["finetune", "--task", "cola"]) == 2
     assert "--task: expected NAME=FILES" in capsys.readouterr().err
     assert main(["finetune", "--model", str(trained), "--task", f"lambada={task / 'train.jsonl'}"]) == 2
-    assert "the task lambada has no table [finetune]" in capsys.readouterr().err
+    assert "has no table [finetune]; these tasks have one: cola, mnli" in capsys.readouterr().err
 
 
 def test_other_options_are_another_run(trained: Path, task: Path, tuned: Path) -> None:
@@ -168,10 +172,27 @@ def test_unusable_records_are_counted_and_listed(trained: Path, tmp_path: Path) 
     finetune_small(trained, task, tmp_path / "out", "epochs=1")
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["dropped"] == {"bad_json": 1, "bad_record": 2, "no_label": 1}
+    texts = [json.loads(line)["text"] for line in (task / "dev.jsonl").read_text().splitlines()]
+    tokenizer = Tokenizer.from_file(str(trained / "tokenizer.json"))
+    assert 0 < results["cut"]["validation"] == sum(len(tokenizer.encode(text).ids) > 6 for text in texts)
     rows = [json.loads(line) for line in (tmp_path / "out" / "dropped.jsonl").read_text().splitlines()]
     assert [row["reason"] for row in rows] == ["no_label", "bad_record", "bad_record", "bad_json"]
     assert [row["id"] for row in rows] == [f"train.jsonl:{line}" for line in (33, 34, 35, 36)]
     assert "the right choice 7 is not one of" in rows[1]["detail"]
+    assert "has none of the fields text; its fields are 'label'" in rows[2]["detail"]
+
+
+def test_a_misspelled_label_is_an_error(trained: Path, tmp_path: Path) -> None:
+    task = write_task(tmp_path / "task")
+    table = task / "animals.toml"
+    for name in ("train.jsonl", "dev.jsonl"):
+        lines = (task / name).read_text()
+        (task / name).write_text(lines.replace('"label": 0', '"label": "cat"').replace('"label": 1', '"label": "dgo"'))
+    with pytest.raises(InputError, match=r"train\.jsonl: no example for training has the label dog \(train.* 'dgo'"):
+        finetune_small(trained, task, tmp_path / "out")
+    table.write_text(table.read_text().replace('"cat"', '"dog|cat"'))
+    with pytest.raises(UsageError, match=r"animals\.toml.*expected two or more different labels, not dog, cat, dog"):
+        finetune_small(trained, task, tmp_path / "out")
 
 
 def test_files_without_examples_are_refused(trained: Path, tmp_path: Path) -> None:
@@ -183,11 +204,14 @@ def test_files_without_examples_are_refused(trained: Path, tmp_path: Path) -> No
         finetune_small(trained, task, tmp_path / "out")
 
 
-def test_transformers_computes_the_same_outputs(trained: Path, task: Path, tuned: Path, tmp_path: Path) -> None:
-    assert main(["export", "--model", str(tuned), "--output", str(tmp_path / "out"), "--quiet"]) == 0
-    theirs, info = GPT2ForSequenceClassification.from_pretrained(tmp_path / "out", output_loading_info=True)
+def test_transformers_computes_the_same_outputs(
+    task: Path, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "exported"
+    assert main(["export", "--model", str(tuned), "--output", str(out), "--quiet"]) == 0
+    theirs, info = GPT2ForSequenceClassification.from_pretrained(out, output_loading_info=True)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    config, tokenizer = theirs.config, AutoTokenizer.from_pretrained(tmp_path / "out")
+    config, tokenizer = theirs.config, AutoTokenizer.from_pretrained(out)
     assert config.id2label == {0: "cat", 1: "dog"}
     texts = [json.loads(line)["text"] for line in (task / "dev.jsonl").read_text().splitlines()]
     rows = [
@@ -200,6 +224,12 @@ def test_transformers_computes_the_same_outputs(trained: Path, task: Path, tuned
         logits = theirs.eval()(padded).logits
     outputs = pq.read_table(tuned / "examples-00000.parquet").column("outputs").to_pylist()
     torch.testing.assert_close(logits, torch.tensor(outputs), rtol=0, atol=1e-5)
+    page = (Path(__file__).resolve().parents[2] / "docs/finetune-results.md").read_text()
+    [example] = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    assert names["probabilities"].sum().item() == pytest.approx(1)
 
 
 def test_predictions_for_a_test_set_are_in_the_format_of_glue(trained: Path, task: Path, tmp_path: Path) -> None:
@@ -252,6 +282,8 @@ def test_frozen_layers_keep_their_weights(trained: Path, task: Path, tmp_path: P
     assert torch.equal(result["wte.weight"][:300], given["wte.weight"])
     equal = {name for name, weight in given.items() if name != "wte.weight" and torch.equal(result[name], weight)}
     assert equal == {name for name in given if name.startswith(("wpe", "h.0."))}
+    with pytest.raises(UsageError, match="--from-scratch is --transfer -1; omit one of the two"):
+        finetune_small(trained, task, tmp_path / "scratch", transfer=1, from_scratch=True)
     with pytest.raises(UsageError, match="--freeze 3: the model has 2 layers"):
         finetune_small(trained, task, tmp_path / "out", freeze=3)
 
@@ -280,6 +312,9 @@ def test_several_seeds_do_not_overwrite_the_results_of_one(trained: Path, task: 
     inputs = {"task": find_task(str(task / "animals.toml")), "files": sorted(map(str, task.glob("*.jsonl")))}
     with pytest.raises(UsageError, match="contains a single fine-tuning; choose another --output"):
         finetune_sweep(FineTuneConfig(seeds=2), output=str(tuned), options=RunOptions(), model=str(trained), **inputs)
+    (sweep := tuned.parent / "sweep" / "seed-0").mkdir(parents=True)
+    with pytest.raises(UsageError, match="contains several fine-tunings; choose another --output"):
+        finetune_sweep(FineTuneConfig(), output=str(sweep.parent), options=RunOptions(), model=str(trained), **inputs)
 
 
 def test_several_seeds_are_one_json_object(
@@ -303,6 +338,9 @@ def test_the_learning_rate_is_that_of_the_released_code() -> None:
 def test_every_value_of_the_recipe_has_an_origin() -> None:
     recipe = make_finetune_recipe((), examples=32)
     assert recipe == FineTuneRecipe(examples=32)  # the defaults are those of data/finetune.toml
+    origins = {name: value["origin"] for name, value in describe_values((), recipe).items()}
+    assert "set" not in origins.values()
+    assert describe_values((), dataclasses.replace(recipe, freeze=2))["freeze"]["origin"] == "set"
     with pytest.raises(UsageError, match="unknown key"):
         make_finetune_recipe(("examples=3",), examples=32)
     with pytest.raises(UsageError, match="unknown key"):

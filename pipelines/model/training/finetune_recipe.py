@@ -82,8 +82,12 @@ def describe_values(overrides: Sequence[str], recipe: FineTuneRecipe) -> dict[st
     values = {name: dataclasses.asdict(choice) for name, choice in _read_values().items()}
     for name, value in parse_overrides(overrides, FineTuneRecipe).items():
         values[name] = {"value": value, "origin": "set", "note": f"the recipe has {values[name]['value']}"}
-    chosen = {name: getattr(recipe, name) for name in ("seed", "transfer", "freeze")}
-    return values | {name: {"value": value, "origin": "set", "note": f"--{name}"} for name, value in chosen.items()}
+    for field in dataclasses.fields(FineTuneRecipe):
+        if field.name in ("seed", "transfer", "freeze"):
+            value = getattr(recipe, field.name)
+            origin = "chosen" if value == field.default else "set"
+            values[field.name] = {"value": value, "origin": origin, "note": f"--{field.name}"}
+    return values
 
 
 def _read_values() -> dict[str, Choice]:
