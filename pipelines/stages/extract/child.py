@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from isal import isal_zlib
 from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeaders
 
@@ -33,6 +34,7 @@ from pipelines.algorithms.web.text_repair import fix_mojibake, repair_text
 from pipelines.engine.executor import exit_with_parent
 from pipelines.engine.tasks import Item
 from pipelines.errors import WebtextError
+from pipelines.records.archives import ISAL_ERROR
 from pipelines.stages.extract.extractors import Blocks, Extracted, Extractor
 from pipelines.stages.extract.licenses import find_license
 from pipelines.stages.extract.rejection import Rejection, find_rejection
@@ -72,6 +74,7 @@ _SIGNATURES = {
     b"%PDF-": "PDF", b"\x89PNG": "PNG", b"\xff\xd8\xff": "JPEG", b"GIF8": "GIF", b"PK\x03\x04": "ZIP",
     b"\x1f\x8b": "gzip",
 }  # fmt: skip
+_GZIP, _GZIP_NAMES, _GZIP_WBITS = b"\x1f\x8b\x08", ("gzip", "x-gzip"), 31
 _EMPTY_LINES = re.compile(r"\A(?:[^\S\n]*\n)+")
 _WARM_UP_PAGE = b"<html><head><title>.</title></head><body><p>Parsed before the first page.</p></body></html>"
 
@@ -330,6 +333,8 @@ def extract_text(extractor: Extractor, page: RawPage) -> PageText:
         return _extract_html(extractor, html, page)
     except MemoryError:
         return PageText(problem="out_of_memory")
+    except ISAL_ERROR:
+        return PageText(problem="undecodable", detail="damaged gzip data")
     except Exception as error:  # noqa: BLE001 - a parser can raise anything for hostile input; the page is counted
         # Only the type: messages contain addresses, which differ from run to run.
         return PageText(problem="crashed", detail=type(error).__name__)
@@ -376,6 +381,9 @@ def decode_body(page: RawPage) -> bytes:
     headers = [(name, value) for name, value in page.encodings.items() if value]
     if not headers:
         return page.data
+    if page.data.startswith(_GZIP) and (page.encodings.get("Content-Encoding") or "").strip().lower() in _GZIP_NAMES:
+        # warcio would keep what comes before damage. The end may be missing: archives cut large pages.
+        return isal_zlib.decompressobj(_GZIP_WBITS).decompress(page.data, MAX_PAGE_BYTES + 1)
     record = ArcWarcRecord(
         "warc", "response", None, io.BytesIO(page.data), StatusAndHeaders("200 OK", headers), None, len(page.data)
     )

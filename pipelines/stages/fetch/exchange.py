@@ -18,6 +18,7 @@ ACCEPT_ENCODING = "gzip, deflate"
 
 # `deflate` is zlib by the standard, but some servers send it without the zlib wrapper.
 _WBITS = {"gzip": (16 + zlib.MAX_WBITS,), "deflate": (zlib.MAX_WBITS, -zlib.MAX_WBITS)}
+_GZIP, _MAX_GZIP_RATIO = b"\x1f\x8b\x08", 100
 _SNIFFED_BYTES = 1024
 _UTF16_BOMS = (b"\xfe\xff", b"\xff\xfe")
 # The "binary data bytes" of the WHATWG's MIME Sniffing Standard.
@@ -55,6 +56,15 @@ def decode_body(body: bytes, coding: str | None, limit: int, is_whole: bool = Tr
             raise Failure("incomplete", f"truncated {coding} data", True)
         return decoded
     raise Failure("bad_encoding", f"not {coding} data ({problem})")
+
+
+def gzip_size(body: bytes) -> int | None:
+    """Return the decoded size with which a gzip body ends, None if that is unlikely, as of nearly all truncated bodies.
+
+    Damage inside of it does not show; `extract` drops such a page.
+    """
+    size = int.from_bytes(body[-4:], "little")
+    return size if body.startswith(_GZIP) and len(body) <= size <= _MAX_GZIP_RATIO * len(body) else None
 
 
 def looks_binary(body: bytes, coding: str | None) -> bool:

@@ -77,13 +77,9 @@ def is_missing(outcome: Outcome, even_if_live: bool) -> bool:
 
 
 def dropped(
-    link: int,
-    failure: Failure,
-    final_url: str | None = None,
-    status: int | None = None,
-    fetched_at: dt.datetime | None = None,
-    source: str = LIVE,
-) -> Outcome:
+    link: int, failure: Failure, final_url: str | None = None, status: int | None = None,
+    fetched_at: dt.datetime | None = None, source: str = LIVE,
+) -> Outcome:  # fmt: skip
     """Return the outcome of a link whose page could not be fetched, by default now."""
     assert failure.reason in REASONS, failure.reason
     at = fetched_at or dt.datetime.now(dt.UTC)
@@ -92,7 +88,8 @@ def dropped(
 
 def unexpected_failure(error: Exception) -> Failure:
     """Return the failure of a page for an error of our own: one response must not stop a fetch of weeks."""
-    return Failure("bad_response", f"unexpected {type(error).__name__}: {error}")
+    text = f"unexpected {type(error).__name__}: {error}"
+    return error if isinstance(error, Failure) else Failure("bad_response", text)
 
 
 def status_failure(status: int) -> Failure:

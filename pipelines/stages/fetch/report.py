@@ -42,16 +42,14 @@ def write_report(output: str, indexes: Sequence[int]) -> TaskResult:
     from pipelines.reports.render import write_page
 
     tally = read_tallies([storage.join(output, shards.shard_name("report", index, "json")) for index in indexes])
-    outcomes = []
-    for key, count in tally.counter("outcomes").items():
-        name, _, status = key.partition(" ")
-        outcomes.append((name, int(status), count))
-    tables = {"outcomes": sorted(outcomes), "domains": list(tally.sample("domains", _DOMAINS))}
+    counts = ((key.split(), count) for key, count in tally.counter("outcomes").items())
+    outcomes = sorted((words[0], int(words[1]), count) for words, count in counts)
+    tables = {"outcomes": outcomes, "domains": list(tally.sample("domains", _DOMAINS))}
     minutes = {
         name: {int(minute): count for minute, count in tally.counter(f"{name} by minute").items()}
         for name in (OK, "dropped")
     }
-    page = render_fetch_report(tables["outcomes"], minutes, tables["domains"])
+    page = render_fetch_report(outcomes, minutes, tables["domains"])
     table = shards.write_file(output, TABLES, json.dumps(tables).encode())
     return TaskResult(files=(write_page(output, PAGE, page), table))
 

@@ -34,12 +34,7 @@ STAGE = Stage("fetch", 1, (PAGE, TABLES), is_irreplaceable=True, grows=("links",
 
 
 def fetch(
-    config: FetchConfig,
-    *,
-    links: str | Sequence[str],
-    output: str,
-    options: RunOptions,
-    retry: Sequence[str] = (),
+    config: FetchConfig, *, links: str | Sequence[str], output: str, options: RunOptions, retry: Sequence[str] = ()
 ) -> Summary:
     """Fetch the page of every link and write it as WARC, with one row per link that holds its outcome.
 
@@ -86,12 +81,9 @@ def fetch(
             # Segments go as soon as their shard is complete, not at the end of the stage, because together they
             # need as much disk space as the result.
             entries = run.map(
-                _fetch_shard,
-                source.shards,
-                context,
-                total=source.records,
+                _fetch_shard, source.shards, context, total=source.records,
                 on_complete=lambda shard: storage.remove(context.segments_folder(shard)),
-            )
+            )  # fmt: skip
             if not any(entry.records_out for entry in entries):
                 examples = _describe_drops(run.output, entries)
             if earlier_result:

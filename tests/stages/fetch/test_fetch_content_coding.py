@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import random
 import zlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.stages.fetch.exchange import content_coding, decode_body, looks_binary
+from pipelines.stages.extract.child import RawPage, extract_text
+from pipelines.stages.extract.extractors import Extracted
+from pipelines.stages.fetch.exchange import content_coding, decode_body, gzip_size, looks_binary
 from pipelines.stages.fetch.outcomes import Failure
 
 
@@ -55,6 +58,31 @@ def test_truncated_data_is_refused_unless_a_part_is_wanted(coding: str) -> None:
 
 def test_what_follows_a_gzip_member_is_ignored() -> None:
     assert decode_body(gzip.compress(b"text") + gzip.compress(b"more") + b"no gzip", "gzip", 10_000) == b"text"
+
+
+_PAGE = gzip.compress("".join(f"<p>{number**5} words" for number in range(9000)).encode())
+
+
+@given(st.binary(max_size=5000), st.integers(0, 9))
+def test_a_gzip_body_ends_with_its_decoded_size(data: bytes, level: int) -> None:
+    assert gzip_size(gzip.compress(data, level)) in (len(data), None)  # None: too short to say
+    assert gzip_size(_PAGE) == len(gzip.decompress(_PAGE))
+
+
+def test_truncated_gzip_bodies_end_with_an_unlikely_size() -> None:
+    sizes = [gzip_size(_PAGE[:end]) for end in range(len(_PAGE))]
+    assert sum(size is not None and size <= 10_000_000 for size in sizes) <= len(_PAGE) // 300
+    assert gzip_size(zlib.compress(_PAGE)) is None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_damage_inside_of_a_gzip_body_is_found_by_extract(seed: int) -> None:
+    body = bytearray(_PAGE)
+    body[random.Random(seed).randrange(10, len(body) - 4)] ^= 1 << seed % 8
+    assert gzip_size(bytes(body)) is not None
+    page = RawPage(bytes(body), "text/html", None, {"Content-Encoding": "gzip"})
+    text = extract_text(lambda *_: Extracted(None, "the text before the damage"), page)
+    assert (text.problem, text.detail) == ("undecodable", "damaged gzip data")
 
 
 @pytest.mark.parametrize(
