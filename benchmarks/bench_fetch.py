@@ -1,7 +1,8 @@
 """Pages per second of `webtext fetch` and of a bare pool of requests, from the same servers on this machine.
 
     python benchmarks/bench_fetch.py [--data FOLDER] [--pages 20000] [--hosts 2000] [--shards 2] [--workers 2]
-                                     [--pools 1] [--rounds 3] [--small] [--tls] [--faulty] [-- OPTIONS OF FETCH]
+                                     [--pools 1] [--rounds 3] [--small] [--tls] [--faulty] [--against FOLDER]
+                                     [-- OPTIONS OF FETCH]
 
 Hosts are addresses 127.0.x.y of one server process, which sends real pages (`pages/wcxb-dev` in FOLDER, by default
 $WEBTEXT_TEST_DATA), compressed as most servers do; without them, generated pages. URLs are padded with zeros so that
@@ -9,7 +10,8 @@ the list is divided into --shards, since one worker fetches a shard. The pool: 6
 `requests.Session` per host, which read the body and keep nothing; with --pools, one in each of some processes, among
 which the hosts are divided. fetch asks for robots.txt, obeys limits and writes WARC and outcomes; its delay per host is
 0. With --tls, the servers have certificates of an authority of this run. With --faulty, of each 20 hosts one never
-answers, one resets its connections, and one redirects to the next; fetch is then not compared with the pool.
+answers, one resets its connections, and one redirects to the next; fetch is then not compared with the pool. With
+--against, it is compared with the fetch of another checkout instead.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ _HEAD = (
 _NO_ROBOTS = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 _MOVED = "HTTP/1.1 302 Found\r\nLocation: {}\r\nContent-Length: 0\r\n\r\n"
 _GROUP = 100  # hosts of a certificate
+_ROOT = Path(__file__).resolve().parents[1]
 
 
 class Site(asyncio.Protocol):
@@ -147,14 +150,15 @@ def bare_pools(urls_by_host: Sequence[Sequence[str]], processes: int) -> float:
     return time.perf_counter() - start
 
 
-def fetch(urls: Path, output: Path, arguments: Sequence[str]) -> tuple[float, float]:
-    """Run the command and return its seconds, and those of its processes on a core."""
+def fetch(urls: Path, output: Path, arguments: Sequence[str], checkout: Path = _ROOT) -> tuple[float, float]:
+    """Run the command of a checkout and return its seconds, and those of its processes on a core."""
     code = "import sys; from webtext_cli.main import run; sys.argv[0] = 'webtext'; run()"
     command = [sys.executable, "-c", code, "fetch", "-i", str(urls), "-o", str(output), *arguments]
     start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
-        [*command, "--per-host-delay", "0", "--allow-private-addresses", "-q"], check=True, stdout=subprocess.DEVNULL
-    )
+        [*command, "--per-host-delay", "0", "--allow-private-addresses", "-q"], check=True, stdout=subprocess.DEVNULL,
+        cwd=checkout, env={**os.environ, "PYTHONPATH": str(checkout)},
+    )  # fmt: skip
     seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -172,6 +176,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="generated pages of 8 KB instead of real ones")
     parser.add_argument("--tls", action="store_true", help="https")
     parser.add_argument("--faulty", action="store_true", help="hosts that hang, reset and redirect")
+    parser.add_argument("--against", type=Path, help="a checkout of another version")
     parser.add_argument("--authority", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs="*", help="options of fetch, after --")
@@ -199,13 +204,19 @@ def main() -> None:
         ratios = []
         for number in range(options.rounds):
             output = Path(folder, str(number))
-            seconds, core_s = fetch(path, output, ["--workers", options.workers, *options.arguments])
+            flags_of_fetch = ["--workers", options.workers, *options.arguments]
+            seconds, core_s = fetch(path, output, flags_of_fetch)
             ours = len(urls) / seconds
             print(f"webtext fetch: {ours:,.0f} pages/s, {1000 * core_s / len(urls):.2f} ms of processor time per page")
             tables = [pq.read_table(file, columns=["outcome"]) for file in sorted(output.glob("pages-*.parquet"))]
             print(dict(sum((Counter(table["outcome"].to_pylist()) for table in tables), Counter())))
             print(f"links per shard: {', '.join(str(table.num_rows) for table in tables)}")
-            if not options.faulty:
+            if options.against:
+                seconds, core_s = fetch(path, Path(folder, f"other-{number}"), flags_of_fetch, options.against)
+                other = len(urls) / seconds
+                ratios.append(ours / other)
+                print(f"the other: {other:,.0f} pages/s, {1000 * core_s / len(urls):.2f} ms; ratio {ours / other:.2f}")
+            elif not options.faulty:
                 by_host = [urls[start :: len(hosts)] for start in range(len(hosts))]
                 bare = len(urls) / bare_pools(by_host, options.pools)
                 ratios.append(ours / bare)

@@ -82,11 +82,9 @@ def describe_values(overrides: Sequence[str], recipe: FineTuneRecipe) -> dict[st
     values = {name: dataclasses.asdict(choice) for name, choice in _read_values().items()}
     for name, value in parse_overrides(overrides, FineTuneRecipe).items():
         values[name] = {"value": value, "origin": "set", "note": f"the recipe has {values[name]['value']}"}
-    for field in dataclasses.fields(FineTuneRecipe):
-        if field.name in ("seed", "transfer", "freeze"):
-            value = getattr(recipe, field.name)
-            origin = "chosen" if value == field.default else "set"
-            values[field.name] = {"value": value, "origin": origin, "note": f"--{field.name}"}
+    for name in ("seed", "transfer", "freeze"):
+        value, default = getattr(recipe, name), getattr(FineTuneRecipe, name)
+        values[name] = {"value": value, "origin": "chosen" if value == default else "set", "note": f"--{name}"}
     return values
 
 

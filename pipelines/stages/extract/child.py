@@ -24,7 +24,6 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from isal import isal_zlib
 from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeaders
 
@@ -34,7 +33,7 @@ from pipelines.algorithms.web.text_repair import fix_mojibake, repair_text
 from pipelines.engine.executor import exit_with_parent
 from pipelines.engine.tasks import Item
 from pipelines.errors import WebtextError
-from pipelines.records.archives import ISAL_ERROR
+from pipelines.records.archives import ISAL_ERROR, gzip_decoder
 from pipelines.stages.extract.extractors import Blocks, Extracted, Extractor
 from pipelines.stages.extract.licenses import find_license
 from pipelines.stages.extract.rejection import Rejection, find_rejection
@@ -74,7 +73,7 @@ _SIGNATURES = {
     b"%PDF-": "PDF", b"\x89PNG": "PNG", b"\xff\xd8\xff": "JPEG", b"GIF8": "GIF", b"PK\x03\x04": "ZIP",
     b"\x1f\x8b": "gzip",
 }  # fmt: skip
-_GZIP, _GZIP_NAMES, _GZIP_WBITS = b"\x1f\x8b\x08", ("gzip", "x-gzip"), 31
+_GZIP, _GZIP_NAMES = b"\x1f\x8b\x08", ("gzip", "x-gzip")
 _EMPTY_LINES = re.compile(r"\A(?:[^\S\n]*\n)+")
 _WARM_UP_PAGE = b"<html><head><title>.</title></head><body><p>Parsed before the first page.</p></body></html>"
 
@@ -383,7 +382,7 @@ def decode_body(page: RawPage) -> bytes:
         return page.data
     if page.data.startswith(_GZIP) and (page.encodings.get("Content-Encoding") or "").strip().lower() in _GZIP_NAMES:
         # warcio would keep what comes before damage. The end may be missing: archives cut large pages.
-        return isal_zlib.decompressobj(_GZIP_WBITS).decompress(page.data, MAX_PAGE_BYTES + 1)
+        return bytes(gzip_decoder().decompress(page.data, MAX_PAGE_BYTES + 1))
     record = ArcWarcRecord(
         "warc", "response", None, io.BytesIO(page.data), StatusAndHeaders("200 OK", headers), None, len(page.data)
     )

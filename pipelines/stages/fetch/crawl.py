@@ -158,7 +158,7 @@ class HostQueues:
 
     def get(self, origin: str) -> Host:
         """Return the host of an origin."""
-        return self._hosts.setdefault(origin, Host(origin, [], self._delay_s))
+        return self._hosts.get(origin) or self._hosts.setdefault(origin, Host(origin, [], self._delay_s))
 
     def next_ready_at(self) -> float | None:
         """Return when the next open host is ready, or None if none is queued."""

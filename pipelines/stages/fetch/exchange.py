@@ -20,6 +20,7 @@ ACCEPT_ENCODING = "gzip, deflate"
 _WBITS = {"gzip": (16 + zlib.MAX_WBITS,), "deflate": (zlib.MAX_WBITS, -zlib.MAX_WBITS)}
 _GZIP, _MAX_GZIP_RATIO = b"\x1f\x8b\x08", 100
 _SNIFFED_BYTES = 1024
+_LENGTH = re.compile(r"[0-9]{1,18}")
 _UTF16_BOMS = (b"\xfe\xff", b"\xff\xfe")
 # The "binary data bytes" of the WHATWG's MIME Sniffing Standard.
 _BINARY_BYTES = frozenset((*range(0x00, 0x09), 0x0B, *range(0x0E, 0x1B), *range(0x1C, 0x20)))
@@ -59,10 +60,7 @@ def decode_body(body: bytes, coding: str | None, limit: int, is_whole: bool = Tr
 
 
 def gzip_size(body: bytes) -> int | None:
-    """Return the decoded size with which a gzip body ends, None if that is unlikely, as of nearly all truncated bodies.
-
-    Damage inside of it does not show; `extract` drops such a page.
-    """
+    """Return the decoded size with which a gzip body ends; None if it is unlikely, as of most truncated bodies."""
     size = int.from_bytes(body[-4:], "little")
     return size if body.startswith(_GZIP) and len(body) <= size <= _MAX_GZIP_RATIO * len(body) else None
 
@@ -71,9 +69,6 @@ def looks_binary(body: bytes, coding: str | None) -> bool:
     """Return whether the first KiB of a body contains bytes that never occur in text."""
     prefix = decode_body(body, coding, _SNIFFED_BYTES, is_whole=False)
     return not prefix.startswith(_UTF16_BOMS) and not _BINARY_BYTES.isdisjoint(prefix)
-
-
-_LENGTH = re.compile(r"[0-9]{1,18}")
 
 
 @dataclasses.dataclass(slots=True)
@@ -100,6 +95,11 @@ class Response:
         """Return the distinct values of a header, given in lower case, as lower-case texts; empty ones are left out."""
         values = {value.strip().lower() for key, value in self.headers if key.lower() == name}
         return values - {""}
+
+    @property
+    def has_end(self) -> bool:
+        """Whether the headers say where the body ends; otherwise it ends with the connection."""
+        return bool(self.values("content-length") or self.values("transfer-encoding"))
 
 
 @dataclasses.dataclass(slots=True)

@@ -87,7 +87,7 @@ def dropped(
 
 
 def unexpected_failure(error: Exception) -> Failure:
-    """Return the failure of a page for an error of our own: one response must not stop a fetch of weeks."""
+    """Return the failure of a page for any error: one response must not stop a fetch of weeks."""
     text = f"unexpected {type(error).__name__}: {error}"
     return error if isinstance(error, Failure) else Failure("bad_response", text)
 

@@ -102,7 +102,7 @@ class Transfer(Generic[Token]):
         self.is_early = False
         self.connection: tuple[Any, ...] = ()
         self._refused = ""
-        self._is_cut = self._is_reset = self._has_end = False
+        self._is_cut = self._is_reset = False
         self._header_bytes = self._body_bytes = 0
         self._head: list[str] = []
         self._body: Any = None  # a file, if the body is wanted
@@ -192,8 +192,9 @@ class Transfer(Generic[Token]):
                 body = self._body.read()
             try:  # what is wrong with a part of a body came before what is wrong with its end
                 is_whole = exchange.failure is None and response.truncated is None
-                # Decoding takes a third of a page's time; without a length, it shows whether the body is complete.
-                size = gzip_size(body) if is_whole and self._has_end and response.coding == "gzip" else None
+                # Decoding takes a third of a page's time. Without a length, it shows whether the body is complete;
+                # damage inside of a body is found by `extract`, which drops the page.
+                size = gzip_size(body) if is_whole and response.coding == "gzip" and response.has_end else None
                 if size is None or size > limit:
                     size = len(decode_body(body, response.coding, limit + 1, is_whole))
                 if size > limit and not self._request.truncate:
@@ -293,13 +294,12 @@ class Transfer(Generic[Token]):
     def _begin_body(self, response: Response) -> bool:
         """Return whether the body is to be read, or thrown away; raise Failure if it cannot be read."""
         self._exchange.response = response
-        self._has_end = bool(response.values("content-length") | response.values("transfer-encoding"))
         if response.status == 101 or not self._request.wants_body(response):
             response.truncated = "unspecified"
             self._saved_s = max(0.0, self.deadline - time.monotonic() - _MAX_DISCARD_S)
             self.deadline -= self._saved_s
             # Without a length, it ends with the connection, which some servers keep open.
-            return response.status in (204, 304) or (response.status != 101 and self._has_end)
+            return response.status in (204, 304) or (response.status != 101 and response.has_end)
         if not self._decode:
             response.coding = content_coding(response.header("content-encoding"))
         length = body_length(response)

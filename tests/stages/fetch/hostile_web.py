@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime as dt
+import gzip
 import random
 import socket
 import ssl
@@ -120,6 +121,17 @@ def _bomb(wbits: int, start: bytes = b"") -> bytes:
     return head + (compress.compress(bytes(1 << 20)) + compress.flush(zlib.Z_FULL_FLUSH)) * 1000
 
 
+def _damaged(place: int) -> bytes:
+    body = bytearray(gzip.compress(b"".join(b"%d words of a page. " % number**3 for number in range(3000))))
+    body[place] ^= 0xFF
+    return bytes(body)
+
+
+def _text(body: bytes) -> bytes:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+    return head % len(body) + body
+
+
 _GZIP, _ZLIB, _RAW = 31, 15, -15
 _NOISE = random.Random(1).randbytes(5000)
 
@@ -127,6 +139,8 @@ _BODIES = {
     "gzip bomb": _page("too_large", _coded(b"gzip", _bomb(_GZIP))),
     "zlib bomb": _page("too_large", _coded(b"deflate", _bomb(_ZLIB))),
     "raw deflate bomb": _page("too_large", _coded(b"deflate", _bomb(_RAW))),
+    "gzip, damaged text": _page("bad_encoding", _text(_damaged(10))),
+    "gzip, damaged text, later": _page("ok", _text(_damaged(-100))),
     "gzip bomb in a chunk": _page("too_large", _chunked(b"40000000\r\n" + _bomb(_GZIP), b"Content-Encoding: x-gzip")),
     "gzip bomb in gzip": _page("unsupported_encoding", _coded(b"gzip, gzip", _bomb(_GZIP))),
     "brotli bomb": _page("unsupported_encoding", _endless(_coded(b"br", b""), bytes(1 << 16))),
